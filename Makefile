@@ -1,0 +1,56 @@
+# `make` alone lists the commands. Every command sets up what it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow golden format lint types bench check build clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with hookcli and the tools; nothing to do when pyproject.toml is unchanged
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(STAMP)
+
+demo: setup ## the main job on a sample photo; prints where the result is
+	$(BIN)/hookcli inspect resnet34 sample_images/cat.png --layers conv --weights random -o hookcli-runs/demo --overwrite
+	@echo "The feature maps: hookcli-runs/demo/grids/cat/    the table: hookcli-runs/demo/layers.csv"
+
+test: setup ## the fast tests: no network, no GPU, no trained weights
+	$(BIN)/pytest -n 2
+
+test-slow: setup ## the slow tests too
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster'
+
+golden: setup ## rewrite the golden files; look at the diff
+	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/test_golden.py
+
+format: setup ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup ## style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+bench: setup ## speed and memory, as ratios side by side
+	$(BIN)/python benchmarks/run.py
+
+check: lint types test ## everything that CI checks
+
+build: setup ## the wheel, installed in a clean environment and started from there
+	rm -rf dist build/wheel-check
+	$(BIN)/python -m build --wheel --outdir dist .
+	$(PYTHON) -m venv build/wheel-check
+	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build && wheel-check/bin/hookcli --version
+
+clean: ## remove what the commands above made
+	rm -rf .venv build dist hookcli-runs .mypy_cache .pytest_cache .ruff_cache

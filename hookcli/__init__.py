@@ -1,0 +1,50 @@
+"""hookcli: see what a PyTorch vision model computed.
+
+Importing this package is light; torch is imported when a name that needs it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookcli.capture import Captured, capture
+    from hookcli.config import GridStyle, InspectConfig, ModelRequest
+    from hookcli.errors import HookcliError
+    from hookcli.pipeline import inspect_images
+    from hookcli.records import LayerRecord, RunResult, TensorStats
+
+__version__ = metadata.version("hookcli")
+
+_HOMES = {
+    "Captured": "capture",
+    "GridStyle": "config",
+    "HookcliError": "errors",
+    "InspectConfig": "config",
+    "LayerRecord": "records",
+    "ModelRequest": "config",
+    "RunResult": "records",
+    "TensorStats": "records",
+    "capture": "capture",
+    "inspect_images": "pipeline",
+}
+
+__all__ = [
+    "Captured",
+    "GridStyle",
+    "HookcliError",
+    "InspectConfig",
+    "LayerRecord",
+    "ModelRequest",
+    "RunResult",
+    "TensorStats",
+    "capture",
+    "inspect_images",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hookcli' has no attribute {name!r}")
+    return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)

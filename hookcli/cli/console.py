@@ -1,0 +1,108 @@
+"""Everything that reaches the terminal: data on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from hookcli import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+_WIDE = 400  # without a terminal nothing is cut
+
+
+def print_data(text: str) -> None:
+    """Write to stdout; a reader that has closed the pipe is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+
+
+def close_stdout() -> None:
+    """Flush stdout without complaint, so that the interpreter does not complain at exit."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        _forget_stdout()
+
+
+def say(text: str, *, quiet: bool = False) -> None:
+    """Progress and plans, on stderr."""
+    if not quiet:
+        typer.secho(escape_lines(text), err=True, dim=True)
+
+
+def warn(text: str) -> None:
+    """A warning, on stderr, whatever ``--quiet`` says."""
+    typer.secho(f"warning: {escape.for_terminal(text)}", err=True, fg="yellow", bold=True)
+
+
+def print_error(message: str, hint: str = "") -> None:
+    """One line that names the thing, one that says what to type."""
+    typer.secho(f"error: {escape.for_terminal(message)}", err=True, fg="red", bold=True)
+    if hint:
+        typer.secho(f"hint: {escape.for_terminal(hint)}", err=True)
+
+
+def escape_lines(text: str) -> str:
+    """Each line made harmless, the line breaks kept."""
+    return "\n".join(escape.for_terminal(line) for line in text.split("\n"))
+
+
+def text_width() -> int:
+    """Columns to fill: ``COLUMNS``, the terminal's, or plenty when stdout is no terminal."""
+    with contextlib.suppress(KeyError, ValueError):
+        return max(20, int(os.environ["COLUMNS"]))
+    if sys.stdout.isatty():
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(sys.stdout.fileno()).columns
+    return _WIDE
+
+
+def print_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Sequence[str],
+    fold: Sequence[str] = (),
+) -> None:
+    """A table as wide as the terminal; columns in ``left`` are words, the others numbers.
+
+    Columns named in ``fold`` give way and wrap when the terminal is narrow.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    for name in header:
+        justify = "left" if name in left else "right"
+        table.add_column(name, justify=justify, no_wrap=name not in fold, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(escape.for_terminal(cell)) for cell in row))
+    print_data(_render(table))
+
+
+def _render(table: Table) -> str:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(width=text_width(), force_terminal=terminal, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().splitlines()
+    return "".join(line.rstrip() + "\n" for line in lines if line.strip())
+
+
+def _forget_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,82 @@
+"""The ``hookcli`` command: its subcommands, and how an error becomes an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from hookcli import __version__, errors
+from hookcli.cli import console
+from hookcli.cli.inspect import inspect
+from hookcli.cli.layers import layers
+from hookcli.cli.models import models
+
+# Typer carries its own copy of click; these are its classes, without importing it.
+_ClickError = typer.BadParameter.__bases__[0].__bases__[0]
+
+app = typer.Typer(
+    help="See what a PyTorch vision model computed: feature maps and statistics of every layer.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(inspect)
+app.command()(layers)
+app.command()(models)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        console.print_data(f"hookcli {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    code = _run()
+    console.close_stdout()
+    sys.exit(code)
+
+
+def _run() -> int:
+    stdout = sys.stdout
+    try:
+        code = app(standalone_mode=False)
+    except errors.HookcliError as error:
+        console.print_error(error.message, error.hint)
+        return error.exit_code
+    except _ClickError as error:
+        console.print_error(error.format_message(), "see: hookcli --help, hookcli COMMAND --help")
+        return errors.RequestError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        console.print_error("interrupted", "what is complete stays")
+        return errors.INTERRUPTED
+    except SystemExit as leave:
+        closed_pipe = leave.code == 1 and sys.stdout is not stdout  # Typer's answer to `| head`
+        return 0 if closed_pipe else int(leave.code or 0)
+    if code == errors.INTERRUPTED:
+        console.print_error("interrupted", "what is complete stays")
+    return code if isinstance(code, int) else 0
+
+
+if os.name == "nt":  # pragma: no cover
+    raise SystemExit("hookcli needs Linux or macOS")

@@ -1,0 +1,205 @@
+"""``hookcli inspect``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from hookcli.cli import console, options
+from hookcli.cli.options import DEFAULTS
+from hookcli.config import GridStyle, InspectConfig, ModelRequest, to_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.aggregate import LayerRow
+    from hookcli.planning import Plan
+    from hookcli.records import ImageResult, RunResult
+
+_ALL_CHANNELS = 1 << 30
+_COLUMNS = ("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead")
+_WORDS = ("call", "type", "shape", "layout")
+_DROPPED = ((120, ("layout",)), (104, ("layout", "type")), (84, ("layout", "type", "dead")))
+
+
+def inspect(
+    model: options.Model,
+    images: options.Images,
+    layers: options.Layers = list(DEFAULTS.layers),  # noqa: B006
+    exclude: options.Exclude = [],  # noqa: B006
+    at: options.At = "output",
+    out: options.Out = DEFAULTS.out,
+    weights: options.Weights = DEFAULTS.model.weights,
+    seed: options.Seed = DEFAULTS.model.seed,
+    device: options.Device = DEFAULTS.model.device,
+    dtype: options.Dtype = "float32",
+    size: options.Size = DEFAULTS.model.size,
+    model_arg: options.ModelArg = [],  # noqa: B006
+    batch_size: options.BatchSize = DEFAULTS.batch_size,
+    grids: options.Grids = "layers",
+    top: options.Top = DEFAULTS.grids.top,
+    channels: options.Channels = None,
+    rank: options.Rank = "spread",
+    scale: options.Scale = "channel",
+    colormap: options.Colormap = DEFAULTS.grids.colormap,
+    tile: options.Tile = DEFAULTS.grids.tile,
+    output_format: options.Format = "table",
+    quiet: options.Quiet = False,
+    overwrite: options.Overwrite = False,
+    time: options.ShowTime = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Run images through a model and write feature-map grids and statistics of chosen layers.
+
+    Example: hookcli inspect resnet34 cat.jpg --layers conv
+    """
+    style = GridStyle(
+        mode=grids,
+        top=_ALL_CHANNELS if channels == "all" else top,
+        channels=None if channels == "all" else options.read_channels(channels),
+        rank=rank,
+        scale=scale,
+        colormap=colormap,
+        tile=tile,
+    )
+    request = ModelRequest(
+        name=model,
+        weights=weights,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        size=size,
+        arguments=options.read_model_arguments(model_arg),
+        progress=not quiet and sys.stderr.isatty(),
+    )
+    config = InspectConfig(
+        model=request,
+        images=tuple(images),
+        layers=tuple(layers),
+        exclude=tuple(exclude),
+        at=at,
+        out=out,
+        overwrite=overwrite,
+        batch_size=batch_size,
+        grids=style,
+    )
+    if dry_run:
+        _print_dry_run(config)
+        return
+    result = _run(config, quiet=quiet)
+    _print_result(config, result, output_format)
+    _print_summary(result, quiet=quiet, time=time)
+    raise typer.Exit(result.exit_code)
+
+
+def _print_dry_run(config: InspectConfig) -> None:
+    from hookcli.planning import plan_run
+
+    console.say(_plan_text(config, plan_run(config)))
+
+
+def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
+    from hookcli.planning import prepare_run
+
+    prepared = prepare_run(config)
+    console.say(_plan_text(config, prepared.plan), quiet=quiet)
+    for skipped in prepared.skipped:
+        console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
+    if prepared.loaded.info.warning:
+        console.warn(prepared.loaded.info.warning)
+    from hookcli.cli.completion import save_model_names
+    from hookcli.pipeline import run
+
+    save_model_names()
+    return run(prepared)
+
+
+def _plan_text(config: InspectConfig, plan: Plan) -> str:
+    return (
+        f"{config.model.name}: {_count(plan.layers, 'layer')}, {_count(plan.images, 'image')}, "
+        f"{_count(plan.files, 'file')} of at most about {plan.megabytes:.1f} MB into {plan.out_dir}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
+    from hookcli.aggregate import LayerRow, aggregate_layers
+    from hookcli.sinks import table
+
+    rows = aggregate_layers(result.records)
+    if output_format == "csv":
+        console.print_data(table.render_csv(LayerRow, rows))
+    elif output_format == "json":
+        console.print_data(table.render_json(_document(config, result, rows)))
+    elif output_format == "md":
+        cells = [_cells(row) for row in rows]
+        console.print_data(table.render_markdown(_COLUMNS, cells))
+    else:
+        _print_table(rows)
+        for image in result.images:
+            console.print_data(_prediction_text(image, trained=result.model.trained))
+
+
+def _document(
+    config: InspectConfig, result: RunResult, rows: Sequence[LayerRow]
+) -> dict[str, object]:
+    return {
+        "command": to_command(config),
+        "run_folder": result.out_dir,
+        "model": result.model,
+        "images": result.images,
+        "skipped": result.skipped,
+        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in result.uncalled],
+        "findings": [],
+        "layers": rows,
+    }
+
+
+def _print_table(rows: Sequence[LayerRow]) -> None:
+    width = console.text_width()
+    dropped = next((names for limit, names in reversed(_DROPPED) if width < limit), ())
+    kept = [index for index, name in enumerate(_COLUMNS) if name not in dropped]
+    header = [_COLUMNS[index] for index in kept]
+    cells = [[cell for index, cell in enumerate(_cells(row)) if index in kept] for row in rows]
+    console.print_table(header, cells, left=_WORDS, fold=("call",))
+
+
+def _cells(row: LayerRow) -> list[str]:
+    figures = [_number(value) for value in (row.mean, row.std, row.min, row.max)]
+    zero = "" if row.zero_fraction is None else f"{row.zero_fraction:.1%}"
+    dead = "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}"
+    shape = "×".join(str(length) for length in row.shape)
+    broken = [f"{row.nan_count} NaN"] * (row.nan_count > 0) + [f"{row.inf_count} Inf"] * (
+        row.inf_count > 0
+    )
+    call = " ".join([row.call_id, *broken])
+    return [str(row.order), call, row.module_type, shape, row.layout, *figures, zero, dead]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _prediction_text(image: ImageResult, *, trained: bool) -> str:
+    if not image.predictions:
+        return ""
+    classes = ", ".join(
+        f"{p.category} {'?' if p.probability is None else format(p.probability, '.1%')}"
+        for p in image.predictions
+    )
+    note = "" if trained else " (meaningless: the weights are random)"
+    return console.escape_lines(f"{image.file}: {classes}{note}\n")
+
+
+def _print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
+    for uncalled in result.uncalled:
+        console.say(f"not called: {uncalled.layer.label}: {uncalled.reason}", quiet=quiet)
+    console.say(f"wrote {_count(len(result.files), 'file')} into {result.out_dir}", quiet=quiet)
+    if time:
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
+        console.say(f"time: {stages}")

@@ -1,0 +1,160 @@
+"""The options, each declared once; their defaults are those of ``hookcli.config``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hookcli.config import DEFAULTS
+from hookcli.errors import RequestError
+
+CACHE_ENV = "XDG_CACHE_HOME"
+
+
+def names_file() -> Path:
+    """The list of model names that completion reads: small, and left by the last run."""
+    return Path(os.environ.get(CACHE_ENV) or Path.home() / ".cache") / "hookcli" / "models.txt"
+
+
+def _complete_model(incomplete: str) -> list[str]:
+    try:
+        names = names_file().read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A torchvision model name.", autocompletion=_complete_model
+    ),
+]
+Images = Annotated[list[str], typer.Argument(metavar="IMAGE...", help="One or more image files.")]
+Layers = Annotated[
+    list[str],
+    typer.Option(
+        metavar="FORM",
+        help="Which layers: an alias (conv linear norm act pool attention dropout leaf all), a class name, "
+        "a module path, a glob, 're:REGEX', '@file'; 'conv[16]' is the 16th, counted from 1. "
+        "Repeatable, comma-separated; in single quotes, since shells eat [ ] * !.",
+    ),
+]
+Exclude = Annotated[
+    list[str], typer.Option(metavar="FORM", help="Layers to leave out, in the same forms.")
+]
+At = Annotated[
+    Literal["output", "input", "both"],
+    typer.Option(help="Record what a layer returned, received, or both."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--out", metavar="DIR", help="The run folder.  [default: hookcli-runs/MODEL-IMAGE]"
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a run that stands in the run folder.")
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|pretrained|random|NAME|FILE",
+        help="auto: trained if they can be had, else random; a member such as IMAGENET1K_V1; or a .pth, .pt, .safetensors file.",
+    ),
+]
+Seed = Annotated[int, typer.Option(metavar="N", help="For random weights.")]
+Device = Annotated[
+    str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
+]
+Dtype = Annotated[
+    Literal["float32", "float16", "bfloat16"], typer.Option(help="Of weights and pixels.")
+]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Side of the square the network sees, in pixels.  [default: the weights' own]",
+    ),
+]
+ModelArg = Annotated[
+    list[str],
+    typer.Option(
+        metavar="KEY=VALUE", help="For torchvision's builder: num_classes=50. Repeatable."
+    ),
+]
+BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Images in one forward, at most.")]
+Grids = Annotated[
+    Literal["layers", "sheet", "none"],
+    typer.Option(help="One picture a layer, one an image, or none."),
+]
+Top = Annotated[int, typer.Option(metavar="N", min=1, help="How many channels a grid shows.")]
+Channels = Annotated[
+    str | None,
+    typer.Option(metavar="all|LIST", help="These channels, counted from 0: '3,7,10-20'."),
+]
+Rank = Annotated[
+    Literal["spread", "mean", "max", "index"], typer.Option(help="What puts a channel first.")
+]
+Scale = Annotated[
+    Literal["channel", "layer"],
+    typer.Option(help="Dark to light over each channel's range, or the layer's."),
+]
+Colormap = Annotated[str, typer.Option(metavar="NAME", help="ember, or any matplotlib map.")]
+Tile = Annotated[
+    int, typer.Option(metavar="PX", min=8, max=1024, help="The longest side of a tile.")
+]
+Format = Annotated[
+    Literal["table", "json", "csv", "md"],
+    typer.Option("--format", help="What is written to stdout."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No plan, no summary; warnings and errors stay.")
+]
+ShowTime = Annotated[bool, typer.Option("--time", help="Say how long each stage took.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+
+
+def read_channels(text: str | None) -> tuple[int, ...] | None:
+    """``3,7,10-20`` as channel numbers; None for no choice.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    if text is None:
+        return None
+    channels: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or (dash and int(last) < int(first))
+        ):
+            raise RequestError(
+                f"--channels cannot read {part.strip()!r}",
+                "channels are counted from 0: '3,7,10-20', or all",
+            )
+        channels.extend(range(int(first), int(last if dash else first) + 1))
+    return tuple(dict.fromkeys(channels))
+
+
+def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
+    """``KEY=VALUE`` words as pairs.
+
+    Raises:
+        RequestError: one has no ``=`` or no key.
+    """
+    for word in words:
+        if not word.partition("=")[0].isidentifier() or "=" not in word:
+            raise RequestError(
+                f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
+            )
+    return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)
+
+
+__all__ = ["DEFAULTS"]

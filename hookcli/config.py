@@ -1,0 +1,121 @@
+"""What was asked: one frozen value a command, and the only place where a default is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class GridStyle:
+    """How feature maps are drawn.
+
+    Attributes:
+        mode: ``layers`` one PNG a layer call, ``sheet`` one PNG an image, ``none``.
+        top: how many channels a grid shows.
+        channels: these channels, counted from 0, instead of the first ``top`` by rank.
+        rank: what puts a channel first: ``spread`` (its standard deviation), ``mean``, ``max``, ``index``.
+        scale: ``channel`` gives each tile its own range, ``layer`` gives all tiles of a grid one.
+        colormap: ``ember`` is built in; any other name is looked up in matplotlib.
+        tile: the longest side of a tile, in pixels.
+    """
+
+    mode: str = "layers"
+    top: int = 64
+    channels: tuple[int, ...] | None = None
+    rank: str = "spread"
+    scale: str = "channel"
+    colormap: str = "ember"
+    tile: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Which model, with which weights, where.
+
+    Attributes:
+        name: a torchvision model name.
+        weights: ``auto``, ``pretrained``, ``random``, a member of the model's weights, or a file.
+        seed: seeds random weights; see ``hookcli.models``.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+        dtype: one of ``DTYPES``.
+        size: side of the square that the network sees, in pixels; None for what the weights were made for.
+        arguments: pairs for torchvision's builder, the value as the user wrote it.
+        progress: show torch's download bar on stderr.
+    """
+
+    name: str
+    weights: str = "auto"
+    seed: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+    size: int | None = None
+    arguments: tuple[tuple[str, str], ...] = ()
+    progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InspectConfig:
+    """What ``hookcli inspect`` was asked for.
+
+    Attributes:
+        model: which model to run.
+        images: image files, as given.
+        layers: forms of the filter language; what any of them chooses is observed.
+        exclude: forms that take away from what ``layers`` chose.
+        at: ``output``, ``input`` or ``both``: which tensors of a call are recorded.
+        out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
+        overwrite: a run that stands in ``out`` may be replaced.
+        batch_size: how many images go through the model at once, at most.
+        grids: how feature maps are drawn.
+    """
+
+    model: ModelRequest
+    images: tuple[str, ...]
+    layers: tuple[str, ...] = ("conv",)
+    exclude: tuple[str, ...] = ()
+    at: str = "output"
+    out: Path | None = None
+    overwrite: bool = False
+    batch_size: int = 8
+    grids: GridStyle = field(default_factory=GridStyle)
+
+
+DEFAULTS = InspectConfig(ModelRequest(""), ())
+
+
+def to_command(config: InspectConfig) -> tuple[str, ...]:
+    """The command that repeats the run, without what does not change its result (``-o``, ``--overwrite``)."""
+    model, grids = config.model, config.grids
+    plain, default = DEFAULTS.model, DEFAULTS.grids
+    words = ["hookcli", "inspect", model.name, *config.images]
+    words += [word for form in config.layers for word in ("--layers", form)]
+    words += [word for form in config.exclude for word in ("--exclude", form)]
+    words += [word for key, text in model.arguments for word in ("--model-arg", f"{key}={text}")]
+    channels = None if grids.channels is None else ",".join(str(c) for c in grids.channels)
+    options = [
+        ("--at", config.at, DEFAULTS.at),
+        ("--weights", model.weights, plain.weights),
+        ("--seed", model.seed, plain.seed),
+        ("--device", model.device, plain.device),
+        ("--dtype", model.dtype, plain.dtype),
+        ("--size", model.size, plain.size),
+        ("--batch-size", config.batch_size, DEFAULTS.batch_size),
+        ("--grids", grids.mode, default.mode),
+        ("--top", grids.top, default.top),
+        ("--channels", channels, default.channels),
+        ("--rank", grids.rank, default.rank),
+        ("--scale", grids.scale, default.scale),
+        ("--colormap", grids.colormap, default.colormap),
+        ("--tile", grids.tile, default.tile),
+    ]
+    for name, value, unset in options:
+        if value != unset:
+            words += [name, str(value)]
+    return tuple(words)

@@ -1,0 +1,110 @@
+"""Every way a run can end that is not a bug, with the exit code it ends with.
+
+HookcliError
+├── RequestError              2   the request cannot be met as it was put
+│   ├── UnknownModelError
+│   ├── NoLayerMatchedError
+│   ├── FilterSyntaxError
+│   └── DeviceError
+├── NoImageError              3   no image could be used
+├── ModelError                4   the model could not be loaded or run
+│   ├── WeightsError
+│   ├── EnvironmentMismatchError
+│   └── ForwardError
+└── OutputError               5   a file could not be written, or the folder is protected or in use
+
+The message is one line that names the thing; the hint says what to type. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DONE = 0
+BUG = 1
+SKIPPED = 6
+INTERRUPTED = 130
+
+
+class HookcliError(Exception):
+    """Base of all errors that a user can cause or mend."""
+
+    exit_code: ClassVar[int]
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class RequestError(HookcliError):
+    """The request cannot be met as it was put."""
+
+    exit_code = 2
+
+
+class NoImageError(HookcliError):
+    """No image could be used."""
+
+    exit_code = 3
+
+
+class ModelError(HookcliError):
+    """The model could not be loaded or run."""
+
+    exit_code = 4
+
+
+class OutputError(HookcliError):
+    """A file could not be written, or the run folder is protected or in use."""
+
+    exit_code = 5
+
+
+class UnknownModelError(RequestError):
+    """No model has this name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
+        super().__init__(
+            f"no model is called {name!r}",
+            f"did you mean {', '.join(close)}?" if close else "list them with: hookcli models",
+        )
+
+
+class NoLayerMatchedError(RequestError):
+    """A form of the layer filter matched no module of the model."""
+
+    def __init__(self, form: str, known: Iterable[str]) -> None:
+        wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
+        close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
+        super().__init__(
+            f"no layer matches {form!r}",
+            f"did you mean {', '.join(close)}?"
+            if close
+            else "list them with: hookcli layers MODEL",
+        )
+
+
+class FilterSyntaxError(RequestError):
+    """A form of the layer filter, or a list of channels, cannot be read."""
+
+
+class DeviceError(RequestError):
+    """The device or data type asked for is not there."""
+
+
+class WeightsError(ModelError):
+    """Weights that were asked for by name could not be loaded, or do not fit."""
+
+
+class EnvironmentMismatchError(ModelError):
+    """The torch and torchvision installed here do not fit each other."""
+
+
+class ForwardError(ModelError):
+    """The model raised while it ran."""

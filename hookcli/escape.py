@@ -1,0 +1,48 @@
+"""Text from strangers (file, layer and category names) made harmless where it is shown."""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+
+
+def for_terminal(text: str) -> str:
+    """Control, formatting and undecodable characters as visible escapes; one line."""
+    return "".join(_visible(character) for character in text)
+
+
+def for_csv(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula: a leading ``= + - @`` gets a quote before it."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else reversible(text)
+
+
+def for_markdown(text: str) -> str:
+    """A table cell: no column breaks, no markup, no HTML."""
+    shown = for_terminal(text)
+    for character in "\\|`*_<>[]":
+        shown = shown.replace(character, f"\\{character}")
+    return shown.replace("&", "&amp;")
+
+
+def reversible(text: str) -> str:
+    """Bytes that are not UTF-8 (surrogates, as Python names files) as ``%XX``, and ``%`` as ``%25`` then."""
+    if not any("\udc80" <= character <= "\udcff" for character in text):
+        return text
+    raw = text.replace("%", "%25").encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "percent_escape")
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() and unicodedata.category(character) != "Cf":
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _percent(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    raw = error.object[error.start : error.end]
+    return "".join(f"%{byte:02X}" for byte in raw), error.end
+
+
+codecs.register_error("percent_escape", _percent)

@@ -1,0 +1,162 @@
+"""From an activation to the small pictures that show it, still as tensors on its device.
+
+Runs inside the hook: channels are ranked, the first of them made small and turned into colour
+levels, and the activation is let go. Nothing here draws text, reads or writes files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+if TYPE_CHECKING:
+    from hookcli.config import GridStyle
+    from hookcli.records import Call, Layout
+
+LEVELS = 240
+NOT_FINITE = 240  # the level that stands for NaN and Inf
+MOST_BARS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The pictures of one activation of one image.
+
+    Attributes:
+        levels: (K, h, w) uint8 colour levels, 0 to LEVELS - 1, or NOT_FINITE.
+        channels: (K,) the channel of each tile, counted from 0.
+        total: how many channels the activation has.
+        shown: height and width of a feature map before it was made small.
+    """
+
+    levels: Tensor
+    channels: Tensor
+    total: int
+    shown: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """An activation without spatial form: one value a channel, or runs of values in order.
+
+    Attributes:
+        values: (n,) float32.
+        per_channel: one bar a channel (the mean where a channel has many values); otherwise each
+            bar is the mean of ``run`` values in the order of the axes.
+        run: how many values one bar stands for.
+    """
+
+    values: Tensor
+    per_channel: bool
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is to be drawn of one image's part of one call; tensors where they were made until the forward has ended."""
+
+    image: str
+    call: Call
+    layout: Layout
+    shape: tuple[int, ...]
+    content: Tiles | Bars
+
+
+def take_tiles(activation: Tensor, layout: Layout, style: GridStyle) -> Tiles | Bars:
+    """The tiles or bars of one image's activation; keeps no reference to it.
+
+    Args:
+        activation: one image's part, with its leading axis: (1, …).
+        layout: what its axes mean; without spatial form it becomes bars.
+        style: which channels, in which order, on which scale.
+    """
+    values = activation.detach()
+    values = values.dequantize() if values.is_quantized else values
+    values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
+    values = values.float()
+    if not layout.is_spatial:
+        return _take_bars(values, layout)
+    maps = _as_maps(values, layout)
+    channels = _choose_channels(maps, style)
+    chosen = maps[channels]
+    low, high = _finite_range(maps if style.scale == "layer" else chosen, style.scale)
+    small = _shrink(chosen, style.tile)
+    return Tiles(_to_levels(small, low, high), channels, len(maps), tuple(maps.shape[1:]))
+
+
+def _as_maps(values: Tensor, layout: Layout) -> Tensor:
+    """(C, h, w) feature maps of a tensor (1, …); the middle frame where there are several."""
+    image = values[0]
+    if layout.name in ("NCDHW", "NDHWC"):
+        frames = 1 if layout.name == "NCDHW" else 0
+        image = image.select(frames, image.shape[frames] // 2)
+    if layout.name in ("NHWC", "NDHWC"):
+        image = image.permute(2, 0, 1)
+    if layout.name == "NLC":
+        image = image[layout.prefix :].T
+    return image.reshape(len(image), layout.height, layout.width)
+
+
+def _choose_channels(maps: Tensor, style: GridStyle) -> Tensor:
+    """(K,) channels to show, in order; channels with NaN or Inf come first, whatever the rank."""
+    count = len(maps)
+    if style.channels is not None:
+        inside = [channel for channel in style.channels if channel < count]
+        return torch.tensor(inside, dtype=torch.int64, device=maps.device)
+    if style.rank == "index":
+        return torch.arange(min(style.top, count), device=maps.device)
+    scores = _rank_scores(maps, style.rank).nan_to_num(torch.inf, torch.inf, torch.inf)
+    order = torch.sort(scores, descending=True, stable=True).indices
+    return order[: style.top]
+
+
+def _rank_scores(maps: Tensor, rank: str) -> Tensor:
+    """(C,) what a channel is ranked by; not finite where the channel is not."""
+    means = maps.mean((1, 2))
+    if rank == "mean":
+        return means
+    if rank == "max":
+        return maps.amax((1, 2)) + 0 * means  # one Inf or NaN anywhere shows in the mean
+    return torch.linalg.vector_norm(maps - means.view(-1, 1, 1), dim=(1, 2))
+
+
+def _finite_range(maps: Tensor, scale: str) -> tuple[Tensor, Tensor]:
+    """(K, 1, 1) or, for one range a layer, (1, 1, 1) smallest and largest finite values."""
+    finite = maps.isfinite()
+    axes = (0, 1, 2) if scale == "layer" else (1, 2)
+    low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
+    high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
+    return low, high
+
+
+def _shrink(maps: Tensor, tile: int) -> Tensor:
+    """Means over squares, by the least whole factor that fits a map into ``tile``."""
+    longest = max(maps.shape[1:])
+    factor = -(-longest // tile)
+    if factor == 1 or len(maps) == 0:
+        return maps
+    pool = [min(factor, length) for length in maps.shape[1:]]
+    return avg_pool2d(maps.unsqueeze(0), pool, ceil_mode=True, count_include_pad=False).squeeze(0)
+
+
+def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """uint8 levels; a constant channel is all 0."""
+    span = (high - low).clamp_min(torch.finfo(torch.float32).tiny)
+    levels = ((maps - low) / span * (LEVELS - 1)).round_()
+    marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
+    return marked.to(torch.uint8)
+
+
+def _take_bars(values: Tensor, layout: Layout) -> Bars:
+    if layout.channel_axis is not None and values.shape[layout.channel_axis] <= 4 * MOST_BARS:
+        axes = [axis for axis in range(values.dim()) if axis != layout.channel_axis]
+        run = values.numel() // max(1, values.shape[layout.channel_axis])
+        return Bars(values.mean(axes) if run > 1 else values.flatten().clone(), True, run)
+    flat = values.flatten()
+    run = max(1, -(-flat.numel() // MOST_BARS))
+    whole = flat[: flat.numel() // run * run]
+    return Bars(whole.view(-1, run).mean(1) if whole.numel() else whole.clone(), False, run)

@@ -1,0 +1,219 @@
+"""Images through a model under hooks: records, and what is to be drawn.
+
+The tensors of a batch are reduced inside the hooks. Here it is decided which part of a tensor is
+which image's, and what is said when the model raises.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from hookcli import hooks, stats
+from hookcli.errors import ForwardError
+from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
+from hookcli.layouts import resolve_layout
+from hookcli.records import LayerRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType, TracebackType
+
+    from hookcli.config import GridStyle
+    from hookcli.records import Call, LayerInfo, Layout
+    from hookcli.stats import Reduced
+
+_MODEL_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError,
+    TypeError, ValueError,
+)  # fmt: skip
+_LAST_LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What one forward gave: records, pictures, and the model's own output (None if it raised)."""
+
+    records: tuple[LayerRecord, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    output: object = None
+
+
+class BrokenForwardError(ForwardError):
+    """The model raised while it ran; ``partial`` holds what was observed until then."""
+
+    def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
+        super().__init__(message, hint)
+        self.partial = partial
+
+
+class _LeadingAxisError(Exception):
+    """A tensor of a batch has a leading axis that is neither N nor 1."""
+
+
+@dataclass(slots=True)
+class HookedForward:
+    """A model whose chosen layers are observed in every forward.
+
+    Attributes:
+        model: in evaluation mode, on its device.
+        layers: which modules are observed.
+        at: ``output``, ``input`` or ``both``.
+        style: how feature maps are drawn.
+        one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
+    """
+
+    model: nn.Module
+    layers: Sequence[LayerInfo]
+    at: str
+    style: GridStyle
+    one_at_a_time: bool = False
+
+    def run(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
+        """Run the images ``keys`` with pixels (N, 3, H, W); one result a forward that was needed.
+
+        The first forward of a run should hold one image: it shows whether every tensor has the
+        leading axis 1, without which images run one at a time from then on.
+
+        Raises:
+            BrokenForwardError: the model raised.
+        """
+        if len(keys) == 1 or not self.one_at_a_time:
+            try:
+                return [self._forward(keys, pixels)]
+            except _LeadingAxisError:
+                self.one_at_a_time = True
+        return [self._forward([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
+
+    def _forward(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
+        collector = _Collector(tuple(keys), tuple(pixels.shape[-2:]), self.style)
+        try:
+            with torch.inference_mode(), hooks.observe(self.model, self.layers, collector, self.at):
+                output = self.model(pixels)
+        except _MODEL_ERRORS as error:
+            if _is_ours(error.__traceback__):
+                raise
+            message, hint = _describe_failure(self.model, error, collector)
+            raise BrokenForwardError(message, hint, collector.result(None)) from error
+        self.one_at_a_time |= collector.has_other_leading_axis
+        return collector.result(output)
+
+
+@dataclass(slots=True)
+class _Collector:
+    """The observer of one forward."""
+
+    keys: tuple[str, ...]
+    pixels: tuple[int, int]
+    style: GridStyle
+    has_other_leading_axis: bool = False
+    seen: list[tuple[Call, Layout, tuple[int, ...], str, Reduced]] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+    def __call__(self, call: Call, tensor: Tensor) -> None:
+        count = len(self.keys)
+        lead = tensor.shape[0] if tensor.dim() else 0
+        if count > 1 and lead not in (1, count):
+            raise _LeadingAxisError
+        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
+        if lead in (1, count):
+            shape, reduced = (1, *tensor.shape[1:]), stats.reduce_rows(tensor, layout.channel_axis)
+        else:
+            self.has_other_leading_axis = True
+            layout = replace(layout, height=0, width=0)
+            axis = None if layout.channel_axis is None else layout.channel_axis + 1
+            shape, reduced = tuple(tensor.shape), stats.reduce_rows(tensor.unsqueeze(0), axis)
+        self.seen.append((call, layout, shape, str(tensor.dtype).removeprefix("torch."), reduced))
+        if self.style.mode != "none" and tensor.numel():
+            self._draw(call, tensor, layout, shape)
+
+    def result(self, output: object) -> BatchResult:
+        """Everything seen, as plain numbers on the host."""
+        moved = stats.to_host([reduced for *_, reduced in self.seen])
+        records = []
+        for index, key in enumerate(self.keys):
+            for (call, layout, shape, dtype, _), reduced in zip(self.seen, moved, strict=True):
+                row = index if len(reduced.table) > 1 else 0
+                figures, channels = stats.read_row(reduced, row, shape, dtype)
+                records.append(LayerRecord(key, call, layout, figures, channels))
+        pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
+        return BatchResult(tuple(records), pictures, output)
+
+    def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
+        for index, key in enumerate(self.keys):
+            part = of_image(tensor, index) if len(self.keys) > 1 else tensor
+            content = take_tiles(part, layout, self.style)
+            self.pictures.append(Picture(key, call, layout, shape, content))
+
+
+def of_image(batched: Tensor, index: int) -> Tensor:
+    """One image's part, (1, …), of a tensor whose leading axis is N, or 1 for what all images share."""
+    row = index if batched.shape[0] > 1 else 0
+    return batched[row : row + 1]
+
+
+def _on_host(content: Tiles | Bars) -> Tiles | Bars:
+    if isinstance(content, Bars):
+        return replace(content, values=content.values.cpu())
+    return replace(content, levels=content.levels.cpu(), channels=content.channels.cpu())
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
+    """Whether an error was raised by hookcli's own code (or by torch on its behalf), not by the model."""
+    ours = Path(__file__).parent
+    inside = False
+    for frame in _frames(trace):
+        module = frame.f_locals.get("self")
+        if Path(frame.f_code.co_filename).is_relative_to(ours):
+            inside = frame.f_code.co_name != "_forward"
+        elif isinstance(module, nn.Module) and frame.f_code.co_name == "forward":
+            inside = False
+    return inside
+
+
+def _describe_failure(
+    model: nn.Module, error: BaseException, collector: _Collector
+) -> tuple[str, str]:
+    """Which module raised, what it was given, and what had run before."""
+    paths = {module: path for path, module in model.named_modules()}
+    failed, given = model, ""
+    for frame in _frames(error.__traceback__):
+        module = frame.f_locals.get("self")
+        if isinstance(module, nn.Module) and module in paths and frame.f_code.co_name == "forward":
+            failed, given = module, _shapes_given(frame)
+    weight = getattr(failed, "weight", None)
+    lines = str(error).strip().splitlines()
+    reason = lines[0][:200] if lines else type(error).__name__
+    message = (
+        f"the model failed in {paths[failed] or '(model)'} ({type(failed).__name__}): {reason}"
+    )
+    facts = [f"it was given {given}" if given else ""]
+    facts.append(f"its weight is {_shape(weight)}" if isinstance(weight, Tensor) else "")
+    last = list(dict.fromkeys(call.id for call, *_ in collector.seen))[-_LAST_LAYERS:]
+    facts.append(f"the last observed layers were {', '.join(last)}" if last else "")
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in reason:
+        facts.append("try --batch-size 1, or a smaller --size")
+    return message, "; ".join(fact for fact in facts if fact)
+
+
+def _frames(trace: TracebackType | None) -> list[FrameType]:
+    frames = []
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    return frames
+
+
+def _shapes_given(frame: FrameType) -> str:
+    values = inspect.getargvalues(frame)
+    tensors = {name: frame.f_locals.get(name) for name in values.args}
+    return ", ".join(f"{n} {_shape(t)}" for n, t in tensors.items() if isinstance(t, Tensor))
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(str(length) for length in tensor.shape)

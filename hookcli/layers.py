@@ -1,0 +1,264 @@
+"""The modules of a model as facts, and the filter language that chooses among them.
+
+Nothing here runs the model. The forms of the language are read in this order: ``re:``, ``@``,
+``path:``, alias, class name, module path (a call id too), glob.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from hookcli.errors import FilterSyntaxError, NoLayerMatchedError
+from hookcli.records import ROOT_LABEL, LayerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_TORCH_NN = "torch.nn.modules."
+_QUANTIZED = "torch.ao.nn.quantized.modules."
+_FAMILY_MODULES = {
+    _TORCH_NN + "conv": "conv",
+    _QUANTIZED + "conv": "conv",
+    _TORCH_NN + "linear": "linear",
+    _QUANTIZED + "linear": "linear",
+    _TORCH_NN + "batchnorm": "norm",
+    _TORCH_NN + "instancenorm": "norm",
+    _TORCH_NN + "normalization": "norm",
+    _QUANTIZED + "batchnorm": "norm",
+    _QUANTIZED + "normalization": "norm",
+    _TORCH_NN + "activation": "act",
+    _QUANTIZED + "activation": "act",
+    _TORCH_NN + "pooling": "pool",
+    _TORCH_NN + "dropout": "dropout",
+    _QUANTIZED + "dropout": "dropout",
+    "torchvision.ops.stochastic_depth": "dropout",
+    "torchvision.ops.drop_block": "dropout",
+}
+_FAMILY_TYPES = {"FrozenBatchNorm2d": "norm", "Identity": "", "MultiheadAttention": "attention"}
+FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
+ALIASES = (*FAMILIES, "all", "leaf")
+
+_INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\]")
+_CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
+_NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One module while it is being chosen: its facts, its class and its bases by name."""
+
+    layer: LayerInfo
+    types: frozenset[str]
+    families: frozenset[str]
+
+
+def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
+    """Every module of ``model``, the model itself first, in the order of ``named_modules()``."""
+    layers = []
+    neighbour = "unknown"
+    for path, module in model.named_modules():
+        channels = _channels_of(module)
+        if channels != "unknown":
+            neighbour = f"likely {channels}"
+        elif not module._modules and _follows_neighbour(module):
+            channels = neighbour
+        layers.append(
+            LayerInfo(
+                module_path=path,
+                module_type=type(module).__name__,
+                depth=path.count(".") + 1 if path else 0,
+                is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
+                params=sum(parameter.numel() for parameter in module.parameters()),
+                channels=channels,
+            )
+        )
+    return tuple(layers)
+
+
+def select_layers(
+    model: nn.Module, forms: Sequence[str], exclude: Sequence[str] = ()
+) -> tuple[LayerInfo, ...]:
+    """The modules that any of ``forms`` names less those that any of ``exclude`` names, in model order.
+
+    Raises:
+        FilterSyntaxError: a form cannot be read.
+        NoLayerMatchedError: a form matched nothing, or ``exclude`` left nothing.
+    """
+    modules = dict(model.named_modules())
+    entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
+    wanted = _match_all(entries, forms)
+    unwanted = _match_all(entries, exclude)
+    chosen = tuple(e.layer for e in entries if e.layer.module_path in wanted - unwanted)
+    if not chosen:
+        raise NoLayerMatchedError(f"{', '.join(forms)} without {', '.join(exclude)}", ())
+    return chosen
+
+
+def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
+    """Why a layer that was selected did not run, as far as the structure of the model tells."""
+    path = layer.module_path
+    while path:
+        path = path.rpartition(".")[0]
+        parent = type(model.get_submodule(path)).__name__
+        if "Attention" in parent and layer.params:
+            return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
+    if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
+        return "auxiliary head, runs only in training mode"
+    module = model.get_submodule(layer.module_path)
+    if isinstance(module, nn.Dropout) and not model.training:
+        return "dropout does nothing in evaluation mode"
+    return "the model did not call it for this input"
+
+
+def read_forms(options: Iterable[str]) -> Iterator[str]:
+    """One form at a time: options split at commas, ``@files`` read, blanks and comments left out.
+
+    A comma inside brackets or braces does not split; ``re:`` takes the whole option.
+
+    Raises:
+        FilterSyntaxError: an ``@file`` cannot be read, or an option is empty.
+    """
+    for option in options:
+        if not option.strip():
+            raise FilterSyntaxError("an empty layer filter", "for all convolutions: --layers conv")
+        if option.startswith("re:"):
+            yield option
+            continue
+        for form in re.split(r",(?![^\[{]*[\]}])", option):
+            if form.strip().startswith("@"):
+                yield from read_forms(_lines(form.strip()[1:]))
+            elif form.strip():
+                yield form.strip()
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
+    lines = (re.sub(r"(^|\s)#\s.*|^#.*", "", line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _match_all(entries: Sequence[_Entry], options: Sequence[str]) -> set[str]:
+    return {
+        layer.module_path for form in read_forms(options) for layer in _match_one(entries, form)
+    }
+
+
+def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    """The modules that one form names.
+
+    Raises:
+        FilterSyntaxError: not a regular expression, or an index with nothing to count.
+        NoLayerMatchedError: no module is named by it.
+    """
+    if form.startswith("re:"):
+        matched = [e.layer for e in entries if _pattern(form[3:]).search(e.layer.module_path)]
+    elif form.startswith("path:"):
+        matched = _match_path(entries, form[5:])
+    else:
+        matched = (
+            _match_kind(entries, form) or _match_path(entries, form) or _match_glob(entries, form)
+        )
+    if not matched:
+        kinds = {kind for e in entries for kind in (*e.types, *e.families)}
+        raise NoLayerMatchedError(form, [*(e.layer.label for e in entries), *sorted(kinds)])
+    return matched
+
+
+def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    """An alias or class name, with or without an index."""
+    indexed = _INDEXED.fullmatch(form)
+    name = indexed["name"] if indexed else form
+    if name in ALIASES:
+        matched = [e.layer for e in entries if name in e.families]
+    else:
+        matched = [e.layer for e in entries if name in e.types]
+    if not indexed or not matched:
+        return matched
+    first, last = int(indexed["first"]), int(indexed["last"] or indexed["first"])
+    return matched[_slice(form, first, last, len(matched))]
+
+
+def _slice(form: str, first: int, last: int, count: int) -> slice:
+    """The inclusive range first to last, counted from 1 or, negative, from the end."""
+    if first == 0 or last == 0:
+        raise FilterSyntaxError(
+            f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"
+        )
+    start = first - 1 if first > 0 else count + first
+    stop = last if last > 0 else count + last + 1
+    if not 0 <= start < count or not start < stop <= count:
+        raise FilterSyntaxError(
+            f"{form!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
+        )
+    return slice(start, stop)
+
+
+def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    """An exact module path, or a call id that stands for one."""
+    call_id = _CALL_ID.fullmatch(form)
+    paths = (form, call_id["path"] if call_id else form)
+    for path in paths:
+        matched = [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]
+        if matched:
+            return matched
+    return []
+
+
+def _match_glob(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    return [e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise FilterSyntaxError(f"not a regular expression: {text!r} ({error})") from error
+
+
+def _entry(layer: LayerInfo, module: nn.Module) -> _Entry:
+    bases = [base for base in type(module).__mro__ if base not in (nn.Module, object)]
+    families = {_family(base) for base in bases} - {""} | {"all"}
+    if layer.is_leaf:
+        families.add("leaf")
+    return _Entry(layer, frozenset(base.__name__ for base in bases), frozenset(families))
+
+
+def _family(base: type) -> str:
+    name = base.__name__
+    if name in _FAMILY_TYPES:
+        return _FAMILY_TYPES[name]
+    if name.endswith(("Attention", "AttentionV2")):
+        return "attention"
+    return _FAMILY_MODULES.get(base.__module__, "")
+
+
+def _channels_of(module: nn.Module) -> str:
+    """Where this type puts channels: ``first``, ``last`` or ``unknown``."""
+    families = {_family(base) for base in type(module).__mro__}
+    if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
+        return "first"
+    if "conv" in families or "pool" in families:
+        return "first"
+    if "linear" in families or isinstance(module, nn.Embedding):
+        return "last"
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
+        return "last"
+    if isinstance(module, nn.MultiheadAttention) and module.batch_first:
+        return "last"
+    return "unknown"
+
+
+def _follows_neighbour(module: nn.Module) -> bool:
+    """Whether this module works value by value, so that its layout is that of what came before."""
+    families = {_family(base) for base in type(module).__mro__}
+    return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

@@ -1,0 +1,27 @@
+"""Models by name: what torchvision offers, built and loaded with weights, ready to run.
+
+The only room that knows torchvision. Nothing here runs a model, and nothing is unpickled: every file
+is read with ``weights_only=True`` or as safetensors.
+"""
+
+from hookcli.models.catalog import CatalogEntry, list_catalog, list_names
+from hookcli.models.loading import LoadedModel, build_skeleton, load_model
+from hookcli.models.predictions import top_classes
+
+
+    "CatalogEntry",
+    "LoadedModel",
+    "build_skeleton",
+    "list_catalog",
+    "load_model",
+    "top_classes
+
+__all__ = [
+    "CatalogEntry",
+    "LoadedModel",
+    "build_skeleton",
+    "list_catalog",
+    "list_names",
+    "load_model",
+    "top_classes",
+]

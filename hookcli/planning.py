@@ -1,0 +1,173 @@
+"""Everything that can be refused is refused here, before anything is written.
+
+torch is imported only after the images have been read, so that a wrong path is reported at once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.config import DTYPES, SIDES
+from hookcli.errors import NoImageError, RequestError
+from hookcli.files import safe_name
+from hookcli.images import ImageSource, read_images
+from hookcli.records import LayerInfo, SkippedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+    from hookcli.config import InspectConfig
+    from hookcli.models import LoadedModel
+
+_GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
+_UNKNOWN_CHANNELS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is going to do, before it does it.
+
+    Attributes:
+        layers: how many layers are observed.
+        images: how many images go through.
+        files: how many files will be written, at least.
+        megabytes: about how large they will be together.
+        out_dir: where.
+    """
+
+    layers: int
+    images: int
+    files: int
+    megabytes: float
+    out_dir: Path
+
+
+@dataclass(slots=True)
+class PreparedRun:
+    """A run that is ready to go: everything that can be refused has been checked."""
+
+    config: InspectConfig
+    loaded: LoadedModel
+    layers: tuple[LayerInfo, ...]
+    sources: list[ImageSource]
+    skipped: list[SkippedImage]
+    plan: Plan
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def plan_run(config: InspectConfig) -> Plan:
+    """What ``inspect_images(config)`` would do; loads no weights and writes nothing."""
+    sources, _ = _read_sources(config)
+    from hookcli import layers, models
+
+    module, _ = models.build_skeleton(config.model)
+    chosen = layers.select_layers(module, config.layers, config.exclude)
+    return _make_plan(config, module, chosen, sources)
+
+
+def prepare_run(config: InspectConfig) -> PreparedRun:
+    """Read the images, load the model, choose the layers.
+
+    Raises:
+        RequestError: an option has a value that does not exist, or no layer matched.
+        NoImageError: no image could be used.
+        ModelError: the model could not be loaded.
+    """
+    clock = Clock()
+    sources, skipped = _read_sources(config)
+    clock.lap("read images")
+    from hookcli import layers, models
+
+    clock.lap("import torch")
+    loaded = models.load_model(config.model)
+    chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
+    clock.lap("load model")
+    plan = _make_plan(config, loaded.module, chosen, sources)
+    return PreparedRun(config, loaded, chosen, sources, skipped, plan, clock.seconds)
+
+
+class Clock:
+    """Seconds by stage, in the order of the stages."""
+
+    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+        self.seconds = {} if seconds is None else seconds
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """Put the time since the last lap down to ``stage``."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+
+def _read_sources(config: InspectConfig) -> tuple[list[ImageSource], list[SkippedImage]]:
+    _check_values(config)
+    sources, skipped = read_images(config.images)
+    if not sources:
+        first = skipped[0] if skipped else SkippedImage("", "no image was given")
+        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+        raise NoImageError(
+            f"no image can be used: {first.file!r} {first.reason}{more}",
+            "give one or more image files, for example: hookcli inspect resnet34 photo.jpg",
+        )
+    return sources, skipped
+
+
+def _check_values(config: InspectConfig) -> None:
+    """See that every option has a value that exists.
+
+    Raises:
+        RequestError: one has not.
+    """
+    grids, model = config.grids, config.model
+    for name, value, known in (
+        ("--at", config.at, tuple(SIDES)),
+        ("--dtype", model.dtype, DTYPES),
+        ("--grids", grids.mode, ("layers", "sheet", "none")),
+        ("--rank", grids.rank, ("spread", "mean", "max", "index")),
+        ("--scale", grids.scale, ("channel", "layer")),
+    ):
+        if value not in known:
+            raise RequestError(f"{name} cannot be {value!r}", f"one of: {', '.join(known)}")
+    for name, number in (
+        ("--top", grids.top),
+        ("--tile", grids.tile),
+        ("--batch-size", config.batch_size),
+        ("--size", 1 if model.size is None else model.size),
+    ):
+        if number < 1:
+            raise RequestError(f"{name} must be at least 1, not {number}")
+    if grids.mode != "none" and grids.colormap != "ember":
+        from hookcli.sinks.grids import load_palette
+
+        load_palette(grids.colormap)
+
+
+def _make_plan(
+    config: InspectConfig,
+    module: nn.Module,
+    layers: Sequence[LayerInfo],
+    sources: Sequence[ImageSource],
+) -> Plan:
+    style = config.grids
+    grids = {"layers": len(layers) * len(SIDES[config.at]), "sheet": 1, "none": 0}[style.mode]
+    pixels = 0.0
+    if style.mode != "none":
+        for layer in layers:
+            part = module.get_submodule(layer.module_path)
+            channels = getattr(
+                part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)
+            )
+            shown = len(style.channels) if style.channels is not None else min(style.top, channels)
+            pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
+    megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
+    name = (
+        sources[0].key if len(config.images) == 1 else Path(config.images[0]).resolve().parent.name
+    )
+    out_dir = config.out or Path("hookcli-runs") / f"{config.model.name}-{safe_name(name)}"
+    return Plan(len(layers), len(sources), grids * len(sources) + 3, megabytes, out_dir)

@@ -1,0 +1,269 @@
+"""The light side of a run: strings and numbers, no tensors.
+
+Everything that leaves the model's forward pass as a fact is one of these frozen values. Nothing here
+computes on tensors, reads or writes files, or knows how it will be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hookcli import errors
+
+ROOT_LABEL = "(model)"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInfo:
+    """One module of a model.
+
+    Attributes:
+        module_path: dotted name from ``named_modules()``; empty for the model itself.
+        module_type: class name.
+        depth: 0 for the model itself, 1 for its children, and so on.
+        is_leaf: the module has no children, or is a ``MultiheadAttention``.
+        params: parameters of this module and all below it.
+        channels: where its output keeps channels, as far as its type tells: ``first``, ``last``,
+            ``likely first`` or ``likely last`` (a neighbour's type tells), or ``unknown``.
+    """
+
+    module_path: str
+    module_type: str
+    depth: int = 1
+    is_leaf: bool = True
+    params: int = 0
+    channels: str = "unknown"
+
+    @property
+    def label(self) -> str:
+        """The module path as people see it."""
+        return self.module_path or ROOT_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tensor of one call of one module.
+
+    Attributes:
+        layer: the module.
+        call_index: 0 for the module's first call in one forward, then 1, …
+        order: position among the observed calls, from 1, by the moment the call started.
+        side: ``output`` or ``input``.
+        output_key: which tensor of an output that is several; empty when it is one.
+    """
+
+    layer: LayerInfo
+    call_index: int = 0
+    order: int = 0
+    side: str = "output"
+    output_key: str = ""
+
+    @property
+    def id(self) -> str:
+        """What people see and paste: ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``."""
+        side = "" if self.side == "output" else f"{self.side}:"
+        index = f"#{self.call_index}" if self.call_index else ""
+        key = f"[{self.output_key}]" if self.output_key else ""
+        return f"{side}{self.layer.label}{index}{key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the axes of a tensor mean.
+
+    Attributes:
+        name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``.
+        channel_axis: which axis holds channels; None when that cannot be told.
+        height: rows of one feature map; 0 when there is no spatial form.
+        width: columns of one feature map; 0 when there is no spatial form.
+        prefix: how many tokens stand before the spatial ones (the class token).
+    """
+
+    name: str = "unknown"
+    channel_axis: int | None = None
+    height: int = 0
+    width: int = 0
+    prefix: int = 0
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether a channel can be drawn as a picture."""
+        return self.height > 0 and self.width > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """What one activation of one image looks like in numbers.
+
+    NaN and Inf are counted and left out of the other figures, which are None when nothing finite is left.
+
+    Attributes:
+        shape: of the tensor, one image's part of a batch standing alone: ``(1, C, H, W)``.
+        dtype: as torch names it, without ``torch.``.
+        mean: arithmetic mean.
+        std: population standard deviation (divided by n).
+        min: smallest value.
+        max: largest value.
+        zero_fraction: exact zeros over all values, 0 to 1; None for an empty tensor.
+        nan_count: values that are NaN.
+        inf_count: values that are plus or minus infinity.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    zero_fraction: float | None
+    nan_count: int = 0
+    inf_count: int = 0
+
+    @property
+    def numel(self) -> int:
+        """How many values the tensor has."""
+        product = 1
+        for length in self.shape:
+            product *= length
+        return product
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRange:
+    """Smallest and largest value of each channel, in channel order; NaN where a channel holds NaN."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def dead(self) -> frozenset[int]:
+        """The channels that are zero everywhere, counted from 0."""
+        pairs = enumerate(zip(self.low, self.high, strict=True))
+        return frozenset(index for index, (low, high) in pairs if low == 0 == high)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRecord:
+    """One row: what one call did to one image.
+
+    Attributes:
+        image: the image's key; empty outside a run over images.
+        call: which tensor of which call.
+        layout: what its axes mean.
+        stats: the figures.
+        channels: each channel's range; None where the layout has no channel axis.
+        grid: the picture's file, relative to the run folder; empty when none was drawn.
+    """
+
+    image: str
+    call: Call
+    layout: Layout
+    stats: TensorStats
+    channels: ChannelRange | None = None
+    grid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncalled:
+    """A selected layer that never ran, and why as far as that is known."""
+
+    layer: LayerInfo
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedImage:
+    """An image that could not be used, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One of the classes with the highest probability (softmax over the logits)."""
+
+    index: int
+    category: str
+    probability: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """An image that went through the model.
+
+    Attributes:
+        key: safe and unique; the name of the image's folder under ``grids/``.
+        file: as the user gave it.
+        width: in pixels, upright.
+        height: in pixels, upright.
+        sha256: of the file's bytes.
+        predictions: the top classes; empty when the output is not a row of logits.
+    """
+
+    key: str
+    file: str
+    width: int
+    height: int
+    sha256: str
+    predictions: tuple[Prediction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Which model ran, and with what in it.
+
+    Attributes:
+        name: as asked for.
+        task: ``classification``, …
+        weights: where they came from: an enum member, a file, or ``random (seed 0)``.
+        trained: False when any figure depends on random numbers.
+        warning: what the user must know about the weights; empty when all is well.
+        sha256: of the weights file; empty for random weights.
+        device: as torch names it.
+        dtype: of parameters and pixels.
+        preprocessing: the weights' own transforms in words.
+        input_shape: what one image became, (1, C, H, W).
+    """
+
+    name: str
+    task: str
+    weights: str
+    trained: bool
+    warning: str = ""
+    sha256: str = ""
+    device: str = "cpu"
+    dtype: str = "float32"
+    preprocessing: str = ""
+    input_shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Everything a run found, in the order in which it found it.
+
+    Attributes:
+        model: which model ran.
+        images: the images that went through.
+        skipped: the images that did not.
+        records: one an image, layer call and output.
+        uncalled: the selected layers that never ran.
+        layers: how many layers were selected.
+        out_dir: the run folder; empty when nothing was written.
+        files: what was written, relative to ``out_dir``.
+        seconds: how long each stage took.
+    """
+
+    model: ModelInfo
+    images: tuple[ImageResult, ...]
+    skipped: tuple[SkippedImage, ...]
+    records: tuple[LayerRecord, ...]
+    uncalled: tuple[Uncalled, ...]
+    layers: int
+    out_dir: str = ""
+    files: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 6 when some images were skipped."""
+        return errors.SKIPPED if self.skipped else errors.DONE

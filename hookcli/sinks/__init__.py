@@ -1,0 +1,1 @@
+"""What is written: each room turns plain values into one kind of file or text."""

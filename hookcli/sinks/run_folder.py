@@ -1,0 +1,116 @@
+"""The run folder itself: who may write into it, what was asked, and the manifest that closes it.
+
+``run.json`` is written first and locked while the run lives; ``manifest.json`` is written last, so
+its presence means that the run is complete. Only files that a run makes are ever deleted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from typing import IO, TYPE_CHECKING, Any
+
+from hookcli.errors import OutputError
+from hookcli.files import cannot_write, write_atomic
+from hookcli.sinks.table import render_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+REQUEST, MANIFEST = "run.json", "manifest.json"
+_RUN_FILES = (
+    MANIFEST, "layers.csv", "skipped.csv", "report.html", "records.parquet", "overview.png",
+    "gradient_flow.png", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors",
+)  # fmt: skip
+_RUN_DIRS = ("grids/*", "grids", "sheets", "tensors")
+
+
+class RunFolder:
+    """A folder that belongs to one run while the ``with`` block lasts.
+
+    Raises:
+        OutputError: on entering, when the folder is protected, in use, or cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path, request: dict[str, Any], *, replace_run: bool, replace_any: bool
+    ) -> None:
+        """``replace_run`` lets a run that stands there go; ``replace_any`` writes among other files too."""
+        self.folder = folder
+        self.files: list[str] = []
+        self._request = request
+        self._replace_run = replace_run or replace_any
+        self._replace_any = replace_any
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> RunFolder:
+        self._check()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / REQUEST).open("a+", encoding="utf-8")
+            self._take_lock(self._lock)
+            self._remove_old_run()
+            self._lock.truncate(0)
+            self._lock.write(render_json(self._request))
+            self._lock.flush()
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def write(self, name: str, text: str) -> str:
+        """Write one text file of the run; returns its name."""
+        write_atomic(self.folder / name, text.encode())
+        self.files.append(name)
+        return name
+
+    def complete(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest: the run is complete."""
+        self.write(MANIFEST, render_json(manifest))
+
+    def _check(self) -> None:
+        if not self.folder.exists() and not self.folder.is_symlink():
+            return
+        name = str(self.folder)
+        if not self.folder.is_dir():
+            raise OutputError(f"{name!r} is a file, not a folder", "choose another folder with -o")
+        try:
+            is_empty = not any(self.folder.iterdir())
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        is_run = (self.folder / REQUEST).exists() or (self.folder / MANIFEST).exists()
+        if is_run and not self._replace_run:
+            raise OutputError(
+                f"{name!r} holds a run already", "replace it with --overwrite, or choose another -o"
+            )
+        if not is_run and not is_empty and not self._replace_any:
+            raise OutputError(
+                f"{name!r} holds files that are not a run's",
+                "choose another folder with -o; --overwrite writes there and deletes none of them",
+            )
+
+    def _take_lock(self, lock: IO[str]) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"another run is writing into {str(self.folder)!r}",
+                "wait for it, or choose another -o",
+            ) from error
+
+    def _remove_old_run(self) -> None:
+        for pattern in _RUN_FILES:
+            for file in self.folder.glob(pattern):
+                file.unlink()
+        for pattern in _RUN_DIRS:
+            for folder in self.folder.glob(pattern):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()

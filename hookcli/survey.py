@@ -1,0 +1,200 @@
+"""What ``hookcli layers`` shows: every module's calls, shapes, cost, and the traps it sets for hooks.
+
+A cheap forward on a model without weights, on the meta device where that works: shapes and version
+counters are all that is read, never a value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from hookcli import hooks
+from hookcli.layers import explain_uncalled, list_layers
+from hookcli.layouts import resolve_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.records import Call, LayerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyRow:
+    """One tensor of one call, or a layer that is never called (then ``order`` is None).
+
+    Attributes:
+        order: position among all calls of the model, from 1, by their start.
+        call_id: what a filter takes.
+        module_path: empty for the model itself.
+        module_type: class name.
+        shape: of the output, for one image.
+        layout: what its axes mean.
+        params: parameters of the module and all below it.
+        output_mb: of the output, in 1e6 bytes.
+        flops: floating point operations of this call, two a multiply-add.
+        calls: how often the module is called in one forward.
+        traps: what makes a naive hook go wrong here.
+    """
+
+    order: int | None
+    call_id: str
+    module_path: str
+    module_type: str
+    shape: tuple[int, ...] | None
+    layout: str
+    params: int
+    output_mb: float | None
+    flops: int | None
+    calls: int
+    traps: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Output:
+    """A tensor that a call returned, and who wrote over it later."""
+
+    call: Call
+    key: str
+    tensor: Tensor
+    version: int
+    flops: int = 0
+    written_by: str = ""
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """Follows one forward by the starts and ends of all modules."""
+
+    counter: FlopCounterMode
+    outputs: list[_Output] = field(default_factory=list)
+    _intact: list[_Output] = field(default_factory=list)
+    _running: list[tuple[Call, int]] = field(default_factory=list)
+
+    def started(self, call: Call, _inputs: object) -> None:
+        self._blame()
+        self._running.append((call, self.counter.get_total_flops()))
+
+    def finished(self, call: Call, output: object) -> None:
+        self._blame()
+        _, before = self._running.pop()
+        flops = self.counter.get_total_flops() - before
+        for key, tensor in hooks.named_tensors(output):
+            entry = _Output(call, key, tensor, tensor._version, flops)
+            self.outputs.append(entry)
+            self._intact.append(entry)
+
+    def _blame(self) -> None:
+        """Put what was written over since the last start or end down to the module that is running."""
+        changed = [entry for entry in self._intact if entry.tensor._version != entry.version]
+        if changed:
+            layer = self._running[-1][0].layer
+            how = "by" if layer.is_leaf else "inside"
+            for entry in changed:
+                entry.written_by = (
+                    f"written over in place {how} {layer.label} ({layer.module_type})"
+                )
+            self._intact = [entry for entry in self._intact if not entry.written_by]
+
+
+def survey(
+    model: nn.Module, selected: Sequence[LayerInfo], input_shape: tuple[int, ...]
+) -> tuple[SurveyRow, ...]:
+    """Describe every call of the selected layers, in the order of their start; uncalled ones last.
+
+    Args:
+        model: in evaluation mode; its values do not matter.
+        selected: what to describe; the whole model is watched all the same.
+        input_shape: (1, 3, H, W).
+    """
+    layers = list_layers(model)
+    outputs = _watch_forward(model, layers, input_shape)
+    doubled = _watch_forward(model, layers, (2, *input_shape[1:]))
+    leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
+    calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
+    keys = Counter(entry.call.id for entry in outputs)
+    wanted = {layer.module_path for layer in selected}
+    rows = []
+    for entry in outputs:
+        if entry.call.layer.module_path in wanted:
+            several = keys[entry.call.id]
+            lead = leads.get(_output_id(entry), (2,))
+            count = calls[entry.call.layer.module_path, entry.key]
+            rows.append(_row(entry, input_shape, count, several, lead))
+    rows.sort(key=lambda row: row.order or 0)
+    called = {entry.call.layer.module_path for entry in outputs}
+    missing = [layer for layer in selected if layer.module_path not in called]
+    return (*rows, *(_uncalled_row(model, layer) for layer in missing))
+
+
+def _watch_forward(
+    model: nn.Module, layers: Sequence[LayerInfo], input_shape: tuple[int, ...]
+) -> list[_Output]:
+    device = next(model.parameters()).device
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the FLOP counter
+    try:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            watcher = _Watcher(counter)
+            with hooks.watch(model, layers, watcher.started, watcher.finished):
+                model(torch.zeros(input_shape, device=device))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+    return watcher.outputs
+
+
+def _row(
+    entry: _Output, input_shape: tuple[int, ...], calls: int, several: int, lead: tuple[int, ...]
+) -> SurveyRow:
+    shape = tuple(entry.tensor.shape)
+    layer = entry.call.layer
+    layout = resolve_layout(shape, layer.channels, (input_shape[2], input_shape[3]))
+    traps = [entry.written_by] if entry.written_by else []
+    if calls > 1:
+        traps.append(f"called {calls} times")
+    if several > 1:
+        traps.append(f"{several} outputs")
+    if layout.name in ("NHWC", "NDHWC"):
+        traps.append("channels last")
+    if shape[:1] != (1,):
+        traps.append(f"leading axis {shape[0] if shape else 'missing'} is not N")
+    elif lead != (2,):
+        traps.append("leading axis 1 is shared by all images")
+    return SurveyRow(
+        order=entry.call.order,
+        call_id=_output_id(entry),
+        module_path=layer.module_path,
+        module_type=layer.module_type,
+        shape=shape,
+        layout=layout.name,
+        params=layer.params,
+        output_mb=entry.tensor.numel() * entry.tensor.element_size() / 1e6,
+        flops=entry.flops,
+        calls=calls,
+        traps=tuple(traps),
+    )
+
+
+def _uncalled_row(model: nn.Module, layer: LayerInfo) -> SurveyRow:
+    return SurveyRow(
+        order=None,
+        call_id=layer.label,
+        module_path=layer.module_path,
+        module_type=layer.module_type,
+        shape=None,
+        layout="",
+        params=layer.params,
+        output_mb=None,
+        flops=None,
+        calls=0,
+        traps=(f"not called: {explain_uncalled(model, layer)}",),
+    )
+
+
+def _output_id(entry: _Output) -> str:
+    return f"{entry.call.id}[{entry.key}]" if entry.key else entry.call.id
