@@ -85,7 +85,8 @@ def take_tiles(activation: Tensor, layout: Layout, style: GridStyle) -> Tiles | 
     chosen = maps[channels]
     low, high = _finite_range(maps if style.scale == "layer" else chosen, style.scale)
     small = _shrink(chosen, style.tile)
-    return Tiles(_to_levels(small, low, high), channels, len(maps), tuple(maps.shape[1:]))
+    shown = (maps.shape[1], maps.shape[2])
+    return Tiles(_to_levels(small, low, high), channels, len(maps), shown)
 
 
 def _as_maps(values: Tensor, layout: Layout) -> Tensor:
@@ -121,7 +122,8 @@ def _rank_scores(maps: Tensor, rank: str) -> Tensor:
         return means
     if rank == "max":
         return maps.amax((1, 2)) + 0 * means  # one Inf or NaN anywhere shows in the mean
-    return torch.linalg.vector_norm(maps - means.view(-1, 1, 1), dim=(1, 2))
+    spreads: Tensor = torch.linalg.vector_norm(maps - means.view(-1, 1, 1), dim=(1, 2))
+    return spreads
 
 
 def _finite_range(maps: Tensor, scale: str) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ class HookedForward:
         return [self._forward([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _forward(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
-        collector = _Collector(tuple(keys), tuple(pixels.shape[-2:]), self.style)
+        collector = _Collector(tuple(keys), (pixels.shape[-2], pixels.shape[-1]), self.style)
         try:
             with torch.inference_mode(), hooks.observe(self.model, self.layers, collector, self.at):
                 output = self.model(pixels)

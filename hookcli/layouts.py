@@ -58,7 +58,8 @@ def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | 
         return first
     if channels == "last":
         return last if fits_last else Layout("NHWC", 3)
-    if fits_first and fits_last:
+    if fits_first == fits_last:  # the shape does not decide, the neighbour does
+        last = last if fits_last else Layout("NHWC", 3)
         return {"likely first": first, "likely last": last}.get(channels, UNKNOWN)
     if fits_first:
         return first

@@ -129,7 +129,7 @@ def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tup
 
 
 def _queue_sheets(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:
-    files = {}
+    files: dict[tuple[str, str], str] = {}
     for image in dict.fromkeys(picture.image for picture in pictures):
         mine = sorted((p for p in pictures if p.image == image), key=lambda p: p.call.order)
         file = writer.write_sheet(image, mine)
@@ -150,7 +150,7 @@ def _close(folder: RunFolder, prepared: PreparedRun, found: _Found) -> RunResult
         "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in uncalled],
         "images": found.images,
         "skipped": prepared.skipped,
-        "files": sorted(files),
+        "files": sorted(["run.json", *files]),
     }
     folder.complete(manifest)
     return RunResult(
@@ -161,7 +161,7 @@ def _close(folder: RunFolder, prepared: PreparedRun, found: _Found) -> RunResult
         uncalled=uncalled,
         layers=len(prepared.layers),
         out_dir=str(folder.folder),
-        files=(*files, "manifest.json"),
+        files=("run.json", *files, "manifest.json"),
     )
 
 

@@ -75,7 +75,7 @@ def to_host(parts: Sequence[Reduced]) -> list[Reduced]:
     if not held or held[0].is_cpu:
         return list(parts)
     flat = torch.cat([tensor.to(torch.float64).flatten() for tensor in held]).cpu()
-    pieces = iter(flat.split([tensor.numel() for tensor in held]))
+    pieces = iter(torch.split(flat, [tensor.numel() for tensor in held]))
 
     def moved(tensor: Tensor) -> Tensor:
         return next(pieces).view(tensor.shape)
@@ -186,14 +186,17 @@ def _norms(values: Tensor) -> Tensor:
         if length > _RUN:
             break
         axes.append(axis)
+    norms: Tensor
     if values.shape[nearest] > _RUN:
-        pieces = [torch.linalg.vector_norm(p, dim=nearest) for p in values.split(_RUN, nearest)]
+        pieces = [
+            torch.linalg.vector_norm(p, dim=nearest) for p in torch.split(values, _RUN, nearest)
+        ]
         norms = torch.stack(pieces, -1)
     else:
         norms = torch.linalg.vector_norm(values, dim=axes)
-    if norms.dim() == 1:
-        return norms
-    return torch.linalg.vector_norm(norms.flatten(1), dim=1, dtype=torch.float64)
+    if norms.dim() > 1:
+        norms = torch.linalg.vector_norm(norms.flatten(1), dim=1, dtype=torch.float64)
+    return norms
 
 
 def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from hookcli.cli.layers import layers
 from hookcli.cli.models import models
 
 # Typer carries its own copy of click; these are its classes, without importing it.
-_ClickError = typer.BadParameter.__bases__[0].__bases__[0]
+_ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
 app = typer.Typer(
     help="See what a PyTorch vision model computed: feature maps and statistics of every layer.",

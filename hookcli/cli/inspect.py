@@ -119,7 +119,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
 def _plan_text(config: InspectConfig, plan: Plan) -> str:
     return (
         f"{config.model.name}: {_count(plan.layers, 'layer')}, {_count(plan.images, 'image')}, "
-        f"{_count(plan.files, 'file')} of at most about {plan.megabytes:.1f} MB into {plan.out_dir}"
+        f"{_count(plan.files, 'file')} of up to about {plan.megabytes:.1f} MB into {plan.out_dir}"
     )
 
 

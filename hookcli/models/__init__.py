@@ -8,14 +8,6 @@ from hookcli.models.catalog import CatalogEntry, list_catalog, list_names
 from hookcli.models.loading import LoadedModel, build_skeleton, load_model
 from hookcli.models.predictions import top_classes
 
-
-    "CatalogEntry",
-    "LoadedModel",
-    "build_skeleton",
-    "list_catalog",
-    "load_model",
-    "top_classes
-
 __all__ = [
     "CatalogEntry",
     "LoadedModel",

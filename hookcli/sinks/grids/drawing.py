@@ -154,11 +154,10 @@ def _matplotlib_colours(name: str) -> NDArray[np.float64]:
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """As many columns as make the grid about four wide to three high; 8 x 8 for 64 squares."""
-    if count <= 4:
-        return max(1, count)
-    best = round((count * row_height / column_width) ** 0.5)
-    return min(count, max(1, best))
+    """The number of columns near a square picture that leaves the fewest places empty."""
+    square = (count * row_height / column_width) ** 0.5
+    near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
+    return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
 
 
 def _heading_height(heading: Sequence[str]) -> int:

@@ -115,7 +115,7 @@ def _encode(image: Image.Image) -> bytes:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(str(length) for length in shape)
+    return "x".join(str(length) for length in shape)
 
 
 def _channels_note(tiles: Tiles, style: GridStyle) -> str:
@@ -134,7 +134,7 @@ def _scale_note(tiles: Tiles, style: GridStyle) -> str:
     height, width = tiles.shown
     drawn = tiles.levels.shape[1:]
     small = (
-        f"; maps of {height}×{width} shown at {drawn[0]}×{drawn[1]}" if height > drawn[0] else ""
+        f"; maps of {height}x{width} shown at {drawn[0]}x{drawn[1]}" if height > drawn[0] else ""
     )
     return _scale_text(style) + small
 
