@@ -1,0 +1,25 @@
+"""Shared by all tests: no network, no user's cache, one run folder each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PHOTOS = Path(__file__).parent.parent / "sample_images"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in a folder of its own, with caches of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cat() -> Path:
+    """A real photo, 451 x 300."""
+    return PHOTOS / "cat.png"
