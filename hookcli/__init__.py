@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle, InspectConfig, ModelRequest
     from hookcli.errors import HookcliError
     from hookcli.pipeline import inspect_images
-    from hookcli.records import LayerRecord, RunResult, TensorStats
+    from hookcli.records import LayerRecord, TensorStats
+    from hookcli.results import RunResult
 
 __version__ = metadata.version("hookcli")
 
@@ -24,7 +25,7 @@ _HOMES = {
     "InspectConfig": "config",
     "LayerRecord": "records",
     "ModelRequest": "config",
-    "RunResult": "records",
+    "RunResult": "results",
     "TensorStats": "records",
     "capture": "capture",
     "inspect_images": "pipeline",

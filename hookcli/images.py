@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from hookcli.files import safe_name
-from hookcli.records import SkippedImage
+from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,8 @@ from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.layers import explain_uncalled
 from hookcli.models import top_classes
 from hookcli.planning import Clock, prepare_run
-from hookcli.records import ImageResult, LayerRecord, RunResult, SkippedImage, Uncalled
+from hookcli.records import LayerRecord, Uncalled
+from hookcli.results import ImageResult, RunResult, SkippedImage
 from hookcli.sinks import table
 from hookcli.sinks.grids import GridWriter
 from hookcli.sinks.run_folder import RunFolder

@@ -14,7 +14,7 @@ from hookcli.config import DTYPES, SIDES
 from hookcli.errors import NoImageError, RequestError
 from hookcli.files import safe_name
 from hookcli.images import ImageSource, read_images
-from hookcli.records import LayerInfo, SkippedImage
+from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import InspectConfig
     from hookcli.models import LoadedModel
+    from hookcli.records import LayerInfo
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hookcli.aggregate import LayerRow
     from hookcli.planning import Plan
-    from hookcli.records import ImageResult, RunResult
+    from hookcli.results import ImageResult, RunResult
 
 _ALL_CHANNELS = 1 << 30
 _COLUMNS = ("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from hookcli.errors import DeviceError, RequestError, WeightsError
-from hookcli.models.catalog import find_builder, find_task, find_weights
+from hookcli.errors import WeightsError
+from hookcli.models.building import (
+    SkipInitialisation,
+    build_model,
+    build_random,
+    check_runnable,
+)
+from hookcli.models.catalog import find_task, find_weights
+from hookcli.models.device import find_device
 from hookcli.models.weights import (
     UNREACHABLE,
     UNREADABLE,
@@ -24,14 +27,12 @@ from hookcli.models.weights import (
     hash_file,
     read_weights_file,
 )
-from hookcli.records import ModelInfo
+from hookcli.results import ModelInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hookcli.config import ModelRequest
-
-RUNNABLE_TASKS = ("classification", "quantization")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         DeviceError: no such device here.
         WeightsError: weights that were asked for by name cannot be loaded, or a download is damaged.
     """
-    _check_runnable(request.name)
+    check_runnable(request.name)
     device = find_device(request.device)
     weighted = _with_weights(request)
     prepare = _preprocessing(weighted.transforms, request.size)
@@ -103,13 +104,13 @@ def build_skeleton(request: ModelRequest) -> tuple[nn.Module, ModelInfo]:
     On the meta device, where nothing is computed; on the CPU with unset values where a builder needs
     real tensors (regnets).
     """
-    _check_runnable(request.name)
-    with _SkipInitialisation():
+    check_runnable(request.name)
+    with SkipInitialisation():
         try:
             with torch.device("meta"):
-                module = _build(request)
+                module = build_model(request)
         except (RuntimeError, NotImplementedError):
-            module = _build(request)
+            module = build_model(request)
     default = find_weights(request.name).DEFAULT
     prepare = _preprocessing(default.transforms, request.size)
     side = prepare.crop_size[0]
@@ -118,36 +119,6 @@ def build_skeleton(request: ModelRequest) -> tuple[nn.Module, ModelInfo]:
         request.name, find_task(request.name), "none", trained=False, input_shape=shape
     )
     return module.eval(), info
-
-
-def find_device(name: str) -> torch.device:
-    """The device called ``name``; ``auto`` is the first of cuda, mps and cpu that is here.
-
-    Raises:
-        DeviceError: there is no such device.
-    """
-    if name == "auto":
-        best = "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device("cuda" if torch.cuda.is_available() else best)
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps"):
-            raise DeviceError(f"unknown device {name!r}", "one of: auto, cpu, cuda, cuda:N, mps")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise DeviceError(
-            f"there is no device {name!r} here", "use --device auto or cpu"
-        ) from error
-    return device
-
-
-def _check_runnable(name: str) -> None:
-    task = find_task(name)
-    if task not in RUNNABLE_TASKS:
-        raise RequestError(
-            f"{name} is a {task.replace('_', ' ')} model, and this version runs classification models",
-            "list them with: hookcli models",
-        )
 
 
 def _with_weights(request: ModelRequest) -> _Weighted:
@@ -174,9 +145,7 @@ def _with_weights(request: ModelRequest) -> _Weighted:
 
 
 def _random(request: ModelRequest) -> _Weighted:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(request.seed)
-        module = _build(request)
+    module = build_random(request)
     default = find_weights(request.name).DEFAULT
     return _Weighted(
         module,
@@ -195,8 +164,8 @@ def _pretrained(request: ModelRequest, member: Any) -> _Weighted:
     if member.meta.get("backend") is not None:
         arguments["quantize"] = True
     try:
-        with _SkipInitialisation():
-            module = _build(request, **arguments)
+        with SkipInitialisation():
+            module = build_model(request, **arguments)
     except UNREADABLE as error:
         raise WeightsError(
             f"the cached weights {file} cannot be loaded: {first_line(error)}",
@@ -227,7 +196,7 @@ def _from_file(request: ModelRequest) -> _Weighted:
     missing = [key for key in expected if key not in state]
     warning = ""
     if missing and len(state) > 0 and all(key.startswith(classifier) for key in missing):
-        module = _random(sized).module
+        module = build_random(sized)
         state = state | {key: module.state_dict()[key] for key in missing}
         warning = f"{', '.join(missing)} are not in {file}: they are RANDOM (seed {request.seed})"
     check_fit(str(file), state, expected)
@@ -248,8 +217,8 @@ def _sized_like(
     request: ModelRequest, state: Mapping[str, Tensor]
 ) -> tuple[nn.Module, ModelRequest]:
     """The unset model with as many classes as ``state`` has, and the request that builds it."""
-    with _SkipInitialisation():
-        module = _build(request)
+    with SkipInitialisation():
+        module = build_model(request)
         expected = module.state_dict()
         last = list(expected)[-1]
         fits = last not in state or not state[last].dim() or len(state[last]) == len(expected[last])
@@ -257,39 +226,7 @@ def _sized_like(
             return module, request
         count = str(len(state[last]))
         sized = replace(request, arguments=(*request.arguments, ("num_classes", count)))
-        return _build(sized), sized
-
-
-def _build(request: ModelRequest, **arguments: Any) -> nn.Module:
-    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` say otherwise.
-
-    Raises:
-        RequestError: it refuses an argument that the user gave.
-    """
-    builder = find_builder(request.name)
-    arguments = {key: _literal(text) for key, text in request.arguments} | arguments
-    arguments.setdefault("weights", None)
-    if "weights_backbone" in inspect.signature(builder).parameters:
-        arguments["weights_backbone"] = None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
-            return builder(**arguments)
-    except (TypeError, ValueError) as error:
-        if not request.arguments:
-            raise
-        given = ", ".join(f"{key}={text}" for key, text in request.arguments)
-        raise RequestError(
-            f"{request.name} cannot be built with {given}: {first_line(error)}",
-            "--model-arg KEY=VALUE goes to torchvision's builder of the model",
-        ) from error
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+        return build_model(sized), sized
 
 
 def _preprocessing(transforms: Callable[..., Any], size: int | None) -> Any:
@@ -299,20 +236,3 @@ def _preprocessing(transforms: Callable[..., Any], size: int | None) -> Any:
         return own
     resize = round(size * own.resize_size[0] / own.crop_size[0])
     return transforms(crop_size=size, resize_size=resize)
-
-
-class _SkipInitialisation(TorchFunctionMode):
-    """Leaves new parameters unset: for a model whose weights are loaded right after."""
-
-    _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.erfinv_, Tensor.random_})
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func in self._RANDOM:
-            return args[0]
-        return func(*args, **(kwargs or {}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from hookcli.records import Prediction
+from hookcli.results import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

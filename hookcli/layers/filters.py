@@ -1,7 +1,7 @@
-"""The modules of a model as facts, and the filter language that chooses among them.
+"""The filter language that chooses among a model's layers.
 
-Nothing here runs the model. The forms of the language are read in this order: ``re:``, ``@``,
-``path:``, alias, class name, module path (a call id too), glob.
+The forms are read in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (a call
+id too), glob.
 """
 
 from __future__ import annotations
@@ -15,38 +15,17 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError
-from hookcli.records import ROOT_LABEL, LayerInfo
+from hookcli.layers.listing import FAMILIES, family_of, list_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_TORCH_NN = "torch.nn.modules."
-_QUANTIZED = "torch.ao.nn.quantized.modules."
-_FAMILY_MODULES = {
-    _TORCH_NN + "conv": "conv",
-    _QUANTIZED + "conv": "conv",
-    _TORCH_NN + "linear": "linear",
-    _QUANTIZED + "linear": "linear",
-    _TORCH_NN + "batchnorm": "norm",
-    _TORCH_NN + "instancenorm": "norm",
-    _TORCH_NN + "normalization": "norm",
-    _QUANTIZED + "batchnorm": "norm",
-    _QUANTIZED + "normalization": "norm",
-    _TORCH_NN + "activation": "act",
-    _QUANTIZED + "activation": "act",
-    _TORCH_NN + "pooling": "pool",
-    _TORCH_NN + "dropout": "dropout",
-    _QUANTIZED + "dropout": "dropout",
-    "torchvision.ops.stochastic_depth": "dropout",
-    "torchvision.ops.drop_block": "dropout",
-}
-_FAMILY_TYPES = {"FrozenBatchNorm2d": "norm", "Identity": "", "MultiheadAttention": "attention"}
-FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
+    from hookcli.records import LayerInfo
+
 ALIASES = (*FAMILIES, "all", "leaf")
 
 _INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\]")
 _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
-_NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +35,6 @@ class _Entry:
     layer: LayerInfo
     types: frozenset[str]
     families: frozenset[str]
-
-
-def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Every module of ``model``, the model itself first, in the order of ``named_modules()``."""
-    layers = []
-    neighbour = "unknown"
-    for path, module in model.named_modules():
-        channels = _channels_of(module)
-        if channels != "unknown":
-            neighbour = f"likely {channels}"
-        elif not module._modules and _follows_neighbour(module):
-            channels = neighbour
-        layers.append(
-            LayerInfo(
-                module_path=path,
-                module_type=type(module).__name__,
-                depth=path.count(".") + 1 if path else 0,
-                is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
-                params=sum(parameter.numel() for parameter in module.parameters()),
-                channels=channels,
-            )
-        )
-    return tuple(layers)
 
 
 def select_layers(
@@ -98,22 +54,6 @@ def select_layers(
     if not chosen:
         raise NoLayerMatchedError(f"{', '.join(forms)} without {', '.join(exclude)}", ())
     return chosen
-
-
-def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    """Why a layer that was selected did not run, as far as the structure of the model tells."""
-    path = layer.module_path
-    while path:
-        path = path.rpartition(".")[0]
-        parent = type(model.get_submodule(path)).__name__
-        if "Attention" in parent and layer.params:
-            return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
-    if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
-        return "auxiliary head, runs only in training mode"
-    module = model.get_submodule(layer.module_path)
-    if isinstance(module, nn.Dropout) and not model.training:
-        return "dropout does nothing in evaluation mode"
-    return "the model did not call it for this input"
 
 
 def read_forms(options: Iterable[str]) -> Iterator[str]:
@@ -227,38 +167,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _entry(layer: LayerInfo, module: nn.Module) -> _Entry:
     bases = [base for base in type(module).__mro__ if base not in (nn.Module, object)]
-    families = {_family(base) for base in bases} - {""} | {"all"}
+    families = {family_of(base) for base in bases} - {""} | {"all"}
     if layer.is_leaf:
         families.add("leaf")
     return _Entry(layer, frozenset(base.__name__ for base in bases), frozenset(families))
-
-
-def _family(base: type) -> str:
-    name = base.__name__
-    if name in _FAMILY_TYPES:
-        return _FAMILY_TYPES[name]
-    if name.endswith(("Attention", "AttentionV2")):
-        return "attention"
-    return _FAMILY_MODULES.get(base.__module__, "")
-
-
-def _channels_of(module: nn.Module) -> str:
-    """Where this type puts channels: ``first``, ``last`` or ``unknown``."""
-    families = {_family(base) for base in type(module).__mro__}
-    if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
-        return "first"
-    if "conv" in families or "pool" in families:
-        return "first"
-    if "linear" in families or isinstance(module, nn.Embedding):
-        return "last"
-    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
-        return "last"
-    if isinstance(module, nn.MultiheadAttention) and module.batch_first:
-        return "last"
-    return "unknown"
-
-
-def _follows_neighbour(module: nn.Module) -> bool:
-    """Whether this module works value by value, so that its layout is that of what came before."""
-    families = {_family(base) for base in type(module).__mro__}
-    return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

@@ -1,0 +1,154 @@
+"""`make bench`: speed and memory as ratios, both sides measured in turn in one run.
+
+Absolute times say little on a shared machine; the ratio of two things measured next to each other
+says more, and the median of several such pairs is what is printed. Nothing here is asserted: the
+goal stands beside the figure.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+HERE = Path(__file__).parent
+PHOTO = HERE.parent / "sample_images" / "cat.png"
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def main() -> None:
+    """Run every comparison and print one line each."""
+    print(f"{'what':<58}{'median':>8}{'least':>8}{'most':>8}   goal")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        command = inspect_command(out / "run")
+        report(
+            "one image, table and 36 grids / bare script",
+            pair_commands(command, [sys.executable, str(HERE / "bare.py"), str(PHOTO)], 7),
+            "at most 1.25",
+        )
+        tutorial = [sys.executable, str(HERE / "tutorial.py"), str(PHOTO), str(out / "tutorial")]
+        slower = [1 / ratio for ratio in pair_commands(command, tutorial, 5)]
+        report("tutorial way / one image, table and 36 grids", slower, "at least 18")
+    for batch, goals in (
+        (1, ("at most 1.15", "at most 1.3")),
+        (8, ("at most 1.15", "at most 1.3")),
+    ):
+        for layers, goal in zip(("conv", "leaf"), goals, strict=True):
+            ratios = pair_forwards(batch, layers)
+            report(f"forward, statistics of '{layers}', batch {batch} / bare forward", ratios, goal)
+    extra = sorted(peak_over_bare(8) for _ in range(5))
+    print(
+        f"{'peak memory over the bare forward, 36 convs, batch 8, MB':<58}"
+        f"{statistics.median(extra):>8.1f}{extra[0]:>8.1f}{extra[-1]:>8.1f}   at most 100"
+    )
+
+
+def report(what: str, ratios: Sequence[float], goal: str) -> None:
+    """Print one line."""
+    middle = statistics.median(ratios)
+    print(f"{what:<58}{middle:>8.2f}{min(ratios):>8.2f}{max(ratios):>8.2f}   {goal}", flush=True)
+
+
+def inspect_command(out: Path) -> list[str]:
+    """The main job as a user runs it."""
+    tool = [sys.executable, "-m", "hookcli", "inspect", "resnet34", str(PHOTO), "--layers", "conv"]
+    return [*tool, "--weights", "random", "-o", str(out), "--overwrite"]
+
+
+def pair_commands(first: list[str], second: list[str], times: int) -> list[float]:
+    """Seconds of ``first`` over seconds of ``second``, run in turn, after one unmeasured turn."""
+    ratios = [seconds(lambda: run(first)) / seconds(lambda: run(second)) for _ in range(times + 1)]
+    return ratios[1:]
+
+
+def pair_forwards(batch: int, layers: str) -> list[float]:
+    """Seconds of the observed forward over seconds of the bare one, in turn."""
+    import torch
+    from torchvision.models import resnet34
+
+    from hookcli.config import GridStyle
+    from hookcli.forward import HookedForward
+    from hookcli.layers import select_layers
+
+    torch.manual_seed(0)
+    model = resnet34(weights=None).eval()
+    pixels = torch.randn(batch, 3, 224, 224)
+    keys = [str(index) for index in range(batch)]
+    chosen = select_layers(model, [layers])
+    observed = HookedForward(model, chosen, "output", GridStyle(mode="none"))
+
+    def bare() -> None:
+        with torch.inference_mode():
+            model(pixels)
+
+    for _ in range(3):
+        bare()
+        observed.run(keys, pixels)
+    times = 40 if batch == 1 else 12
+    return [seconds(lambda: observed.run(keys, pixels)) / seconds(bare) for _ in range(times)]
+
+
+def peak_over_bare(batch: int) -> float:
+    """Peak memory (MB) of a process that runs the observed forward, over one that runs the bare one."""
+    return peak_of("observed", batch) - peak_of("bare", batch)
+
+
+def peak_of(side: str, batch: int) -> float:
+    """Peak memory (MB) of a fresh process."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__)), side, str(batch)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(done.stdout)
+
+
+def run_for_peak(side: str, batch: int) -> None:
+    """In the fresh process: three forwards, then print the peak in MB."""
+    import torch
+    from torchvision.models import resnet34
+
+    from hookcli.config import GridStyle
+    from hookcli.forward import HookedForward
+    from hookcli.layers import select_layers
+
+    model = resnet34(weights=None).eval()
+    pixels = torch.randn(batch, 3, 224, 224)
+    chosen = select_layers(model, ["conv"])
+    observed = HookedForward(model, chosen, "output", GridStyle(mode="none"))
+    for _ in range(3):
+        if side == "observed":
+            observed.run([str(index) for index in range(batch)], pixels)
+        else:
+            with torch.inference_mode():
+                model(pixels)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """How long ``action`` takes."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def run(command: list[str]) -> None:
+    """Run a command silently; it must succeed."""
+    subprocess.run(command, check=True, capture_output=True, env=os.environ)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        run_for_peak(sys.argv[1], int(sys.argv[2]))
+    else:
+        main()

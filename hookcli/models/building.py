@@ -1,0 +1,92 @@
+"""torchvision's builders called: with which arguments, seeded or not initialised at all."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hookcli.errors import RequestError
+from hookcli.models.catalog import find_builder, find_task
+from hookcli.models.weights import first_line
+
+if TYPE_CHECKING:
+    from hookcli.config import ModelRequest
+
+RUNNABLE_TASKS = ("classification", "quantization")
+
+
+def check_runnable(name: str) -> None:
+    """See that a model is of a task that this version runs.
+
+    Raises:
+        UnknownModelError: no model has this name.
+        RequestError: it is of another task.
+    """
+    task = find_task(name)
+    if task not in RUNNABLE_TASKS:
+        raise RequestError(
+            f"{name} is a {task.replace('_', ' ')} model, and this version runs classification models",
+            "list them with: hookcli models",
+        )
+
+
+def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
+    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` say otherwise.
+
+    Raises:
+        RequestError: it refuses an argument that the user gave.
+    """
+    builder = find_builder(request.name)
+    arguments = {key: _literal(text) for key, text in request.arguments} | arguments
+    arguments.setdefault("weights", None)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        arguments["weights_backbone"] = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
+            return builder(**arguments)
+    except (TypeError, ValueError) as error:
+        if not request.arguments:
+            raise
+        given = ", ".join(f"{key}={text}" for key, text in request.arguments)
+        raise RequestError(
+            f"{request.name} cannot be built with {given}: {first_line(error)}",
+            "--model-arg KEY=VALUE goes to torchvision's builder of the model",
+        ) from error
+
+
+def build_random(request: ModelRequest) -> nn.Module:
+    """The model of ``torch.manual_seed(seed)`` followed by the builder; the caller's generator is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(request.seed)
+        return build_model(request)
+
+
+class SkipInitialisation(TorchFunctionMode):
+    """Leaves new parameters unset: for a model whose weights are loaded right after."""
+
+    _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.erfinv_, Tensor.random_})
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func in self._RANDOM:
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,28 @@
+"""Where a model runs."""
+
+from __future__ import annotations
+
+import torch
+
+from hookcli.errors import DeviceError
+
+
+def find_device(name: str) -> torch.device:
+    """The device called ``name``; ``auto`` is the first of cuda, mps and cpu that is here.
+
+    Raises:
+        DeviceError: there is no such device.
+    """
+    if name == "auto":
+        best = "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else best)
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise DeviceError(f"unknown device {name!r}", "one of: auto, cpu, cuda, cuda:N, mps")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise DeviceError(
+            f"there is no device {name!r} here", "use --device auto or cpu"
+        ) from error
+    return device
