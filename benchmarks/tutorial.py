@@ -1,5 +1,6 @@
 """The way of the tutorials: keep every convolution's output, then one matplotlib figure a layer."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -25,11 +26,14 @@ with torch.no_grad():
     model(pixels.unsqueeze(0))
 folder = Path(sys.argv[2])
 folder.mkdir(parents=True, exist_ok=True)
+most = len if sys.argv[3] == "all" else lambda _channels: 64
 for name, output in outputs.items():
-    plt.figure(figsize=(20, 20))
-    for index, channel in enumerate(output[0][:64]):
-        plt.subplot(8, 8, index + 1)
-        plt.imshow(channel, cmap="viridis")
+    channels = output[0][: most(output[0])]
+    side = math.ceil(len(channels) ** 0.5)
+    plt.figure(figsize=(30, 30))
+    for index, channel in enumerate(channels):
+        plt.subplot(side, side, index + 1)
+        plt.imshow(channel, cmap="gray")
         plt.axis("off")
     plt.savefig(folder / f"{name}.png")
     plt.close()

@@ -6,6 +6,7 @@ shapes decide, the layout is ``unknown`` and nothing downstream treats an axis a
 
 from __future__ import annotations
 
+import functools
 import math
 
 from hookcli.records import Layout
@@ -13,6 +14,7 @@ from hookcli.records import Layout
 UNKNOWN = Layout()
 
 
+@functools.lru_cache(maxsize=4096)
 def resolve_layout(
     shape: tuple[int, ...], channels: str = "unknown", pixels: tuple[int, int] | None = None
 ) -> Layout:

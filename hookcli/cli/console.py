@@ -73,24 +73,51 @@ def print_table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
-    left: Sequence[str],
-    fold: Sequence[str] = (),
+    words: Sequence[str],
+    fold: Sequence[str],
+    drop: Sequence[str],
 ) -> None:
-    """A table as wide as the terminal; columns in ``left`` are words, the others numbers.
+    """A table that fits the terminal.
 
-    Columns named in ``fold`` give way and wrap when the terminal is narrow.
+    Args:
+        header: the columns.
+        rows: their cells, as plain text.
+        words: the columns that hold words; the others hold numbers and stand right.
+        fold: the columns that wrap when all else does not help.
+        drop: the columns that are left out when the terminal is narrow, the first to go first.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
+    kept = _fitting_columns(header, rows, drop)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
-    for name in header:
-        justify = "left" if name in left else "right"
-        table.add_column(name, justify=justify, no_wrap=name not in fold, overflow="fold")  # type: ignore[arg-type]
+    for name in kept:
+        table.add_column(
+            name,
+            justify="left" if name in words else "right",
+            no_wrap=name not in fold,
+            overflow="fold",
+        )
+    places = [header.index(name) for name in kept]
     for row in rows:
-        table.add_row(*(Text(escape.for_terminal(cell)) for cell in row))
+        table.add_row(*(Text(escape.for_terminal(row[place])) for place in places))
     print_data(_render(table))
+
+
+def _fitting_columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]], drop: Sequence[str]
+) -> list[str]:
+    widths = {
+        name: 2 + max([len(name), *(len(row[place]) for row in rows)])
+        for place, name in enumerate(header)
+    }
+    kept = list(header)
+    for name in drop:
+        if sum(widths[each] for each in kept) <= text_width():
+            break
+        kept.remove(name)
+    return kept
 
 
 def _render(table: Table) -> str:

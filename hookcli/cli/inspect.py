@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ALL_CHANNELS = 1 << 30
 _COLUMNS = ("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead")
 _WORDS = ("call", "type", "shape", "layout")
-_DROPPED = ((120, ("layout",)), (104, ("layout", "type")), (84, ("layout", "type", "dead")))
+_DROP = ("layout", "type", "dead", "zero", "shape")
 
 
 def inspect(
@@ -140,7 +140,8 @@ def _print_result(config: InspectConfig, result: RunResult, output_format: str) 
         cells = [_cells(row) for row in rows]
         console.print_data(table.render_markdown(_COLUMNS, cells))
     else:
-        _print_table(rows)
+        cells = [_cells(row) for row in rows]
+        console.print_table(_COLUMNS, cells, words=_WORDS, fold=("call",), drop=_DROP)
         for image in result.images:
             console.print_data(_prediction_text(image, trained=result.model.trained))
 
@@ -158,15 +159,6 @@ def _document(
         "findings": [],
         "layers": rows,
     }
-
-
-def _print_table(rows: Sequence[LayerRow]) -> None:
-    width = console.text_width()
-    dropped = next((names for limit, names in reversed(_DROPPED) if width < limit), ())
-    kept = [index for index, name in enumerate(_COLUMNS) if name not in dropped]
-    header = [_COLUMNS[index] for index in kept]
-    cells = [[cell for index, cell in enumerate(_cells(row)) if index in kept] for row in rows]
-    console.print_table(header, cells, left=_WORDS, fold=("call",))
 
 
 def _cells(row: LayerRow) -> list[str]:

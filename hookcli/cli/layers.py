@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hookcli.survey import SurveyRow
 
 _COLUMNS = ("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "calls", "traps")
+_DROP = ("MB", "layout", "calls", "MFLOPs", "params", "type")
 _WORDS = ("call", "type", "output", "layout", "traps")
 
 
@@ -48,7 +49,11 @@ def layers(
         console.print_data(table.render_markdown(_COLUMNS, [_cells(row) for row in rows]))
     else:
         console.print_table(
-            _COLUMNS, [_cells(row) for row in rows], left=_WORDS, fold=("call", "traps")
+            _COLUMNS,
+            [_cells(row) for row in rows],
+            words=_WORDS,
+            fold=("call", "traps"),
+            drop=_DROP,
         )
 
 

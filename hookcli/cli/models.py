@@ -37,7 +37,13 @@ def models(
         console.print_data(table.render_markdown(_COLUMNS, [_cells(entry) for entry in entries]))
     else:
         cells = [_cells(entry) for entry in entries]
-        console.print_table(_COLUMNS, cells, left=_WORDS, fold=("weights",))
+        console.print_table(
+            _COLUMNS,
+            cells,
+            words=_WORDS,
+            fold=("model", "weights"),
+            drop=("weights", "task", "cached"),
+        )
 
 
 def _cells(entry: CatalogEntry) -> list[str]:

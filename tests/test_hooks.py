@@ -1,0 +1,345 @@
+"""What a module returned is seen at the moment it returned it, and the model is given back as it came."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.errors import RequestError
+from hookcli.hooks import named_tensors, observe, refuse_unhookable
+from hookcli.records import LayerInfo
+from tests import toy_models as toys
+from tests.toy_models import pixel
+
+HOOK_TABLES = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def layers_of(model, *paths):
+    return [LayerInfo(path, type(model.get_submodule(path)).__name__) for path in paths]
+
+
+def watch_values(model, x, *paths, at="output"):
+    """The values of every observed tensor by call id, in the order in which the observer got them."""
+    seen = {}
+
+    def observer(call, tensor):
+        seen[call.id] = tensor.flatten().tolist()
+
+    with observe(model, layers_of(model, *paths), observer, at):
+        model(x)
+    return seen
+
+
+def watch_orders(model, x, *paths, at="output"):
+    """The order of every observed call by call id."""
+    orders = {}
+
+    def observer(call, _tensor):
+        orders[call.id] = call.order
+
+    with observe(model, layers_of(model, *paths), observer, at):
+        model(x)
+    return orders
+
+
+def fingerprint(model):
+    """Everything about a model that observing it may not change."""
+    values = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        values.update(name.encode() + tensor.numpy().tobytes())
+    return (
+        values.hexdigest(),
+        [module.training for module in model.modules()],
+        [parameter.requires_grad for parameter in model.parameters()],
+        [parameter.grad for parameter in model.parameters()],
+    )
+
+
+def hooks_left(model):
+    return [
+        (path, table)
+        for path, module in model.named_modules()
+        for table in HOOK_TABLES
+        if getattr(module, table)
+    ]
+
+
+# What the observer sees
+
+
+def test_a_conv_before_an_inplace_relu_keeps_its_negative_values():
+    assert watch_values(toys.InplaceRelu(), pixel(1.0), "conv", "relu") == {
+        "conv": [-2.0, 1.0],
+        "relu": [0.0, 1.0],
+    }
+
+
+def test_a_conv_whose_output_gets_the_residual_added_is_seen_before_the_addition():
+    assert watch_values(toys.InplaceAdd(), pixel(2.0), "conv", "") == {
+        "conv": [6.0],
+        "(model)": [8.0],
+    }
+
+
+def test_the_input_of_a_part_that_writes_over_it_is_seen_before_the_part_runs():
+    assert watch_values(toys.InplaceInput(), pixel(-3.0), "relu", at="both") == {
+        "input:relu": [-3.0],
+        "relu": [0.0],
+    }
+
+
+def test_the_observer_gets_the_models_own_tensor_and_no_copy():
+    model, seen = toys.InplaceRelu(), []
+    with observe(model, layers_of(model, "relu"), lambda _, tensor: seen.append(tensor)):
+        output = model(pixel(1.0))
+    assert seen[0] is output
+
+
+# Which call it was
+
+
+def test_the_second_call_of_a_module_has_a_call_id_of_its_own():
+    assert watch_values(toys.ReusedRelu(), pixel(1.0), "relu") == {"relu": [2.0], "relu#1": [0.0]}
+
+
+def test_calls_go_on_counting_over_two_forwards_in_one_block():
+    model, ids = toys.InplaceAdd(), []
+    with observe(model, layers_of(model, "conv"), lambda call, _: ids.append(call.id)):
+        model(pixel(1.0))
+        model(pixel(1.0))
+    assert ids == ["conv", "conv#1"]
+
+
+def test_each_block_counts_calls_from_its_own_beginning():
+    model, ids = toys.InplaceAdd(), []
+    for _ in range(2):
+        with observe(model, layers_of(model, "conv"), lambda call, _: ids.append(call.id)):
+            model(pixel(1.0))
+    assert ids == ["conv", "conv"]
+
+
+def test_a_module_that_calls_itself_counts_its_calls_by_their_start():
+    values = watch_values(toys.Recursive(), pixel(1.0), "", "conv")
+    assert values == {
+        "conv": [10.0],
+        "(model)#2": [10.0],
+        "(model)#1": [11.0],
+        "(model)": [12.0],
+    }
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a module without children is counted when it ends, not when it starts"
+)
+def test_a_module_without_children_that_calls_itself_counts_its_calls_by_their_start():
+    values = watch_values(toys.RecursiveLeaf(), pixel(3.0), "")
+    assert values == {"(model)#1": [3.0], "(model)": [6.0]}
+
+
+def test_a_call_that_raised_inside_the_model_does_not_shift_the_calls_after_it():
+    model = toys.CatchesInside()
+    values = watch_values(model, pixel(1.0), "", "block", "block.conv", "broken")
+    assert values == {
+        "block.conv": [2.0],
+        "block": [2.0],
+        "block.conv#1": [6.0],
+        "block#1": [6.0],
+        "(model)": [6.0],
+    }
+
+
+def test_a_block_stands_before_its_parts():
+    orders = watch_orders(
+        toys.Nested(), pixel(1.0), "", "tail", "block", "block.conv", "block.relu"
+    )
+    assert sorted(orders, key=orders.get) == [
+        "(model)",
+        "block",
+        "block.conv",
+        "block.relu",
+        "tail",
+    ]
+
+
+def test_orders_count_from_one_without_gaps():
+    orders = watch_orders(toys.Nested(), pixel(1.0), "head", "block", "block.conv", "tail")
+    assert orders == {"head": 1, "block": 2, "block.conv": 3, "tail": 4}
+
+
+def test_the_input_and_the_output_of_a_call_share_its_order():
+    orders = watch_orders(toys.Nested(), pixel(1.0), "head", "block", at="both")
+    assert orders == {"input:head": 1, "head": 1, "input:block": 2, "block": 2}
+
+
+def test_a_module_that_never_runs_is_never_shown():
+    model = toys.UncalledBranch().eval()
+    assert watch_values(model, pixel(1.0), "conv", "aux", "spare") == {"conv": [2.0]}
+
+
+def test_out_proj_of_attention_is_never_shown_though_its_weights_are_used():
+    model = toys.UnusedAttentionWeights().eval()
+    values = watch_values(model, torch.ones(1, 3, 4), "attention", "attention.out_proj")
+    assert list(values) == ["attention[0]"]
+
+
+# Which tensor it was
+
+
+def test_nested_outputs_are_keyed_by_index_and_by_name():
+    assert watch_values(toys.SeveralOutputs(), pixel(1.0), "split") == {
+        "split[pair.0]": [1.0],
+        "split[pair.1]": [2.0],
+        "split[bounds.low]": [-1.0],
+        "split[bounds.high]": [10.0],
+        "split[list.0]": [3.0],
+    }
+
+
+def test_an_image_list_is_walked_to_its_tensors():
+    from torchvision.models.detection.image_list import ImageList
+
+    images = ImageList(torch.tensor([[7.0]]), [(1, 1)])
+    assert [(key, t.tolist()) for key, t in named_tensors((images, 3))] == [("0.tensors", [[7.0]])]
+
+
+def test_keyword_inputs_are_seen_under_their_names():
+    assert watch_values(toys.KeywordInput(), pixel(5.0), "named", at="input") == {
+        "input:named[image]": [5.0],
+        "input:named[factor]": [3.0],
+    }
+
+
+def test_inputs_by_position_and_keyword_are_seen_together():
+    assert watch_values(toys.KeywordInput(), pixel(5.0), "mixed", at="input") == {
+        "input:mixed[0]": [15.0],
+        "input:mixed[factor]": [10.0],
+    }
+
+
+def test_the_only_input_has_no_key():
+    assert watch_values(toys.InplaceAdd(), pixel(5.0), "conv", at="input") == {"input:conv": [5.0]}
+
+
+def test_both_sides_of_a_call_are_seen_with_keyword_inputs_first():
+    assert watch_values(toys.KeywordInput(), pixel(5.0), "named", at="both") == {
+        "input:named[image]": [5.0],
+        "input:named[factor]": [3.0],
+        "named": [15.0],
+    }
+
+
+# The model is given back as it came
+
+
+def test_a_model_is_given_back_as_it_came_after_a_forward():
+    model = toys.Nested().train()
+    model.block.eval().requires_grad_(False)
+    before = fingerprint(model)
+    watch_values(model, pixel(1.0), "", "head", "block", "block.conv", at="both")
+    assert fingerprint(model) == before
+    assert hooks_left(model) == []
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("at", ["output", "both"])
+def test_a_model_is_given_back_as_it_came_when_it_raises(error, at):
+    model = toys.RaisesInside(error)
+    model.frozen.eval()
+    before = fingerprint(model)
+    with pytest.raises(type(error)) as raised:
+        watch_values(model, pixel(1.0), "", "conv", "broken", "broken.inner", at=at)
+    assert raised.value is error
+    assert fingerprint(model) == before
+    assert hooks_left(model) == []
+
+
+def test_no_hook_is_left_when_the_observer_raises():
+    model = toys.Nested()
+
+    def observer(_call, _tensor):
+        raise OSError("the disk is full")
+
+    with (
+        pytest.raises(OSError, match="the disk is full"),
+        observe(model, layers_of(model, "head", "block"), observer),
+    ):
+        model(pixel(1.0))
+    assert hooks_left(model) == []
+
+
+def test_no_hook_is_left_when_a_layer_is_not_the_models():
+    model = toys.Nested()
+    strangers = [*layers_of(model, "head", "block"), LayerInfo("elsewhere", "Conv2d")]
+    with pytest.raises(AttributeError, match="elsewhere"), observe(model, strangers, print):
+        pass
+    assert hooks_left(model) == []
+
+
+def test_hooks_that_were_there_before_stay():
+    model, calls = toys.InplaceAdd(), []
+    model.conv.register_forward_hook(lambda *_: calls.append("theirs"))
+    watch_values(model, pixel(1.0), "conv", at="both")
+    model(pixel(1.0))
+    assert calls == ["theirs", "theirs"]
+
+
+def test_after_the_block_nothing_is_observed():
+    model, ids = toys.InplaceAdd(), []
+    with observe(model, layers_of(model, "conv"), lambda call, _: ids.append(call.id)):
+        pass
+    model(pixel(1.0))
+    assert ids == []
+
+
+# Models on which hooks never fire
+
+
+def scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(nn.ReLU())
+
+
+def compiled_in_place():
+    module = nn.ReLU()
+    module.compile()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (scripted, "scripted"),
+        (lambda: torch.compile(nn.ReLU()), "compiled"),
+        (compiled_in_place, "compiled"),
+    ],
+    ids=["torch.jit.script", "torch.compile", "module.compile"],
+)
+def test_a_model_on_which_hooks_never_fire_is_refused(make, reason):
+    with pytest.raises(RequestError, match=rf"is (a )?{reason}"):
+        refuse_unhookable(make())
+
+
+def test_the_refusal_names_the_part_that_is_compiled():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Sequential(compiled_in_place()))
+    with pytest.raises(RequestError) as raised:
+        refuse_unhookable(model)
+    assert (
+        raised.value.message == "1.0 is compiled, and hooks put on after torch.compile never fire"
+    )
+
+
+def test_a_plain_model_is_not_refused():
+    refuse_unhookable(toys.Nested())

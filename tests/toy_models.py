@@ -1,0 +1,375 @@
+"""Tiny networks, one for each trap of real ones, with weights set by hand.
+
+Every convolution is 1x1 and without bias, so that a value can be followed with a pencil: the output
+is the input times the weight.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+def pointwise(*weights: list[float]) -> nn.Conv2d:
+    """A 1x1 convolution; each list holds one output channel's weights, one an input channel."""
+    matrix = torch.tensor(weights)
+    conv = nn.Conv2d(matrix.shape[1], matrix.shape[0], 1, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(matrix.view(*matrix.shape, 1, 1))
+    return conv
+
+
+def pixel(*images: float) -> Tensor:
+    """(N, 1, 1, 1) pixels: one value an image."""
+    return torch.tensor(images).view(-1, 1, 1, 1)
+
+
+class InplaceRelu(nn.Module):
+    """The ReLU writes over what the convolution returned: [-2, 1] becomes [0, 1]."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([-2.0], [1.0])
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.conv(x))
+
+
+class InplaceAdd(nn.Module):
+    """The residual is added to the convolution's own output: 3x becomes 4x."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([3.0])
+
+    def forward(self, x):
+        out = self.conv(x)
+        out += x
+        return out
+
+
+class ReusedRelu(nn.Module):
+    """One ReLU stands after both convolutions: 2x is let through, then -2x is not (x > 0)."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = pointwise([2.0])
+        self.conv2 = pointwise([-1.0])
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.conv2(self.relu(self.conv1(x))))
+
+
+class UncalledBranch(nn.Module):
+    """The auxiliary head runs in training only, the spare convolution never."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([2.0])
+        self.aux = pointwise([5.0])
+        self.spare = pointwise([7.0])
+
+    def forward(self, x):
+        out = self.conv(x)
+        return out + self.aux(x) if self.training else out
+
+
+class UnusedAttentionWeights(nn.Module):
+    """MultiheadAttention reads the weights of its ``out_proj`` and never calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Bounds(NamedTuple):
+    """A named output."""
+
+    low: Tensor
+    high: Tensor
+
+
+class Split(nn.Module):
+    """One tensor comes in; tensors in a dict of a tuple, a named tuple and a list come out."""
+
+    def forward(self, x):
+        return {
+            "pair": (x, 2 * x),
+            "bounds": Bounds(-x, 10 * x),
+            "list": [3 * x],
+            "nothing": None,
+            "text": "no tensor",
+        }
+
+
+class SeveralOutputs(nn.Module):
+    """A part returns several tensors, nested."""
+
+    def __init__(self):
+        super().__init__()
+        self.split = Split()
+
+    def forward(self, x):
+        return self.split(x)["pair"][0]
+
+
+class Scale(nn.Module):
+    """Multiplies; its arguments may have names."""
+
+    def forward(self, image, factor=None):
+        return image if factor is None else image * factor
+
+
+class KeywordInput(nn.Module):
+    """One part is called by keywords alone, the other by position and keyword."""
+
+    def __init__(self):
+        super().__init__()
+        self.named = Scale()
+        self.mixed = Scale()
+
+    def forward(self, x):
+        return self.mixed(self.named(image=x, factor=torch.tensor([3.0])), factor=2 * x)
+
+
+class InplaceInput(nn.Module):
+    """The first part writes over its own input."""
+
+    def __init__(self):
+        super().__init__()
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(x.clone())
+
+
+class ChannelsLast(nn.Module):
+    """(N, C, H, W) from the convolution, (N, H, W, C) in the linear part, as in Swin and ConvNeXt."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([1.0], [2.0], [3.0])
+        self.norm = nn.LayerNorm(3)
+        self.linear = nn.Linear(3, 2)
+        self.act = nn.GELU()
+
+    def forward(self, x):
+        return self.act(self.linear(self.norm(self.conv(x).permute(0, 2, 3, 1))))
+
+
+class Tokens(nn.Module):
+    """(N, 1 + H*W, C): a class token of nines, then the pixels row by row, as in ViT."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([1.0], [-1.0])
+        self.encoder = nn.Identity()
+
+    def forward(self, x):
+        tokens = self.conv(x).flatten(2).transpose(1, 2)
+        class_token = torch.full((len(x), 1, 2), 9.0)
+        return self.encoder(torch.cat([class_token, tokens], 1))
+
+
+class Bias(nn.Module):
+    """Returns its one value, with the leading axis 1, however many images there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Parameter(torch.tensor([[[[5.0]]]]))
+
+    def forward(self, _x):
+        return self.value * 1
+
+
+class SharedLeadingAxis(nn.Module):
+    """A bias made once for the batch, as Swin V2's position bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([2.0])
+        self.bias = Bias()
+
+    def forward(self, x):
+        return self.conv(x) + self.bias(x)
+
+
+class FoldedLeadingAxis(nn.Module):
+    """Heads folded into the leading axis, N times 3, as in MViT: image 0's are rows 0 to 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([1.0], [10.0], [100.0])
+        self.heads = nn.Identity()
+
+    def forward(self, x):
+        return self.heads(self.conv(x).flatten(0, 1))
+
+
+class PairedLeadingAxis(nn.Module):
+    """Every image with every other: leading axis N * N, which is 1 for one image alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([2.0])
+        self.pairs = nn.Identity()
+
+    def forward(self, x):
+        out = self.conv(x).flatten(1)
+        return self.pairs((out.unsqueeze(0) * out.unsqueeze(1)).flatten(0, 1))
+
+
+class ConstantLeadingAxis(nn.Module):
+    """Two boxes, however many images there are: in a batch of two they look like the images."""
+
+    def __init__(self):
+        super().__init__()
+        self.boxes = nn.Identity()
+
+    def forward(self, x):
+        return self.boxes(torch.stack([x.sum(), -x.sum()]))
+
+
+class FoldedAfterInplace(nn.Module):
+    """Doubles the pixels where they lie, then folds heads into the leading axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.Identity()
+
+    def forward(self, x):
+        return self.heads(torch.cat([x.mul_(2.0)] * len(x)))
+
+
+class Recursive(nn.Module):
+    """Calls itself ``depth`` times; each call adds 1 on the way back, the innermost multiplies by 10."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([10.0])
+
+    def forward(self, x, depth=2):
+        return self(x, depth - 1) + 1 if depth else self.conv(x)
+
+
+class RecursiveLeaf(nn.Module):
+    """Calls itself, and has no children."""
+
+    def forward(self, x, depth=1):
+        return self(x, depth - 1) * 2 if depth else x
+
+
+class Block(nn.Module):
+    """A part that has parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([2.0])
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.conv(x))
+
+
+class Nested(nn.Module):
+    """A block between two convolutions; ``tail`` is registered first and runs last."""
+
+    def __init__(self):
+        super().__init__()
+        self.tail = pointwise([5.0])
+        self.head = pointwise([3.0])
+        self.block = Block()
+
+    def forward(self, x):
+        return self.tail(self.block(self.head(x)))
+
+
+class Raise(nn.Module):
+    """Raises what it was given."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+        self.inner = nn.Identity()
+
+    def forward(self, x):
+        self.inner(x)
+        raise self.error
+
+
+class RaisesInside(nn.Module):
+    """Runs a convolution, then a part that raises; training flags and gradients are mixed."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.conv = pointwise([2.0])
+        self.frozen = nn.BatchNorm2d(1).eval().requires_grad_(False)
+        self.broken = Raise(error)
+
+    def forward(self, x):
+        return self.broken(self.frozen(self.conv(x)))
+
+
+class CatchesInside(nn.Module):
+    """A part raises and the model goes on without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+        self.broken = Raise(ValueError("caught by the model"))
+
+    def forward(self, x):
+        out = self.block(x)
+        try:
+            return self.broken(out)
+        except ValueError:
+            return self.block(out + 1)
+
+
+class WrongShape(nn.Module):
+    """The second convolution of the block wants three channels and is given two."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = pointwise([1.0], [2.0])
+        self.block = nn.Sequential(nn.ReLU(inplace=True), pointwise([1.0, 1.0, 1.0]))
+
+    def forward(self, x):
+        return self.block(self.stem(x))
+
+
+class ReassignsThenRaises(nn.Module):
+    """Gives its argument's name another value before it raises."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pointwise([1.0], [2.0])
+
+    def forward(self, x):
+        x = self.conv(x).flatten()
+        return x.view(7)
+
+
+class NoTensor(nn.Module):
+    """A part that runs and returns a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = Count()
+
+    def forward(self, x):
+        return x * self.count(x)
+
+
+class Count(nn.Module):
+    """How many images there are."""
+
+    def forward(self, x):
+        return len(x)
