@@ -266,6 +266,22 @@ class RecursiveLeaf(nn.Module):
         return self(x, depth - 1) * 2 if depth else x
 
 
+class RecursiveCatching(nn.Module):
+    """Calls itself, catches what the inner call raises and gives back ten times its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x, depth=1):
+        if not depth:
+            raise ValueError("caught by the outer call")
+        try:
+            return self(self.inner(x), depth - 1)
+        except ValueError:
+            return 10 * x
+
+
 class Block(nn.Module):
     """A part that has parts."""
 

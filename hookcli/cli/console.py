@@ -109,7 +109,7 @@ def _fitting_columns(
     header: Sequence[str], rows: Sequence[Sequence[str]], drop: Sequence[str]
 ) -> list[str]:
     widths = {
-        name: 2 + max([len(name), *(len(row[place]) for row in rows)])
+        name: 3 + max([len(name), *(len(row[place]) for row in rows)])
         for place, name in enumerate(header)
     }
     kept = list(header)

@@ -20,7 +20,6 @@ _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
 app = typer.Typer(
     help="See what a PyTorch vision model computed: feature maps and statistics of every layer.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -60,7 +59,7 @@ def main() -> None:
 def _run() -> int:
     stdout = sys.stdout
     try:
-        code = app(standalone_mode=False)
+        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
     except errors.HookcliError as error:
         console.print_error(error.message, error.hint)
         return error.exit_code
