@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.capture import Captured, capture
+    from hookcli.capturing import Captured, capture
     from hookcli.config import GridStyle, InspectConfig, ModelRequest
     from hookcli.errors import HookcliError
     from hookcli.pipeline import inspect_images
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __version__ = metadata.version("hookcli")
 
 _HOMES = {
-    "Captured": "capture",
+    "Captured": "capturing",
     "GridStyle": "config",
     "HookcliError": "errors",
     "InspectConfig": "config",
@@ -27,7 +27,7 @@ _HOMES = {
     "ModelRequest": "config",
     "RunResult": "results",
     "TensorStats": "records",
-    "capture": "capture",
+    "capture": "capturing",
     "inspect_images": "pipeline",
 }
 

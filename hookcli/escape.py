@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import unicodedata
 
 
@@ -13,7 +14,8 @@ def for_terminal(text: str) -> str:
 
 def for_csv(text: str) -> str:
     """Text that a spreadsheet does not take for a formula: a leading ``= + - @`` gets a quote before it."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else reversible(text)
+    shown = reversible(text)
+    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
 
 def for_markdown(text: str) -> str:
@@ -25,11 +27,13 @@ def for_markdown(text: str) -> str:
 
 
 def reversible(text: str) -> str:
-    """Bytes that are not UTF-8 (surrogates, as Python names files) as ``%XX``, and ``%`` as ``%25`` then."""
-    if not any("\udc80" <= character <= "\udcff" for character in text):
-        return text
-    raw = text.replace("%", "%25").encode("utf-8", "surrogateescape")
-    return raw.decode("utf-8", "percent_escape")
+    """Bytes that are not UTF-8 (surrogates, as Python names files) as ``%XX``.
+
+    A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting gives every name back.
+    """
+    is_utf8 = not any("\udc80" <= character <= "\udcff" for character in text)
+    plain = re.sub("%(?=[0-9A-Fa-f]{2})" if is_utf8 else "%", "%25", text)
+    return plain.encode("utf-8", "surrogateescape").decode("utf-8", "percent_escape")
 
 
 def _visible(character: str) -> str:

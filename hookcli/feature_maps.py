@@ -147,8 +147,8 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """uint8 levels; a constant channel is all 0."""
-    span = (high - low).clamp_min(torch.finfo(torch.float32).tiny)
-    levels = ((maps - low) / span * (LEVELS - 1)).round_()
+    span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
+    levels = ((maps / 2 - low / 2) / span * (LEVELS - 1)).round_()
     marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
     return marked.to(torch.uint8)
 
@@ -160,5 +160,7 @@ def _take_bars(values: Tensor, layout: Layout) -> Bars:
         return Bars(values.mean(axes) if run > 1 else values.flatten().clone(), True, run)
     flat = values.flatten()
     run = max(1, -(-flat.numel() // MOST_BARS))
-    whole = flat[: flat.numel() // run * run]
-    return Bars(whole.view(-1, run).mean(1) if whole.numel() else whole.clone(), False, run)
+    whole = flat.numel() // run * run
+    means = flat[:whole].view(-1, run).mean(1)
+    rest = flat[whole:].mean(0, keepdim=True)[: flat.numel() - whole]
+    return Bars(torch.cat([means, rest]), False, run)

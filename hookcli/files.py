@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-import tempfile
-from pathlib import Path
+import secrets
+from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NAME_LENGTH = 120
 
@@ -18,19 +21,17 @@ def write_atomic(file: Path, data: bytes) -> Path:
     Raises:
         OutputError: it cannot be written; nothing of it is left behind.
     """
-    temporary = None
+    temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".partial-", dir=file.parent)
-        with os.fdopen(handle, "wb") as stream:
+        with temporary.open("xb") as stream:
             stream.write(data)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(file)
+        temporary.replace(file)
     except OSError as error:
         raise cannot_write(file, error) from error
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return file
 
 
@@ -44,9 +45,3 @@ def cannot_write(file: Path, error: OSError) -> OutputError:
 def safe_name(text: str, length: int = _NAME_LENGTH) -> str:
     """``text`` as part of a file name on any system: letters, digits and ``._-`` of ASCII."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:length] or "unnamed"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -37,10 +37,18 @@ _LAST_LAYERS = 3
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one forward gave: records, pictures, and the model's own output (None if it raised)."""
+    """What one forward gave.
+
+    Attributes:
+        records: one an image and observed tensor.
+        pictures: what is to be drawn.
+        called: module paths of the observed layers that ran.
+        output: the model's own; None if it raised.
+    """
 
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    called: frozenset[str] = frozenset()
     output: object = None
 
 
@@ -85,7 +93,8 @@ class HookedForward:
         """
         if len(keys) == 1 or not self.one_at_a_time:
             try:
-                return [self._forward(keys, pixels)]
+                shared = pixels.clone() if len(keys) > 1 else pixels  # a model may write over them
+                return [self._forward(keys, shared)]
             except _LeadingAxisError:
                 self.one_at_a_time = True
         return [self._forward([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
@@ -93,7 +102,10 @@ class HookedForward:
     def _forward(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
         collector = _Collector(tuple(keys), (pixels.shape[-2], pixels.shape[-1]), self.style)
         try:
-            with torch.inference_mode(), hooks.observe(self.model, self.layers, collector, self.at):
+            with (
+                torch.inference_mode(),
+                hooks.observe(self.model, self.layers, collector, self.at, collector.called),
+            ):
                 output = self.model(pixels)
         except _MODEL_ERRORS as error:
             if _is_ours(error.__traceback__):
@@ -114,6 +126,7 @@ class _Collector:
     has_other_leading_axis: bool = False
     seen: list[tuple[Call, Layout, tuple[int, ...], str, Reduced]] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         count = len(self.keys)
@@ -142,7 +155,7 @@ class _Collector:
                 figures, channels = stats.read_row(reduced, row, shape, dtype)
                 records.append(LayerRecord(key, call, layout, figures, channels))
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
-        return BatchResult(tuple(records), pictures, output)
+        return BatchResult(tuple(records), pictures, frozenset(self.called), output)
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         for index, key in enumerate(self.keys):
@@ -184,8 +197,9 @@ def _describe_failure(
     failed, given = model, ""
     for frame in _frames(error.__traceback__):
         module = frame.f_locals.get("self")
-        if isinstance(module, nn.Module) and module in paths and frame.f_code.co_name == "forward":
-            failed, given = module, _shapes_given(frame)
+        name = frame.f_code.co_name
+        if isinstance(module, nn.Module) and module in paths and name == "_call_impl":
+            failed, given = module, _shapes_given(module, frame)
     weight = getattr(failed, "weight", None)
     lines = str(error).strip().splitlines()
     reason = lines[0][:200] if lines else type(error).__name__
@@ -209,10 +223,13 @@ def _frames(trace: TracebackType | None) -> list[FrameType]:
     return frames
 
 
-def _shapes_given(frame: FrameType) -> str:
-    values = inspect.getargvalues(frame)
-    tensors = {name: frame.f_locals.get(name) for name in values.args}
-    return ", ".join(f"{n} {_shape(t)}" for n, t in tensors.items() if isinstance(t, Tensor))
+def _shapes_given(module: nn.Module, frame: FrameType) -> str:
+    """The tensors in the arguments of ``Module._call_impl``, by the names that ``forward`` gives them."""
+    names = list(inspect.signature(module.forward).parameters)
+    args = frame.f_locals.get("args", ())
+    names += [str(index) for index in range(len(names), len(args))]
+    given = dict(zip(names, args, strict=False)) | frame.f_locals.get("kwargs", {})
+    return ", ".join(f"{n} {_shape(t)}" for n, t in given.items() if isinstance(t, Tensor))
 
 
 def _shape(tensor: Tensor) -> str:

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def observe(
-    model: nn.Module, layers: Sequence[LayerInfo], observer: Observer, at: str = "output"
+    model: nn.Module,
+    layers: Sequence[LayerInfo],
+    observer: Observer,
+    at: str = "output",
+    called: set[str] | None = None,
 ) -> Iterator[None]:
     """Call ``observer(call, tensor)`` for every tensor of ``layers``, while the block lasts.
 
@@ -47,10 +51,18 @@ def observe(
         layers: modules of this model.
         observer: gets every tensor of a nested output, each with its output key.
         at: ``output``, ``input`` (keyword arguments too) or ``both``.
+        called: gets the module path of every layer that ran, whether or not a tensor came out.
+
+    Raises:
+        RequestError: ``at`` is none of the three.
     """
+    if at not in SIDES:
+        raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
     sides = SIDES[at]
 
     def show(side: str, call: Call, value: object) -> None:
+        if called is not None:
+            called.add(call.layer.module_path)
         for key, tensor in named_tensors(value):
             named = replace(call, side=side, output_key=key) if key or side != "output" else call
             observer(named, tensor)
@@ -85,11 +97,8 @@ def watch(
         if started:
             started(call, _arguments(args, kwargs))
 
-    def after(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
-        call = running.pop()
-        while call.layer is not layer:  # a call that raised, caught inside the model
-            call = running.pop()
-        finished(call, output)
+    def after(_layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        finished(running.pop(), output)
 
     def after_alone(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
         finished(begin(layer), output)  # nothing can start inside, so this keeps the order
@@ -98,12 +107,14 @@ def watch(
     try:
         for layer in layers:
             module = model.get_submodule(layer.module_path)
-            alone = started is None and not module._modules
-            if not alone:
-                pre = module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
-                handles.append(pre)
-            last = after_alone if alone else after
-            handles.append(module.register_forward_hook(partial(last, layer)))
+            if started is None and not module._modules and _is_torch_own(module):
+                handles.append(module.register_forward_hook(partial(after_alone, layer)))
+                continue
+            pre = module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
+            handles.append(pre)
+            # always_call: a call that raised ends too (with None), so that ``running`` stays in step
+            post = module.register_forward_hook(partial(after, layer), always_call=True)
+            handles.append(post)
         yield
     finally:
         for handle in handles:
@@ -160,6 +171,11 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
+
+
+def _is_torch_own(module: nn.Module) -> bool:
+    """Whether a module's code is known to call no module, not even itself."""
+    return type(module).__module__.startswith("torch.nn.modules.")
 
 
 def _ignore(_call: Call, _value: object) -> None:

@@ -104,11 +104,14 @@ def _open_raster(data: bytes) -> Image.Image:
     """The image, tried with the common formats first: finding all of Pillow's takes a while."""
     Image.preinit()
     try:
-        return Image.open(io.BytesIO(data), formats=list(Image.OPEN))
+        return Image.open(io.BytesIO(data), formats=_raster_formats())
     except UnidentifiedImageError:
         Image.init()
-        raster = [name for name in Image.OPEN if name not in _VECTOR_FORMATS]
-        return Image.open(io.BytesIO(data), formats=raster)
+        return Image.open(io.BytesIO(data), formats=_raster_formats())
+
+
+def _raster_formats() -> list[str]:
+    return [name for name in Image.OPEN if name not in _VECTOR_FORMATS]
 
 
 def _unique_key(file: str, keys: set[str]) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hookcli.forward import BatchResult
     from hookcli.images import ImageSource
     from hookcli.planning import PreparedRun
+    from hookcli.records import LayerInfo
 
 
 def inspect_images(config: InspectConfig) -> RunResult:
@@ -83,6 +84,7 @@ class _Found:
     images: list[ImageResult] = field(default_factory=list)
     records: list[LayerRecord] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
 
     def add(self, batch: tuple[list[ImageResult], list[BatchResult]], writer: GridWriter) -> None:
         """Take over a finished batch; its pictures are queued."""
@@ -93,6 +95,7 @@ class _Found:
 
     def add_partial(self, result: BatchResult, writer: GridWriter) -> None:
         """Take over the records of one forward, whether or not it came to its end."""
+        self.called |= result.called
         grids = _queue_pictures(result.pictures, writer)
         self.files += dict.fromkeys(grids.values())
         for record in result.records:
@@ -140,7 +143,7 @@ def _queue_sheets(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple
 
 def _close(folder: RunFolder, prepared: PreparedRun, found: _Found) -> RunResult:
     """Write the tables and the manifest."""
-    uncalled = _find_uncalled(prepared, found.records)
+    uncalled = _find_uncalled(prepared, found)
     _write_tables(folder, prepared, found)
     info = prepared.loaded.info
     files = (*found.files, *folder.files)
@@ -173,14 +176,20 @@ def _write_tables(folder: RunFolder, prepared: PreparedRun, found: _Found) -> No
         folder.write("skipped.csv", table.render_csv(SkippedImage, prepared.skipped))
 
 
-def _find_uncalled(prepared: PreparedRun, records: Sequence[LayerRecord]) -> tuple[Uncalled, ...]:
-    called = {record.call.layer.module_path for record in records}
-    model = prepared.loaded.module
+def _find_uncalled(prepared: PreparedRun, found: _Found) -> tuple[Uncalled, ...]:
+    """The layers without a record, and why: they did not run, or no tensor came out."""
+    recorded = {record.call.layer.module_path for record in found.records}
     return tuple(
-        Uncalled(layer, explain_uncalled(model, layer))
+        Uncalled(layer, _explain(prepared, found, layer))
         for layer in prepared.layers
-        if layer.module_path not in called
+        if layer.module_path not in recorded
     )
+
+
+def _explain(prepared: PreparedRun, found: _Found, layer: LayerInfo) -> str:
+    if layer.module_path in found.called:
+        return "it ran, and no tensor went in or came out"
+    return explain_uncalled(prepared.loaded.module, layer)
 
 
 def _request(config: InspectConfig) -> dict[str, Any]:

@@ -119,8 +119,8 @@ class TensorStats:
 
     @property
     def numel(self) -> int:
-        """How many values the tensor has."""
-        product = 1
+        """How many numbers the tensor holds; a complex value is two."""
+        product = 2 if self.dtype.startswith("complex") else 1
         for length in self.shape:
             product *= length
         return product

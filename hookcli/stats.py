@@ -98,7 +98,7 @@ def read_row(
     mean, std, low, high, zeros, nans, infs = (
         figures.tolist() if isinstance(figures, Tensor) else figures
     )
-    numel = torch.Size(shape).numel()
+    numel = torch.Size(shape).numel() * (2 if dtype.startswith("complex") else 1)
     finite = numel - nans - infs > 0
     stats = TensorStats(
         shape=shape,

@@ -140,9 +140,6 @@ def test_a_module_that_calls_itself_counts_its_calls_by_their_start():
     }
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a module without children is counted when it ends, not when it starts"
-)
 def test_a_module_without_children_that_calls_itself_counts_its_calls_by_their_start():
     values = watch_values(toys.RecursiveLeaf(), pixel(3.0), "")
     assert values == {"(model)#1": [3.0], "(model)": [6.0]}
@@ -160,9 +157,6 @@ def test_a_call_that_raised_inside_the_model_does_not_shift_the_calls_after_it()
     }
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the inner call that raised is taken for the outer one that returned"
-)
 def test_a_call_that_caught_its_own_inner_call_keeps_its_call_index():
     assert watch_values(toys.RecursiveCatching(), pixel(1.0), "") == {"(model)": [10.0]}
 

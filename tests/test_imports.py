@@ -34,7 +34,7 @@ FLOORS = (
     ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps")),
     ("2", ("sinks", "sinks.grids", "sinks.table")),
     ("2, a step up", ("sinks.run_folder",)),
-    ("3", ("forward", "survey", "capture", "planning")),
+    ("3", ("forward", "survey", "capturing", "planning")),
     ("4", ("pipeline",)),
     ("5", ("cli", "cli.console", "cli.options")),
     ("5, a step up", ("cli.completion",)),
@@ -48,7 +48,7 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 THIRD_PARTY = {
     "torch": {
         *("models", "layers", "hooks", "stats", "feature_maps"),
-        *("forward", "survey", "capture", "planning", "pipeline"),
+        *("forward", "survey", "capturing", "planning", "pipeline"),
     },
     "torchvision": {"models"},
     "safetensors": {"models"},

@@ -158,6 +158,9 @@ class ChannelsLast(nn.Module):
         self.conv = pointwise([1.0], [2.0], [3.0])
         self.norm = nn.LayerNorm(3)
         self.linear = nn.Linear(3, 2)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -2.0]]))
+            self.linear.bias.zero_()
         self.act = nn.GELU()
 
     def forward(self, x):
@@ -245,7 +248,7 @@ class FoldedAfterInplace(nn.Module):
         self.heads = nn.Identity()
 
     def forward(self, x):
-        return self.heads(torch.cat([x.mul_(2.0)] * len(x)))
+        return self.heads(x.mul_(2.0).repeat(3, 1, 1, 1))
 
 
 class Recursive(nn.Module):

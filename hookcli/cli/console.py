@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+_FOLDED = 32
 _WIDE = 400  # without a terminal nothing is cut
 
 
@@ -90,7 +91,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    kept = _fitting_columns(header, rows, drop)
+    kept = _fitting_columns(header, rows, fold, drop)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in kept:
         table.add_column(
@@ -106,12 +107,13 @@ def print_table(
 
 
 def _fitting_columns(
-    header: Sequence[str], rows: Sequence[Sequence[str]], drop: Sequence[str]
+    header: Sequence[str], rows: Sequence[Sequence[str]], fold: Sequence[str], drop: Sequence[str]
 ) -> list[str]:
-    widths = {
-        name: 3 + max([len(name), *(len(row[place]) for row in rows)])
-        for place, name in enumerate(header)
-    }
+    """The columns that have room; one that wraps needs no more than ``_FOLDED``."""
+    widths = {}
+    for place, name in enumerate(header):
+        longest = max([len(name), *(len(row[place]) for row in rows)])
+        widths[name] = 3 + (min(longest, _FOLDED) if name in fold else longest)
     kept = list(header)
     for name in drop:
         if sum(widths[each] for each in kept) <= text_width():

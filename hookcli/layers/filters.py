@@ -56,13 +56,14 @@ def select_layers(
     return chosen
 
 
-def read_forms(options: Iterable[str]) -> Iterator[str]:
+def read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
     """One form at a time: options split at commas, ``@files`` read, blanks and comments left out.
 
-    A comma inside brackets or braces does not split; ``re:`` takes the whole option.
+    A comma inside brackets or braces does not split; ``re:`` takes the whole option. ``inside`` names
+    the files that are being read, one inside the other.
 
     Raises:
-        FilterSyntaxError: an ``@file`` cannot be read, or an option is empty.
+        FilterSyntaxError: an ``@file`` cannot be read or names itself, or an option is empty.
     """
     for option in options:
         if not option.strip():
@@ -71,19 +72,25 @@ def read_forms(options: Iterable[str]) -> Iterator[str]:
             yield option
             continue
         for form in re.split(r",(?![^\[{]*[\]}])", option):
-            if form.strip().startswith("@"):
-                yield from read_forms(_lines(form.strip()[1:]))
-            elif form.strip():
-                yield form.strip()
+            file = form.strip().removeprefix("@")
+            if file != form.strip():
+                yield from read_forms(_lines(file, inside), (*inside, file))
+            elif file:
+                yield file
 
 
-def _lines(file: str) -> list[str]:
+def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
+    """The forms in a file."""
+    if file in inside:
+        raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
-    lines = (re.sub(r"(^|\s)#\s.*|^#.*", "", line).strip() for line in text.splitlines())
+    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
+    if not any(lines):
+        raise FilterSyntaxError(f"the layer list {file!r} names no layer", "write one form a line")
     return [line for line in lines if line]
 
 

@@ -28,7 +28,12 @@ _FAMILY_MODULES = {
     "torchvision.ops.stochastic_depth": "dropout",
     "torchvision.ops.drop_block": "dropout",
 }
-_FAMILY_TYPES = {"FrozenBatchNorm2d": "norm", "Identity": "", "MultiheadAttention": "attention"}
+_FAMILY_TYPES = {
+    "FrozenBatchNorm2d": "norm",
+    "Identity": "",
+    "LinearPackedParams": "",
+    "MultiheadAttention": "attention",
+}
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")

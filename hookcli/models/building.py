@@ -71,7 +71,7 @@ def build_random(request: ModelRequest) -> nn.Module:
 class SkipInitialisation(TorchFunctionMode):
     """Leaves new parameters unset: for a model whose weights are loaded right after."""
 
-    _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.erfinv_, Tensor.random_})
+    _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
     def __torch_function__(
         self,
@@ -80,8 +80,9 @@ class SkipInitialisation(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func in self._RANDOM:
-            return args[0]
+        # Called by its own name, an initialiser runs with this mode off, so it is stopped here.
+        if func in self._RANDOM or getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
 
 

@@ -16,7 +16,7 @@ try:
     from torchvision import models as torchvision_models
 except (ImportError, RuntimeError, OSError) as error:  # "operator torchvision::nms does not exist"
     raise EnvironmentMismatchError(
-        f"torchvision {metadata.version('torchvision')} does not work with torch {torch.__version__}:"
+        f"torchvision {metadata.version('torchvision')} does not work with torch {metadata.version('torch')}:"
         f" {str(error).splitlines()[0]}",
         "install a pair made for each other: pip install --upgrade torch torchvision",
     ) from error

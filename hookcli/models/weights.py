@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 UNREACHABLE = (OSError, http.client.HTTPException)
-UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError)
+UNREADABLE = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    SafetensorError,
+)
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 _HASH = re.compile(
@@ -68,6 +75,8 @@ def read_weights_file(file: Path) -> dict[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
             content: Any = load_file(file)
+        elif not _is_torch_file(file):
+            raise WeightsError(f"cannot read the weights {file}: not a file that torch has saved")
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -76,7 +85,9 @@ def read_weights_file(file: Path) -> dict[str, Tensor]:
             "save only the weights: torch.save(model.state_dict(), FILE)",
         ) from error
     except (OSError, *UNREADABLE) as error:
-        raise WeightsError(f"cannot read the weights {file}: {first_line(error)}") from error
+        raise WeightsError(
+            f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
+        ) from error
     return _unwrap(file, content)
 
 
@@ -114,6 +125,12 @@ def first_line(error: BaseException) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
+def _is_torch_file(file: Path) -> bool:
+    """Whether a file begins like a zip archive or, from before torch 1.6, like a pickle."""
+    with file.open("rb") as stream:
+        return stream.read(4).startswith((b"PK\x03\x04", b"\x80"))
+
+
 def _unwrap(file: Path, content: object) -> dict[str, Tensor]:
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
@@ -123,9 +140,8 @@ def _unwrap(file: Path, content: object) -> dict[str, Tensor]:
     state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not state:
         raise WeightsError(f"{file} holds no tensors")
-    for prefix in _PREFIXES:
-        if all(key.startswith(prefix) for key in state):
-            state = {key.removeprefix(prefix): value for key, value in state.items()}
+    while prefix := next((p for p in _PREFIXES if all(key.startswith(p) for key in state)), ""):
+        state = {key.removeprefix(prefix): value for key, value in state.items()}
     return state
 
 

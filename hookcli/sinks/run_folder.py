@@ -7,6 +7,7 @@ its presence means that the run is complete. Only files that a run makes are eve
 from __future__ import annotations
 
 import fcntl
+import json
 from typing import IO, TYPE_CHECKING, Any
 
 from hookcli.errors import OutputError
@@ -44,17 +45,22 @@ class RunFolder:
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunFolder:
-        self._check()
+        held_run = self._check()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / REQUEST).open("a+", encoding="utf-8")
-            self._take_lock(self._lock)
-            self._remove_old_run()
+            _take_lock(self._lock, self.folder)
+            if held_run:
+                _remove_old_run(self.folder)
             self._lock.truncate(0)
             self._lock.write(render_json(self._request))
             self._lock.flush()
         except OSError as error:
+            self._unlock()
             raise cannot_write(self.folder, error) from error
+        except OutputError:
+            self._unlock()
+            raise
         return self
 
     def __exit__(
@@ -63,8 +69,7 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        self._unlock()
 
     def write(self, name: str, text: str) -> str:
         """Write one text file of the run; returns its name."""
@@ -76,9 +81,10 @@ class RunFolder:
         """Write the manifest: the run is complete."""
         self.write(MANIFEST, render_json(manifest))
 
-    def _check(self) -> None:
+    def _check(self) -> bool:
+        """Whether a run stands in the folder; OutputError if it is protected."""
         if not self.folder.exists() and not self.folder.is_symlink():
-            return
+            return False
         name = str(self.folder)
         if not self.folder.is_dir():
             raise OutputError(f"{name!r} is a file, not a folder", "choose another folder with -o")
@@ -96,21 +102,39 @@ class RunFolder:
                 f"{name!r} holds files that are not a run's",
                 "choose another folder with -o; --overwrite writes there and deletes none of them",
             )
+        return is_run
 
-    def _take_lock(self, lock: IO[str]) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputError(
-                f"another run is writing into {str(self.folder)!r}",
-                "wait for it, or choose another -o",
-            ) from error
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
-    def _remove_old_run(self) -> None:
-        for pattern in _RUN_FILES:
-            for file in self.folder.glob(pattern):
-                file.unlink()
-        for pattern in _RUN_DIRS:
-            for folder in self.folder.glob(pattern):
-                if folder.is_dir() and not any(folder.iterdir()):
-                    folder.rmdir()
+
+def _take_lock(lock: IO[str], folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutputError(
+            f"another run is writing into {str(folder)!r}", "wait for it, or choose another -o"
+        ) from error
+
+
+def _remove_old_run(run: Path) -> None:
+    """Delete what the manifest lists or, without one, what is named like a run's file."""
+    home = run.resolve()
+    for file in _old_files(run):
+        if file.parent.resolve().is_relative_to(home):  # never through a link
+            file.unlink(missing_ok=True)
+    for pattern in _RUN_DIRS:
+        for folder in run.glob(pattern):
+            if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _old_files(run: Path) -> list[Path]:
+    manifest = run / MANIFEST
+    try:
+        listed = json.loads(manifest.read_bytes())["files"]
+        return [manifest, *(run / name for name in listed if name != REQUEST)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [file for pattern in _RUN_FILES for file in run.glob(pattern)]

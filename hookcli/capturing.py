@@ -31,6 +31,7 @@ class Captured:
     layers: tuple[LayerInfo, ...]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _model: nn.Module | None = None
+    _called: set[str] = field(default_factory=set)
     _seen: list[tuple[Call, Layout, tuple[int, ...], str, Reduced]] = field(default_factory=list)
 
     @property
@@ -46,12 +47,11 @@ class Captured:
     @property
     def uncalled(self) -> tuple[Uncalled, ...]:
         """The chosen layers that have not run, and why as far as that is known."""
-        called = {call.layer.module_path for call, *_ in self._seen}
         model = self._model
         return tuple(
             Uncalled(layer, layers.explain_uncalled(model, layer))
             for layer in self.layers
-            if model is not None and layer.module_path not in called
+            if model is not None and layer.module_path not in self._called
         )
 
 
@@ -100,7 +100,7 @@ def capture(
         if keep:
             captured.tensors[call.id] = tensor.detach().clone()
 
-    with hooks.observe(model, chosen, observer, at):
+    with hooks.observe(model, chosen, observer, at, captured._called):
         yield captured
 
 

@@ -1,0 +1,273 @@
+"""hookcli as a library: a block in which the layers of any module are observed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import hookcli
+from hookcli.capturing import capture
+from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.records import ChannelRange, Layout, TensorStats
+from tests import toy_models as toys
+from tests.toy_models import pixel
+
+
+def ids(captured):
+    return [record.call.id for record in captured.records]
+
+
+def test_a_record_tells_what_a_layer_returned():
+    model = toys.InplaceRelu()
+    with capture(model, "conv") as captured:
+        model(pixel(1.0))
+    (record,) = captured.records
+    assert record.call.id == "conv"
+    assert record.layout == Layout("NCHW", 1, 1, 1)
+    assert record.stats == TensorStats(
+        shape=(1, 2, 1, 1),
+        dtype="float32",
+        mean=-0.5,
+        std=pytest.approx(1.5),
+        min=-2.0,
+        max=1.0,
+        zero_fraction=0.0,
+    )
+    assert record.channels == ChannelRange((-2.0, 1.0), (-2.0, 1.0))
+
+
+def test_figures_are_over_the_whole_batch():
+    model = toys.InplaceAdd()
+    with capture(model) as captured:
+        model(pixel(1.0, 3.0))  # the convolution gives 3 and 9
+    (record,) = captured.records
+    assert record.stats.shape == (2, 1, 1, 1)
+    assert (record.stats.mean, record.stats.std) == pytest.approx((6.0, 3.0))
+    assert record.channels == ChannelRange((3.0,), (9.0,))
+
+
+def test_convolutions_are_what_is_captured_unless_asked_otherwise():
+    model = toys.Nested()
+    with capture(model) as captured:
+        model(pixel(1.0))
+    assert ids(captured) == ["head", "block.conv", "tail"]
+
+
+def test_several_forms_and_an_exclusion_are_understood():
+    model = toys.Nested()
+    with capture(model, ["conv", "block"], exclude="tail") as captured:
+        model(pixel(1.0))
+    assert ids(captured) == ["head", "block.conv", "block"]
+    assert [layer.module_path for layer in captured.layers] == ["head", "block", "block.conv"]
+
+
+def test_inputs_are_captured_when_asked_for():
+    model = toys.KeywordInput()
+    with capture(model, "named", at="both") as captured:
+        model(pixel(5.0))
+    assert [(record.call.id, record.stats.max) for record in captured.records] == [
+        ("input:named[image]", 5.0),
+        ("input:named[factor]", 3.0),
+        ("named", 15.0),
+    ]
+
+
+def test_tensors_are_copies_by_call_id():
+    model = toys.ReusedRelu()
+    with capture(model, ["conv", "relu"], keep=True) as captured:
+        output = model(pixel(1.0))
+    output.detach().fill_(77.0)
+    assert {call: tensor.flatten().tolist() for call, tensor in captured.tensors.items()} == {
+        "conv1": [2.0],
+        "relu": [2.0],
+        "conv2": [-2.0],
+        "relu#1": [0.0],
+    }
+
+
+def test_no_tensor_is_kept_unless_asked_for():
+    model = toys.ReusedRelu()
+    with capture(model, "all") as captured:
+        model(pixel(1.0))
+    assert captured.tensors == {}
+
+
+def test_two_forwards_in_one_block_are_two_calls():
+    model = toys.InplaceAdd()
+    with capture(model, keep=True) as captured:
+        model(pixel(1.0))
+        model(pixel(2.0))
+    assert ids(captured) == ["conv", "conv#1"]
+    assert [tensor.item() for tensor in captured.tensors.values()] == [3.0, 6.0]
+
+
+def test_records_can_be_read_while_the_block_lasts():
+    model = toys.InplaceAdd()
+    with capture(model) as captured:
+        model(pixel(1.0))
+        assert ids(captured) == ["conv"]
+        model(pixel(1.0))
+        assert ids(captured) == ["conv", "conv#1"]
+
+
+def test_a_scalar_and_an_empty_output_are_recorded():
+    class Odd(nn.Module):
+        def forward(self, x):
+            return x.sum(), x[:0]
+
+    model = Odd()
+    with capture(model, "all") as captured:
+        model(pixel(1.0, 2.0))
+    scalar, empty = captured.records
+    assert (scalar.call.id, scalar.stats.shape, scalar.stats.mean) == ("(model)[0]", (), 3.0)
+    assert (empty.call.id, empty.stats.shape, empty.stats.mean) == (
+        "(model)[1]",
+        (0, 1, 1, 1),
+        None,
+    )
+
+
+# In a training loop
+
+
+def gradients(model, observed):
+    model.zero_grad()
+    if observed:
+        with capture(model, "all", at="both", keep=True):
+            model(pixel(2.0)).sum().backward()
+    else:
+        model(pixel(2.0)).sum().backward()
+    return {name: parameter.grad.item() for name, parameter in model.named_parameters()}
+
+
+def test_gradients_are_the_same_with_and_without_capture():
+    # 2 -> head x3 -> conv x2 -> relu -> tail x5: each weight's gradient is the rest of the product
+    expected = {"head.weight": 20.0, "block.conv.weight": 30.0, "tail.weight": 12.0 * 1.0}
+    model = toys.Nested().train()
+    assert gradients(model, observed=True) == expected
+    assert gradients(model, observed=False) == expected
+
+
+def test_captured_tensors_hold_no_graph():
+    model = toys.Nested().train()
+    with capture(model, "all", keep=True) as captured:
+        model(pixel(1.0))
+    assert not any(tensor.requires_grad for tensor in captured.tensors.values())
+
+
+def test_the_mode_of_the_model_stays_as_it_is():
+    model = toys.UncalledBranch().train()
+    with capture(model) as captured:
+        model(pixel(1.0))
+    assert model.training
+    assert ids(captured) == ["conv", "aux"]
+
+
+def test_batch_norm_is_updated_once_a_forward_as_without_capture():
+    model = nn.Sequential(toys.pointwise([1.0]), nn.BatchNorm2d(1)).train()
+    with capture(model, "all", keep=True):
+        model(pixel(1.0, 3.0))
+    assert model[1].num_batches_tracked == 1
+    assert model[1].running_mean.item() == pytest.approx(0.2)  # a tenth of the mean 2
+
+
+# What did not run, and what cannot be
+
+
+def test_layers_that_did_not_run_are_named_with_a_reason():
+    model = toys.UncalledBranch().eval()
+    with capture(model) as captured:
+        model(pixel(1.0))
+    assert [(layer.layer.module_path, layer.reason) for layer in captured.uncalled] == [
+        ("aux", "auxiliary head, runs only in training mode"),
+        ("spare", "the model did not call it for this input"),
+    ]
+
+
+def test_weights_used_without_a_call_are_explained():
+    model = toys.UnusedAttentionWeights().eval()
+    with capture(model, "attention.out_proj") as captured:
+        model(torch.ones(1, 3, 4))
+    assert [layer.reason for layer in captured.uncalled] == [
+        "its weights are used inside attention (MultiheadAttention) without calling it"
+    ]
+
+
+def test_before_a_forward_every_chosen_layer_is_uncalled():
+    with capture(toys.Nested(), "block") as captured:
+        assert [layer.layer.module_path for layer in captured.uncalled] == ["block"]
+
+
+def test_a_layer_that_ran_and_returned_no_tensor_is_not_said_to_be_uncalled():
+    model = toys.NoTensor()
+    with capture(model, "count") as captured:
+        model(pixel(1.0))
+    assert captured.uncalled == ()
+
+
+def test_a_form_that_matches_nothing_is_an_error_that_names_what_is_close():
+    with pytest.raises(NoLayerMatchedError) as raised, capture(toys.Nested(), "bloc"):
+        pass
+    assert raised.value.message == "no layer matches 'bloc'"
+    assert raised.value.hint == "did you mean block, Block, block.relu?"
+
+
+def test_an_exclusion_that_leaves_nothing_is_an_error():
+    with pytest.raises(NoLayerMatchedError), capture(toys.Nested(), "conv", exclude="all"):
+        pass
+
+
+def test_a_compiled_model_is_refused():
+    with (
+        pytest.raises(RequestError, match="compiled"),
+        capture(torch.compile(toys.Nested())),
+    ):
+        pass
+
+
+def test_an_unknown_side_is_an_error_of_the_request():
+    with pytest.raises(RequestError), capture(toys.Nested(), at="inputs"):
+        pass
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_what_was_captured_before_an_error_stays_and_no_hook_does(error):
+    model = toys.RaisesInside(error).eval()
+    with pytest.raises(type(error)), capture(model, "all") as captured:
+        model(pixel(1.0))
+    assert ids(captured) == ["conv", "frozen", "broken.inner"]
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+# The package
+
+
+def test_importing_hookcli_imports_neither_torch_nor_numpy():
+    code = "import sys, hookcli; print({'torch', 'torchvision', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_no_name_of_the_package_turns_into_the_module_of_that_name():
+    code = (
+        "import hookcli, types\n"
+        "for name in 2 * hookcli.__all__:\n"
+        "    if isinstance(getattr(hookcli, name), types.ModuleType):\n"
+        "        print(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def test_a_name_that_the_package_lacks_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'hookcli' has no attribute 'capure'"):
+        _ = hookcli.capure
+
+
+def test_every_name_of_the_package_is_there():
+    assert [name for name in hookcli.__all__ if not hasattr(hookcli, name)] == []

@@ -1,0 +1,290 @@
+"""From an activation to small pictures: which channels, in which order, on which scale."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from hookcli.config import GridStyle
+from hookcli.feature_maps import LEVELS, NOT_FINITE, Bars, Tiles, take_tiles
+from hookcli.layouts import resolve_layout
+from hookcli.records import Layout
+
+PAIR = Layout("NCHW", 1, 1, 2)  # feature maps of one row and two columns
+
+
+def pairs(*maps):
+    """(1, C, 1, 2): each channel two values."""
+    return torch.tensor(maps).view(1, -1, 1, 2)
+
+
+def order(activation, layout=PAIR, **style):
+    return take_tiles(activation, layout, GridStyle(**style)).channels.tolist()
+
+
+def levels(activation, layout=PAIR, **style):
+    """The levels by channel, in channel order unless a rank is asked for."""
+    return take_tiles(activation, layout, GridStyle(**{"rank": "index"} | style)).levels.tolist()
+
+
+# Which channels
+
+
+SPREAD_1_3_2 = pairs([9.0, 10.0], [0.0, 3.0], [-20.0, -18.0])  # means 9.5, 1.5, -19
+MAXIMA = pairs([0.0, 5.0], [4.0, 4.0], [-1.0, 7.0])  # means 2.5, 4, 3
+
+
+@pytest.mark.parametrize(
+    ("rank", "activation", "channels"),
+    [
+        ("spread", SPREAD_1_3_2, [1, 2, 0]),
+        ("mean", SPREAD_1_3_2, [0, 1, 2]),
+        ("mean", MAXIMA, [1, 2, 0]),
+        ("max", MAXIMA, [2, 0, 1]),
+        ("index", MAXIMA, [0, 1, 2]),
+    ],
+)
+def test_channels_stand_in_the_order_of_their_rank(rank, activation, channels):
+    assert order(activation, rank=rank) == channels
+
+
+def test_spread_does_not_see_the_mean():
+    assert order(pairs([1e4, 1e4 + 1], [0.0, 2.0]), rank="spread") == [1, 0]
+
+
+def test_channels_of_equal_rank_keep_their_order():
+    assert order(pairs(*[[0.0, 1.0]] * 40), rank="spread") == list(range(40))
+
+
+@pytest.mark.parametrize("rank", ["spread", "max", "index"])
+def test_only_the_first_channels_are_taken(rank):
+    tiles = take_tiles(MAXIMA, PAIR, GridStyle(rank=rank, top=2))
+    assert tiles.channels.tolist() == {"spread": [2, 0], "max": [2, 0], "index": [0, 1]}[rank]
+    assert tiles.levels.shape == (2, 1, 2)
+    assert tiles.total == 3
+
+
+def test_chosen_channels_stand_in_the_order_chosen_whatever_the_rank():
+    assert order(MAXIMA, channels=(2, 0), top=1, rank="mean") == [2, 0]
+
+
+def test_chosen_channels_that_a_layer_lacks_are_left_out():
+    assert order(MAXIMA, channels=(64, 1, 3)) == [1]
+
+
+def test_a_layer_that_lacks_all_chosen_channels_gives_no_tile():
+    tiles = take_tiles(MAXIMA, PAIR, GridStyle(channels=(64,)))
+    assert (tiles.channels.tolist(), tiles.levels.shape, tiles.total) == ([], (0, 1, 2), 3)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("rank", ["spread", "mean", "max"])
+def test_a_channel_that_is_not_finite_comes_first_whatever_the_rank(bad, rank):
+    assert order(pairs([0.0, 100.0], [0.0, 50.0], [0.0, bad]), rank=rank) == [2, 0, 1]
+
+
+# On which scale
+
+
+def test_each_channel_reaches_from_the_lowest_to_the_highest_level():
+    assert levels(pairs([-7.0, 3.0], [0.25, 0.0])) == [[[0, 239]], [[239, 0]]]
+
+
+def test_levels_lie_evenly_between_lowest_and_highest():
+    four = torch.tensor([[[[0.0, 239.0], [1.0, 120.0]]]])
+    assert levels(four, Layout("NCHW", 1, 2, 2)) == [[[0, 239], [1, 120]]]
+
+
+def test_there_are_240_levels_and_one_more_for_what_is_not_finite():
+    assert (LEVELS, NOT_FINITE) == (240, 240)
+
+
+def test_one_scale_a_layer_shows_channels_against_each_other():
+    assert levels(pairs([0.0, 239.0], [10.0, 20.0]), scale="layer") == [[[0, 239]], [[10, 20]]]
+
+
+def test_one_scale_a_layer_counts_the_channels_that_are_not_shown():
+    maps = pairs([0.0, 10.0], [0.0, 239.0])
+    assert levels(maps, scale="layer", channels=(0,)) == [[[0, 10]]]
+
+
+def test_a_constant_channel_has_the_lowest_level():
+    assert levels(pairs([4.0, 4.0], [0.0, 0.0])) == [[[0, 0]], [[0, 0]]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_has_a_level_of_its_own(bad):
+    three = torch.tensor([[[[1.0, bad, 3.0]]]])
+    assert levels(three, Layout("NCHW", 1, 1, 3)) == [[[0, 240, 239]]]
+
+
+def test_a_channel_without_finite_values_is_marked_all_over():
+    assert levels(pairs([math.nan, math.inf])) == [[[240, 240]]]
+
+
+def test_a_channel_that_is_not_finite_leaves_the_scale_of_the_layer_alone():
+    maps = pairs([0.0, 239.0], [math.inf, math.nan])
+    assert levels(maps, scale="layer") == [[[0, 239]], [[240, 240]]]
+
+
+def test_the_largest_numbers_of_float32_keep_their_levels():
+    assert levels(pairs([-3e38, 3e38])) == [[[0, 239]]]
+
+
+# How large
+
+
+def test_a_map_that_fits_is_not_made_smaller():
+    tiles = take_tiles(torch.zeros(1, 2, 5, 8), Layout("NCHW", 1, 5, 8), GridStyle(tile=8))
+    assert (tiles.levels.shape, tiles.shown) == ((2, 5, 8), (5, 8))
+
+
+def test_a_large_map_becomes_the_means_of_squares():
+    four_by_four = torch.tensor(
+        [
+            [0.0, 0.0, 2.0, 4.0],
+            [0.0, 0.0, 6.0, 8.0],  # means 0 and 5
+            [10.0, 10.0, 0.0, 0.0],
+            [10.0, 10.0, 0.0, 4.0],  # means 10 and 1; the whole reaches from 0 to 10
+        ]
+    ).view(1, 1, 4, 4)
+    tiles = take_tiles(four_by_four, Layout("NCHW", 1, 4, 4), GridStyle(tile=2))
+    assert tiles.levels.tolist() == [[[0, 120], [239, 24]]]  # 239 / 2 and 239 / 10, rounded
+    assert tiles.shown == (4, 4)
+
+
+def test_squares_cut_by_the_edge_are_means_of_what_is_left():
+    row = torch.tensor([[[[0.0, 2.0, 4.0, 0.0, 4.0]]]])
+    tiles = take_tiles(row, Layout("NCHW", 1, 1, 5), GridStyle(tile=3))
+    assert tiles.levels.tolist() == [[[60, 120, 239]]]  # means 1, 2 and 4 of 4
+
+
+def test_a_nan_is_seen_in_the_small_map():
+    row = torch.tensor([[[[0.0, 2.0, math.nan, 0.0]]]])
+    tiles = take_tiles(row, Layout("NCHW", 1, 1, 4), GridStyle(tile=2))
+    assert tiles.levels.tolist() == [[[120, 240]]]
+
+
+# From any layout
+
+
+def test_tokens_without_the_class_token_are_folded_row_by_row():
+    tokens = torch.tensor([9999.0, 0.0, 10.0, 20.0, 30.0, 40.0, 239.0]).view(1, 7, 1)
+    assert levels(tokens, Layout("NLC", 2, 2, 3, 1)) == [[[0, 10, 20], [30, 40, 239]]]
+
+
+def test_channels_last_maps_are_taken_channel_by_channel():
+    image = torch.zeros(1, 2, 3, 2)  # (N, H, W, C)
+    image[0, 1, 0, 0] = 1.0
+    image[0, 0, 2, 1] = 1.0
+    assert levels(image, Layout("NHWC", 3, 2, 3)) == [
+        [[0, 0, 0], [239, 0, 0]],
+        [[0, 0, 239], [0, 0, 0]],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layout", "permutation"),
+    [(Layout("NCDHW", 1, 1, 2), (0, 1, 2, 3, 4)), (Layout("NDHWC", 4, 1, 2), (0, 2, 3, 4, 1))],
+    ids=["NCDHW", "NDHWC"],
+)
+def test_a_video_shows_its_middle_frame(layout, permutation):
+    video = torch.zeros(1, 2, 3, 1, 2)  # (N, C, D, H, W)
+    video[0, 0, 1] = torch.tensor([[0.0, 5.0]])
+    video[0, 1, 1] = torch.tensor([[5.0, 0.0]])
+    video[:, :, 2] = 77.0
+    assert levels(video.permute(permutation), layout) == [[[0, 239]], [[239, 0]]]
+
+
+def test_a_sequence_is_a_map_of_one_row():
+    sequence = torch.tensor([[[0.0, 239.0, 100.0]]])  # (N, C, L)
+    assert levels(sequence, Layout("NCL", 1, 1, 3)) == [[[0, 239, 100]]]
+
+
+def test_tiles_do_not_change_when_the_activation_is_written_over_afterwards():
+    activation = pairs([0.0, 1.0])
+    tiles = take_tiles(activation, PAIR, GridStyle())
+    activation.fill_(7.0)
+    assert tiles.levels.tolist() == [[[0, 239]]]
+
+
+def test_taking_tiles_leaves_the_activation_as_it_was():
+    activation = pairs([-1.0, 5.0], [math.nan, 2.0])
+    before = activation.clone()
+    take_tiles(activation, PAIR, GridStyle())
+    assert torch.equal(activation.nan_to_num(99), before.nan_to_num(99))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_tiles_of_any_type_have_the_same_levels(dtype):
+    assert levels(pairs([0.0, 239.0], [239.0, 0.0]).to(dtype)) == [[[0, 239]], [[239, 0]]]
+
+
+def test_tiles_of_a_quantized_activation_show_its_values():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.quantize_per_tensor(pairs([0.0, 1.0], [1.0, 0.5]), 0.5, 0, torch.quint8)
+    assert levels(quantized) == [[[0, 239]], [[239, 0]]]
+
+
+# Without spatial form
+
+
+def bars(activation, layout):
+    taken = take_tiles(activation, layout, GridStyle())
+    assert isinstance(taken, Bars)
+    return taken.values.tolist(), taken.per_channel, taken.run
+
+
+def test_logits_become_one_bar_a_channel():
+    logits = torch.tensor([[3.0, -1.0, 0.5]])
+    assert bars(logits, Layout("NC", 1)) == ([3.0, -1.0, 0.5], True, 1)
+
+
+def test_channels_of_several_values_without_form_become_bars_of_their_means():
+    windows = torch.tensor([[[[1.0, 10.0]], [[3.0, 20.0]]]])  # (1, 2, 1, C)
+    assert bars(windows, Layout("NHWC", 3)) == ([2.0, 15.0], True, 2)
+
+
+def test_values_of_an_unknown_layout_become_bars_in_their_order():
+    assert bars(torch.tensor([[[5.0, 6.0], [7.0, 8.0]]]), Layout()) == (
+        [5.0, 6.0, 7.0, 8.0],
+        False,
+        1,
+    )
+
+
+def test_many_values_of_an_unknown_layout_become_means_of_runs():
+    values, per_channel, run = bars(torch.arange(4096.0).view(1, 64, 64), Layout())
+    assert (len(values), per_channel, run) == (1024, False, 4)
+    assert values[:2] == [1.5, 5.5]
+    assert values[-1] == 4093.5
+
+
+def test_a_value_after_the_last_whole_run_is_not_dropped():
+    activation = torch.zeros(1, 1025)
+    activation[0, 1024] = math.nan
+    values, _, _ = bars(activation, Layout())
+    assert math.isnan(values[-1])
+
+
+def test_more_channels_than_bars_can_show_become_means_of_runs():
+    values, per_channel, run = bars(torch.arange(8192.0).view(1, 8192), Layout("NC", 1))
+    assert (len(values), per_channel, run) == (1024, False, 8)
+    assert values[0] == 3.5
+
+
+def test_bars_do_not_change_when_the_activation_is_written_over_afterwards():
+    logits = torch.tensor([[3.0, -1.0]])
+    taken = [take_tiles(logits, layout, GridStyle()) for layout in (Layout("NC", 1), Layout())]
+    logits.zero_()
+    assert [each.values.tolist() for each in taken] == [[3.0, -1.0], [3.0, -1.0]]
+
+
+def test_what_the_layout_resolves_as_spatial_becomes_tiles():
+    activation = torch.zeros(1, 3, 4, 4)
+    layout = resolve_layout(tuple(activation.shape), "first")
+    assert isinstance(take_tiles(activation, layout, GridStyle()), Tiles)

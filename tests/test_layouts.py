@@ -1,0 +1,149 @@
+"""What the axes of a tensor mean: told from the module's type and the shape, or not told at all."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from hookcli.layers import list_layers
+from hookcli.layouts import resolve_layout
+from hookcli.records import Layout
+from tests import toy_models as toys
+
+UNKNOWN = Layout("unknown", None)
+WIDE = (224, 448)
+PHOTO = (300, 451)
+
+
+def nchw(height, width):
+    return Layout("NCHW", 1, height, width)
+
+
+def nhwc(height, width):
+    return Layout("NHWC", 3, height, width)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "pixels", "layout"),
+    [
+        # ResNet: what the type says holds, and the shape alone is enough
+        ((1, 64, 112, 112), "first", (224, 224), nchw(112, 112)),
+        ((8, 512, 7, 7), "first", (224, 224), nchw(7, 7)),
+        ((1, 64, 56, 56), "unknown", (224, 224), nchw(56, 56)),
+        ((1, 512, 1, 1), "unknown", (224, 224), nchw(1, 1)),
+        ((1, 64, 7, 7), "likely first", None, nchw(7, 7)),
+        ((1, 1000), "last", (224, 224), Layout("NC", 1)),
+        ((1, 1000), "unknown", None, Layout("NC", 1)),
+        # ViT: a class token before 14 x 14
+        ((1, 197, 768), "last", (224, 224), Layout("NLC", 2, 14, 14, 1)),
+        ((1, 197, 768), "unknown", (224, 224), Layout("NLC", 2, 14, 14, 1)),
+        ((1, 196, 768), "unknown", (224, 224), Layout("NLC", 2, 14, 14, 0)),
+        ((1, 1 + 7 * 14, 768), "unknown", WIDE, Layout("NLC", 2, 7, 14, 1)),
+        ((1, 198, 768), "last", (224, 224), Layout("NLC", 2)),
+        ((1, 198, 768), "likely last", (224, 224), Layout("NLC", 2)),
+        ((1, 198, 768), "unknown", (224, 224), UNKNOWN),
+        ((1, 64, 100), "first", None, Layout("NCL", 1, 1, 100)),
+        # Swin, ConvNeXt: channels last
+        ((1, 56, 56, 96), "last", (224, 224), nhwc(56, 56)),
+        ((1, 56, 56, 96), "unknown", (224, 224), nhwc(56, 56)),
+        ((1, 56, 56, 96), "likely last", (224, 224), nhwc(56, 56)),
+        ((1, 1, 1, 768), "unknown", (224, 224), nhwc(1, 1)),
+        # MaxViT: 64 windows of 49 tokens are no picture
+        ((1, 64, 49, 64), "last", (224, 224), Layout("NHWC", 3)),
+        ((1, 64, 49, 64), "likely last", (224, 224), Layout("NHWC", 3)),
+        ((1, 64, 49, 64), "unknown", (224, 224), UNKNOWN),
+        # as many channels as rows and columns: only the type or the neighbour can tell
+        ((1, 64, 64, 64), "first", (64, 64), nchw(64, 64)),
+        ((1, 64, 64, 64), "last", (64, 64), nhwc(64, 64)),
+        ((1, 64, 64, 64), "likely first", (64, 64), nchw(64, 64)),
+        ((1, 64, 64, 64), "likely last", (64, 64), nhwc(64, 64)),
+        ((1, 64, 64, 64), "unknown", (64, 64), UNKNOWN),
+        # a neighbour is overruled by the shape
+        ((1, 56, 56, 96), "likely first", (224, 224), nhwc(56, 56)),
+        ((1, 96, 56, 56), "likely last", (224, 224), nchw(56, 56)),
+        # pixels that are not square
+        ((1, 64, 7, 14), "unknown", WIDE, nchw(7, 14)),
+        ((1, 7, 14, 64), "unknown", WIDE, nhwc(7, 14)),
+        ((1, 64, 14, 14), "unknown", WIDE, UNKNOWN),
+        ((1, 14, 7, 64), "unknown", WIDE, UNKNOWN),
+        ((1, 64, 14, 7), "first", WIDE, nchw(14, 7)),
+        ((1, 64, 10, 15), "unknown", PHOTO, nchw(10, 15)),  # halved five times, rounding up
+        ((1, 64, 18, 28), "unknown", PHOTO, nchw(18, 28)),  # four times, rounding down
+        # video: five axes
+        ((1, 64, 8, 28, 28), "first", (112, 112), Layout("NCDHW", 1, 28, 28)),
+        ((1, 64, 8, 28, 28), "unknown", (112, 112), Layout("NCDHW", 1, 28, 28)),
+        ((1, 8, 28, 28, 96), "last", (112, 112), Layout("NDHWC", 4, 28, 28)),
+        ((1, 8, 28, 28, 96), "unknown", (112, 112), Layout("NDHWC", 4, 28, 28)),
+        ((1, 28, 28, 28, 28), "unknown", (112, 112), UNKNOWN),
+        # nothing to tell from
+        ((), "first", None, UNKNOWN),
+        ((5,), "last", None, UNKNOWN),
+        ((1, 2, 3, 4, 5, 6), "first", None, UNKNOWN),
+        ((0, 64, 7, 7), "first", None, UNKNOWN),
+        ((1, 64, 0, 7), "first", None, UNKNOWN),
+    ],
+)
+def test_the_layout_of(shape, channels, pixels, layout):
+    assert resolve_layout(shape, channels, pixels) == layout
+
+
+def test_a_layout_without_height_and_width_cannot_be_drawn_as_pictures():
+    assert not resolve_layout((1, 64, 49, 64), "last", (224, 224)).is_spatial
+    assert resolve_layout((1, 56, 56, 96), "last", (224, 224)).is_spatial
+
+
+def channels_of(model):
+    return {layer.module_path: layer.channels for layer in list_layers(model)}
+
+
+def test_a_convolution_and_a_pool_put_channels_first_and_a_linear_layer_last():
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.MaxPool2d(2), nn.BatchNorm2d(2), nn.Linear(2, 2))
+    assert channels_of(model) == {
+        "": "unknown",
+        "0": "first",
+        "1": "first",
+        "2": "first",
+        "3": "last",
+    }
+
+
+def test_an_activation_likely_has_the_layout_of_the_module_before_it():
+    model = nn.Sequential(
+        nn.ReLU(), nn.Conv2d(1, 2, 1), nn.ReLU(), nn.Dropout(), nn.Linear(2, 2), nn.GELU()
+    )
+    hints = channels_of(model)
+    assert [hints[str(index)] for index in range(6)] == [
+        "unknown",
+        "first",
+        "likely first",
+        "likely first",
+        "last",
+        "likely last",
+    ]
+
+
+def test_a_norm_over_one_axis_puts_channels_last_and_over_three_does_not_tell():
+    model = nn.Sequential(nn.LayerNorm(4), nn.LayerNorm((2, 4, 4)))
+    assert channels_of(model) == {"": "unknown", "0": "last", "1": "unknown"}
+
+
+def test_attention_with_the_batch_first_puts_channels_last():
+    model = nn.Sequential(
+        nn.MultiheadAttention(4, 2, batch_first=True), nn.MultiheadAttention(4, 2)
+    )
+    hints = channels_of(model)
+    assert (hints["0"], hints["1"]) == ("last", "unknown")
+
+
+def test_a_part_with_parts_does_not_tell():
+    assert channels_of(toys.Nested())["block"] == "unknown"
+
+
+def test_a_model_that_turns_channels_last_half_way_is_followed():
+    assert channels_of(toys.ChannelsLast()) == {
+        "": "unknown",
+        "conv": "first",
+        "norm": "last",
+        "linear": "last",
+        "act": "likely last",
+    }

@@ -1,0 +1,290 @@
+"""The run folder: who may write into it, what goes and what stays, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import stat
+from pathlib import Path
+
+import pytest
+
+from hookcli.errors import OutputError
+from hookcli.files import safe_name, write_atomic
+from hookcli.sinks.run_folder import RunFolder
+
+REQUEST = {"command": ["hookcli", "inspect"]}
+
+
+def open_folder(folder="run", *, replace_run=False, replace_any=False):
+    return RunFolder(Path(folder), REQUEST, replace_run=replace_run, replace_any=replace_any)
+
+
+def finished_run(folder="run"):
+    """A complete run with a file in every place where a run writes."""
+    with open_folder(folder, replace_any=True) as run:
+        for name in ("layers.csv", "skipped.csv", "grids/cat/001_conv1.png", "sheets/cat.png"):
+            run.write(name, "old")
+        run.complete({})
+
+
+def files(folder="run"):
+    return sorted(
+        str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file()
+    )
+
+
+def refusal(folder="run", **options):
+    before = {name: (Path(folder) / name).read_bytes() for name in files(folder)}
+    with pytest.raises(OutputError) as caught, open_folder(folder, **options):
+        pass
+    assert {name: (Path(folder) / name).read_bytes() for name in files(folder)} == before
+    assert caught.value.exit_code == 5
+    return caught.value.message
+
+
+# --- from beginning to end
+
+
+def test_what_was_asked_is_written_before_anything_else():
+    with open_folder():
+        assert files() == ["run.json"]
+        document = json.loads(Path("run/run.json").read_text())
+    assert document == {"schema_version": 1, "command": ["hookcli", "inspect"]}
+
+
+def test_the_manifest_comes_last():
+    with open_folder() as run:
+        run.write("layers.csv", "rows")
+        assert files() == ["layers.csv", "run.json"]
+        run.complete({"files": []})
+        assert files() == ["layers.csv", "manifest.json", "run.json"]
+    assert json.loads(Path("run/manifest.json").read_text()) == {"schema_version": 1, "files": []}
+
+
+def test_a_run_that_is_broken_off_has_no_manifest():
+    def interrupted():
+        with open_folder() as run:
+            run.write("layers.csv", "rows")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert files() == ["layers.csv", "run.json"]
+
+
+def test_a_run_tells_which_files_it_wrote():
+    with open_folder() as run:
+        run.write("layers.csv", "")
+        run.complete({})
+    assert run.files == ["layers.csv", "manifest.json"]
+
+
+def test_folders_above_are_made():
+    with open_folder("a/b/c"):
+        pass
+    assert files("a") == ["b/c/run.json"]
+
+
+# --- the lock
+
+
+def can_lock(file):
+    with Path(file).open() as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_a_run_holds_a_lock_while_it_lives():
+    with open_folder():
+        assert not can_lock("run/run.json")
+
+
+def test_the_lock_goes_with_the_run():
+    with open_folder():
+        pass
+    assert can_lock("run/run.json")
+
+
+def test_the_lock_goes_when_the_run_fails():
+    with pytest.raises(ZeroDivisionError), open_folder():
+        raise ZeroDivisionError
+    assert can_lock("run/run.json")
+
+
+def test_a_folder_in_use_is_refused_whatever_may_be_replaced():
+    with open_folder():
+        message = refusal(replace_run=True, replace_any=True)
+    assert message == "another run is writing into 'run'"
+
+
+# --- what may be replaced
+
+
+def test_an_empty_folder_is_taken():
+    Path("run").mkdir()
+    with open_folder():
+        assert files() == ["run.json"]
+
+
+def test_a_run_is_protected():
+    finished_run()
+    assert refusal() == "'run' holds a run already"
+
+
+def test_a_run_that_was_broken_off_is_protected_too():
+    with open_folder():
+        pass
+    assert refusal() == "'run' holds a run already"
+
+
+def test_files_of_others_are_protected_though_a_run_may_be_replaced():
+    Path("run").mkdir()
+    Path("run/notes.txt").write_text("mine")
+    assert refusal(replace_run=True) == "'run' holds files that are not a run's"
+
+
+def test_a_file_in_the_way_is_refused():
+    Path("run").write_text("mine")
+    with pytest.raises(OutputError, match=r"^'run' is a file, not a folder$"), open_folder():
+        pass
+    assert Path("run").read_text() == "mine"
+
+
+def test_a_dangling_link_in_the_way_is_refused():
+    Path("run").symlink_to("nowhere")
+    with pytest.raises(OutputError), open_folder():
+        pass
+    assert not Path("nowhere").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused():
+    Path("file").touch()
+    with pytest.raises(OutputError) as caught, open_folder("file/run"):
+        pass
+    assert caught.value.message == "cannot write 'file/run': Not a directory"
+
+
+@pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])
+def test_every_file_of_the_old_run_goes_before_the_new_one_begins(how):
+    finished_run()
+    with open_folder(**how):
+        assert files() == ["run.json"]
+        assert [child.name for child in Path("run").iterdir()] == ["run.json"]
+
+
+def test_the_old_request_gives_way_to_the_new_one():
+    finished_run()
+    with RunFolder(Path("run"), {"command": []}, replace_run=True, replace_any=False):
+        pass
+    assert json.loads(Path("run/run.json").read_text()) == {"schema_version": 1, "command": []}
+
+
+def test_what_others_put_into_a_run_folder_stays():
+    finished_run()
+    foreign = ["notes.txt", "grids/notes.txt", "grids/cat/mine.png", "sheets/x.txt", "own/a.csv"]
+    for name in foreign:
+        file = Path("run") / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    with open_folder(replace_run=True):
+        assert files() == sorted([*foreign, "run.json"])
+
+
+def test_overwrite_deletes_nothing_in_a_folder_that_never_held_a_run():
+    foreign = ["report.html", "overview.png", "grids/trip/001_beach.png", "tensors/a.safetensors"]
+    for name in foreign:
+        file = Path("run") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    with open_folder(replace_any=True):
+        assert files() == sorted([*foreign, "run.json"])
+
+
+def test_nothing_is_deleted_outside_the_folder_through_a_link():
+    finished_run()
+    for name in ("cat/001_conv1.png", "more/002_conv1.png"):
+        file = Path("elsewhere") / name
+        file.parent.mkdir(parents=True)
+        file.write_text("mine")
+    (Path("run/grids") / "linked").symlink_to(Path("elsewhere/cat").resolve())
+    Path("run/tensors").symlink_to(Path("elsewhere/more").resolve())
+    with open_folder(replace_run=True):
+        assert files("elsewhere") == ["cat/001_conv1.png", "more/002_conv1.png"]
+
+
+# --- files that are whole or absent
+
+
+def test_a_file_is_written_with_its_folders():
+    assert write_atomic(Path("a/b/c.txt"), b"data") == Path("a/b/c.txt")
+    assert Path("a/b/c.txt").read_bytes() == b"data"
+    assert files("a") == ["b/c.txt"]
+
+
+def test_a_file_that_stands_there_is_replaced():
+    Path("c.txt").write_bytes(b"old and longer")
+    write_atomic(Path("c.txt"), b"new")
+    assert Path("c.txt").read_bytes() == b"new"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else():
+    Path("a").mkdir()
+    Path("a/c.txt").write_bytes(b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # the disk is full after 100 bytes
+    try:
+        with pytest.raises(OutputError) as caught:
+            write_atomic(Path("a/c.txt"), b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.message == "cannot write 'a/c.txt': File too large"
+    assert Path("a/c.txt").read_bytes() == b"old"
+    assert files("a") == ["c.txt"]
+
+
+def test_a_folder_in_the_way_of_a_file_leaves_nothing_behind():
+    Path("a/c.txt").mkdir(parents=True)
+    with pytest.raises(OutputError):
+        write_atomic(Path("a/c.txt"), b"data")
+    assert [child.name for child in Path("a").iterdir()] == ["c.txt"]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_file_gets_the_rights_that_the_users_umask_gives(mask, mode):
+    before = os.umask(mask)
+    try:
+        write_atomic(Path("c.txt"), b"data")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(Path("c.txt").stat().st_mode) == mode
+
+
+def test_writing_never_changes_the_umask_which_all_threads_share(monkeypatch):
+    masks = []
+    monkeypatch.setattr(os, "umask", lambda mask: masks.append(mask) or 0o022)
+    write_atomic(Path("c.txt"), b"data")
+    assert masks == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("layer1.0.conv1", "layer1.0.conv1"),
+        ("a/../../b", "a_.._.._b"),
+        ("..", "unnamed"),
+        ("/etc/passwd", "etc_passwd"),
+        ("a b\tc", "a_b_c"),
+        ("", "unnamed"),
+        ("猫", "unnamed"),
+        (".hidden", "hidden"),
+        ("x" * 500, "x" * 120),
+    ],
+)
+def test_a_safe_name_is_one_plain_file_name(text, name):
+    assert safe_name(text) == name

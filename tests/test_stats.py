@@ -1,0 +1,451 @@
+"""The figures of a tensor agree with numpy in float64, whatever the tensor is and however it lies."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from hookcli.records import ChannelRange, TensorStats
+from hookcli.stats import read_row, reduce_rows, to_host
+
+RELATIVE = 1e-5
+LONG = (1 << 24) + 3  # more than float32 can count
+
+
+def figures(rows, channel_axis=None):
+    """What hookcli says: stats and channel range of each row."""
+    (reduced,) = to_host([reduce_rows(rows, channel_axis)])
+    dtype = str(rows.dtype).removeprefix("torch.")
+    shape = (1, *rows.shape[1:])
+    return [read_row(reduced, row, shape, dtype) for row in range(len(rows))]
+
+
+def stats_of(rows, row=0):
+    return figures(rows)[row][0]
+
+
+def in_numpy(row):
+    """What numpy says in float64 about one row's finite values."""
+    values = row.detach().to(torch.float64).numpy().ravel()
+    finite = values[np.isfinite(values)]
+    return {
+        "mean": finite.mean(),
+        "std": np.sqrt(np.mean((finite - finite.mean()) ** 2)),
+        "min": finite.min(),
+        "max": finite.max(),
+        "zero_fraction": np.count_nonzero(values == 0) / values.size,
+        "nan_count": np.count_nonzero(np.isnan(values)),
+        "inf_count": np.count_nonzero(np.isinf(values)),
+    }
+
+
+def agree(stats, truth):
+    room = RELATIVE * max(abs(truth["mean"]), truth["std"])
+    assert stats.mean == pytest.approx(truth["mean"], rel=0, abs=room)
+    assert stats.std == pytest.approx(truth["std"], rel=0, abs=room)
+    for name in ("min", "max", "zero_fraction", "nan_count", "inf_count"):
+        assert getattr(stats, name) == truth[name], name
+
+
+def check_all_rows(rows):
+    for row, (stats, _) in zip(rows, figures(rows), strict=True):
+        agree(stats, in_numpy(row))
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# A tensor small enough for a pencil
+
+
+def test_the_figures_of_four_values():
+    assert stats_of(torch.tensor([[0.0, -2.0, 2.0, 4.0]])) == TensorStats(
+        shape=(1, 4),
+        dtype="float32",
+        mean=1.0,
+        std=pytest.approx(math.sqrt(5.0)),  # squares of -1, -3, 1 and 3 are 20 together
+        min=-2.0,
+        max=4.0,
+        zero_fraction=0.25,
+        nan_count=0,
+        inf_count=0,
+    )
+
+
+def test_each_row_has_figures_of_its_own():
+    rows = torch.tensor([[1.0, 3.0], [0.0, 10.0], [-4.0, -4.0]])
+    stats = [row for row, _ in figures(rows)]
+    assert [(s.mean, s.min, s.max) for s in stats] == [
+        (2.0, 1.0, 3.0),
+        (5.0, 0.0, 10.0),
+        (-4.0, -4.0, -4.0),
+    ]
+    assert [s.std for s in stats] == pytest.approx([1.0, 5.0, 0.0])
+    assert [s.zero_fraction for s in stats] == [0.0, 0.5, 0.0]
+
+
+# However it lies in memory
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_shapes_agree_with_numpy(seed):
+    choose = np.random.default_rng(seed)
+    shape = [int(n) for n in choose.integers(1, 19, size=choose.integers(1, 6))]
+    check_all_rows(normal(*shape, seed=seed) * 3 + float(choose.normal()))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        normal(3, 16, 20, 24),
+        normal(3, 16, 20, 24).contiguous(memory_format=torch.channels_last),
+        normal(3, 8, 4, 10, 12).contiguous(memory_format=torch.channels_last_3d),
+        normal(6, 32, 20, 24)[::2, ::3, 1:, :-5],
+        normal(3, 16, 20, 48)[..., ::2],
+        normal(3, 1, 1, 24).expand(3, 16, 20, 24),
+        normal(1, 16, 20, 24).expand(3, 16, 20, 24),
+        normal(24, 20, 16, 3).permute(3, 0, 2, 1),
+        normal(40, 3).t(),
+        normal(3, 70_000),
+        normal(70_000, 3).t(),
+        normal(3, 40_000, 2).transpose(1, 2),
+        normal(5),
+        normal(12)[::3],
+    ],
+    ids=[
+        "contiguous",
+        "channels_last",
+        "channels_last_3d",
+        "sliced",
+        "every_second",
+        "expanded",
+        "expanded_rows",
+        "permuted",
+        "transposed",
+        "long_rows",
+        "long_strided_rows",
+        "long_inner_axis",
+        "one_axis",
+        "one_axis_strided",
+    ],
+)
+def test_any_memory_layout_agrees_with_numpy(rows):
+    check_all_rows(rows)
+
+
+def test_reducing_leaves_the_tensor_as_it_was():
+    rows = normal(2, 3, 4, 4) + 1000
+    before = rows.clone()
+    reduce_rows(rows, 1)
+    assert torch.equal(rows, before)
+
+
+def test_a_tensor_that_needs_gradients_is_reduced_without_a_graph():
+    reduced = reduce_rows(normal(2, 3, 4).requires_grad_(), 1)
+    assert not reduced.low.requires_grad
+    assert not reduced.high.requires_grad
+
+
+def test_figures_do_not_change_when_the_tensor_is_written_over_afterwards():
+    rows = torch.tensor([[1.0, -2.0]])
+    reduced = reduce_rows(rows, 1)
+    rows.zero_()
+    stats, channels = read_row(reduced, 0, (1, 2), "float32")
+    assert (stats.min, stats.max) == (-2.0, 1.0)
+    assert channels == ChannelRange((1.0, -2.0), (1.0, -2.0))
+
+
+# Whatever its numbers are
+
+
+@pytest.mark.parametrize("offset", [1e3, -1e3, 1e5])
+def test_a_mean_large_against_the_spread_leaves_the_spread_its_digits(offset):
+    values = (torch.arange(40_000) % 5).float() - 2  # -2, -1, 0, 1, 2: variance 2
+    stats = stats_of((values + offset).view(1, 4, 100, 100))
+    assert stats.mean == pytest.approx(offset, rel=1e-7)
+    assert stats.std == pytest.approx(math.sqrt(2), rel=RELATIVE)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("magnitude", [1e-40, 1e-25, 1e-15, 1e-8, 1e8, 1e15, 1e25, 1e37])
+def test_any_magnitude_agrees_with_numpy(magnitude, offset):
+    rows = (normal(2, 3, 50, 50) + offset).double() * (magnitude / (offset or 1))
+    check_all_rows(rows.float())
+
+
+def test_values_of_very_different_magnitudes_agree_with_numpy():
+    check_all_rows(normal(2, 20_000) * torch.logspace(-20, 10, 20_000))
+
+
+def test_rows_of_very_different_magnitudes_agree_with_numpy():
+    check_all_rows(normal(5, 2_000) * torch.tensor([[1e-30], [1.0], [1e30], [0.0], [1e-3]]))
+
+
+def test_a_hundred_million_values_are_summed_without_drift():
+    rows = (
+        torch.arange(4.0).repeat(25_000_000).view(1, 100, 1_000, 1_000)
+    )  # 0, 1, 2, 3: variance 5/4
+    stats = stats_of(rows)
+    assert stats.mean == pytest.approx(1.5, rel=RELATIVE)
+    assert stats.std == pytest.approx(math.sqrt(1.25), rel=RELATIVE)
+    assert (stats.min, stats.max, stats.zero_fraction) == (0.0, 3.0, 0.25)
+
+
+@pytest.mark.parametrize("value", [0.1, -7.0, 1e-20, 1e20])
+def test_a_constant_tensor_has_no_spread(value):
+    stats = stats_of(torch.full((1, 3, 31, 37), value))
+    constant = torch.tensor(value).item()
+    assert (stats.min, stats.max) == (constant, constant)
+    assert stats.mean == pytest.approx(constant, rel=1e-6)
+    assert stats.std == pytest.approx(0.0, abs=1e-6 * abs(constant))
+
+
+def test_all_zeros_have_zeros_for_figures():
+    assert stats_of(torch.zeros(1, 3, 8, 8)) == TensorStats(
+        (1, 3, 8, 8), "float32", mean=0.0, std=0.0, min=0.0, max=0.0, zero_fraction=1.0
+    )
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_a_row_of_zeros_does_not_change_its_neighbours(offset):
+    rows = normal(3, 4, 10, 10) + offset
+    rows[1] = 0
+    check_all_rows(rows)
+
+
+@pytest.mark.parametrize("empty", [(2, 0), (2, 3, 0, 5)])
+def test_an_empty_tensor_has_no_figures(empty):
+    for row in range(2):
+        assert figures(torch.zeros(empty), 1)[row] == (
+            TensorStats((1, *empty[1:]), "float32", None, None, None, None, None),
+            None,
+        )
+
+
+def test_no_rows_have_no_figures():
+    assert figures(torch.zeros(0, 3)) == []
+
+
+def test_a_single_value_has_no_spread():
+    stats = stats_of(torch.tensor([3.5]))
+    assert (stats.mean, stats.std, stats.min, stats.max) == (3.5, 0.0, 3.5, 3.5)
+
+
+# NaN and Inf
+
+
+def test_nan_and_inf_are_counted_and_left_out():
+    row = [1.0, math.nan, 3.0, math.inf, -math.inf, math.nan, 0.0, 4.0]
+    assert stats_of(torch.tensor([row])) == TensorStats(
+        shape=(1, 8),
+        dtype="float32",
+        mean=2.0,
+        std=pytest.approx(math.sqrt(2.5)),  # squares of -1, 1, -2 and 2 are 10 together
+        min=0.0,
+        max=4.0,
+        zero_fraction=0.125,
+        nan_count=2,
+        inf_count=2,
+    )
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_one_bad_value_does_not_poison_the_others(bad):
+    rows = normal(3, 4, 10, 10) + 2
+    rows[1, 2, 3, 4] = bad
+    check_all_rows(rows)
+
+
+def test_a_row_without_finite_values_has_no_figures_but_counts():
+    stats = stats_of(torch.tensor([[math.nan, math.inf, math.nan]]))
+    assert stats == TensorStats((1, 3), "float32", None, None, None, None, 0.0, 2, 1)
+
+
+def test_a_float32_overflow_inside_the_model_is_counted():
+    stats = stats_of(torch.tensor([[3e38, 1.0]]) * 2)
+    assert (stats.inf_count, stats.mean) == (1, 2.0)
+
+
+def test_the_exact_way_gives_the_same_figures_as_the_fast_one():
+    rows = normal(1, 8, 30, 30) * 2 + 1
+    poison = torch.full_like(rows, math.nan)  # a NaN anywhere sends the whole batch the exact way
+    fast, exact = stats_of(rows), stats_of(torch.cat([rows, poison]))
+    assert fast.mean == pytest.approx(exact.mean, rel=RELATIVE)
+    assert fast.std == pytest.approx(exact.std, rel=RELATIVE)
+    assert (fast.min, fast.max, fast.zero_fraction) == (exact.min, exact.max, exact.zero_fraction)
+
+
+# Any data type
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_every_floating_type_agrees_with_numpy(dtype, offset):
+    check_all_rows((normal(3, 8, 40, 40) + offset).to(dtype))
+
+
+def test_half_precision_is_not_summed_in_half_precision():
+    values = torch.tensor([59_968.0, 60_032.0], dtype=torch.float16)  # 60,000 less and plus 32
+    stats = stats_of(values.repeat(50_000).unsqueeze(0))
+    assert stats.dtype == "float16"
+    assert stats.mean == pytest.approx(60_000.0)
+    assert stats.std == pytest.approx(32.0)
+
+
+def test_float64_keeps_digits_that_float32_has_not():
+    stats = stats_of(torch.tensor([[1.0, 1.0 + 2e-12]], dtype=torch.float64) * 1e100)
+    assert (stats.max - stats.min) / 1e100 == pytest.approx(2e-12, rel=1e-3)
+    assert stats.std / 1e100 == pytest.approx(1e-12, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_whole_numbers_agree_with_numpy(dtype):
+    check_all_rows((torch.arange(600).view(3, 200) * 7 % 101).to(dtype))
+
+
+def test_the_mean_of_booleans_is_the_share_of_true():
+    stats = stats_of(torch.tensor([[True, False, False, False]]))
+    assert (stats.mean, stats.min, stats.max, stats.zero_fraction) == (0.25, 0.0, 1.0, 0.75)
+    assert stats.dtype == "bool"
+
+
+def test_a_quantized_tensor_is_seen_with_its_scale():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = torch.quantize_per_tensor(
+            torch.tensor([[-1.0, 0.0, 0.5, 2.5]]), 0.5, 4, torch.quint8
+        )
+    stats = stats_of(rows)
+    assert (stats.mean, stats.min, stats.max, stats.zero_fraction) == (0.5, -1.0, 2.5, 0.25)
+    assert stats.std == pytest.approx(math.sqrt(1.625))  # 2.25 + 0.25 + 0 + 4 are 6.5
+    assert stats.dtype == "quint8"
+
+
+def test_a_complex_tensor_is_seen_as_pairs_of_reals():
+    stats = stats_of(torch.tensor([[1 + 2j, 3 - 4j]]))
+    assert (stats.mean, stats.min, stats.max) == (0.5, -4.0, 3.0)
+    assert stats.std == pytest.approx(math.sqrt(7.25))  # 30 / 4 - 0.25
+
+
+def test_a_complex_tensor_of_zeros_is_zero_altogether():
+    assert stats_of(torch.zeros(1, 3, dtype=torch.complex64)).zero_fraction == 1.0
+
+
+def test_a_complex_tensor_half_nan_keeps_the_figures_of_the_other_half():
+    stats = stats_of(
+        torch.complex(torch.tensor([[1.0, 3.0]]), torch.tensor([[math.nan, math.nan]]))
+    )
+    assert (stats.mean, stats.min, stats.max) == (2.0, 1.0, 3.0)
+
+
+# Exact zeros
+
+
+@pytest.mark.parametrize("smallest", [1e-45, -1e-45, 1e-20])
+def test_a_value_however_small_is_not_a_zero(smallest):
+    assert stats_of(torch.tensor([[smallest, 0.0, 1.0, 2.0]])).zero_fraction == 0.25
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_negative_zero_is_a_zero(sign):
+    assert stats_of(torch.tensor([[-0.0, 0.0, sign, 2.0]])).zero_fraction == 0.5
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["positive", "both signs"])
+def test_zeros_are_counted_exactly_beyond_two_to_the_24(sign):
+    rows = torch.ones(1, LONG)
+    rows[0, ::2] = sign
+    rows[0, 5:7] = 0  # leaves 2**24 + 1, which float32 does not have
+    assert stats_of(rows).zero_fraction == 2 / LONG
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.0])
+def test_the_fraction_of_a_million_zeros_is_exact(lowest):
+    rows = torch.ones(2, 4, 500, 500)
+    rows[1, :, :, ::5] = 0
+    rows[1, 0, 0, 1] = lowest
+    zeros = 4 * 500 * 100 + (lowest == 0)
+    assert [stats_of(rows, row).zero_fraction for row in (0, 1)] == [0.0, zeros / 1_000_000]
+
+
+# Channels
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_channel_ranges_follow_the_channel_axis(axis):
+    images = torch.zeros(
+        2, 3, 2, 2
+    )  # (N, C, H, W): channel c of image n reaches from -c to 10n + c
+    for image in range(2):
+        for channel in range(3):
+            images[image, channel, 0, 1] = 10 * image + channel
+            images[image, channel, 1, 0] = -channel
+    ranges = [channels for _, channels in figures(images.movedim(1, axis), axis)]
+    assert ranges == [
+        ChannelRange((0.0, -1.0, -2.0), (0.0, 1.0, 2.0)),
+        ChannelRange((0.0, -1.0, -2.0), (10.0, 11.0, 12.0)),
+    ]
+
+
+def test_a_channel_is_dead_where_all_of_it_is_zero():
+    images = torch.zeros(1, 4, 2, 2)
+    images[0, 1, 0, 0] = 5.0
+    images[0, 3, 1, 1] = -5.0
+    ((_, channels),) = figures(images, 1)
+    assert channels.dead() == {0, 2}
+
+
+def test_a_constant_channel_that_is_not_zero_is_not_dead():
+    ((_, channels),) = figures(torch.full((1, 2, 3, 3), 4.0), 1)
+    assert channels.dead() == frozenset()
+
+
+def test_without_a_channel_axis_there_are_no_channel_ranges():
+    assert [channels for _, channels in figures(torch.zeros(2, 3, 4))] == [None, None]
+
+
+def test_a_channel_that_holds_nan_has_nan_for_its_range_and_is_not_dead():
+    images = torch.zeros(1, 2, 2, 2)
+    images[0, 1, 0, 0] = math.nan
+    ((_, channels),) = figures(images, 1)
+    assert channels.low[0] == channels.high[0] == 0
+    assert math.isnan(channels.low[1])
+    assert math.isnan(channels.high[1])
+    assert channels.dead() == {0}
+
+
+def test_logits_are_one_value_a_channel():
+    ((_, channels),) = figures(torch.tensor([[0.0, -3.0, 5.0]]), 1)
+    assert channels == ChannelRange((0.0, -3.0, 5.0), (0.0, -3.0, 5.0))
+
+
+# The way to the host
+
+
+def test_figures_stay_in_their_order_on_the_way_to_the_host():
+    parts = [reduce_rows(torch.full((1, 2), float(n)), None) for n in range(4)]
+    means = [read_row(part, 0, (1, 2), "float32")[0].mean for part in to_host(parts)]
+    assert means == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_nothing_goes_to_the_host_as_nothing():
+    assert to_host([]) == []
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_figures_in_one_transfer():
+    images = torch.zeros(2, 3, 2, 2)
+    images[0, 1, 0, 0], images[1, 2, 1, 1] = 8.0, math.nan
+    parts = [reduce_rows(images.cuda(), 1), reduce_rows(torch.ones(1, 5).cuda(), None)]
+    first, second = to_host(parts)
+    stats, channels = read_row(first, 0, (1, 3, 2, 2), "float32")
+    assert stats.mean == pytest.approx(8 / 12)
+    assert (stats.max, stats.zero_fraction) == (8.0, 11 / 12)
+    assert channels == ChannelRange((0.0, 0.0, 0.0), (0.0, 8.0, 0.0))
+    assert read_row(first, 1, (1, 3, 2, 2), "float32")[0].nan_count == 1
+    assert read_row(second, 0, (1, 5), "float32")[0].mean == 1.0
