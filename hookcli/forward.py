@@ -6,9 +6,7 @@ which image's, and what is said when the model raises.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,23 +14,17 @@ from torch import Tensor, nn
 
 from hookcli import hooks, stats
 from hookcli.errors import ForwardError
+from hookcli.failures import MODEL_ERRORS, describe_failure, is_ours
 from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.layouts import resolve_layout
 from hookcli.records import LayerRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType, TracebackType
 
     from hookcli.config import GridStyle
     from hookcli.records import Call, LayerInfo, Layout
     from hookcli.stats import Reduced
-
-_MODEL_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError,
-    TypeError, ValueError,
-)  # fmt: skip
-_LAST_LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +99,11 @@ class HookedForward:
                 hooks.observe(self.model, self.layers, collector, self.at, collector.called),
             ):
                 output = self.model(pixels)
-        except _MODEL_ERRORS as error:
-            if _is_ours(error.__traceback__):
+        except MODEL_ERRORS as error:
+            if is_ours(error.__traceback__):
                 raise
-            message, hint = _describe_failure(self.model, error, collector)
+            last = [call.id for call, *_ in collector.seen]
+            message, hint = describe_failure(self.model, error, last)
             raise BrokenForwardError(message, hint, collector.result(None)) from error
         self.one_at_a_time |= collector.has_other_leading_axis
         return collector.result(output)
@@ -174,63 +167,3 @@ def _on_host(content: Tiles | Bars) -> Tiles | Bars:
     if isinstance(content, Bars):
         return replace(content, values=content.values.cpu())
     return replace(content, levels=content.levels.cpu(), channels=content.channels.cpu())
-
-
-def _is_ours(trace: TracebackType | None) -> bool:
-    """Whether an error was raised by hookcli's own code (or by torch on its behalf), not by the model."""
-    ours = Path(__file__).parent
-    inside = False
-    for frame in _frames(trace):
-        module = frame.f_locals.get("self")
-        if Path(frame.f_code.co_filename).is_relative_to(ours):
-            inside = frame.f_code.co_name != "_forward"
-        elif isinstance(module, nn.Module) and frame.f_code.co_name == "forward":
-            inside = False
-    return inside
-
-
-def _describe_failure(
-    model: nn.Module, error: BaseException, collector: _Collector
-) -> tuple[str, str]:
-    """Which module raised, what it was given, and what had run before."""
-    paths = {module: path for path, module in model.named_modules()}
-    failed, given = model, ""
-    for frame in _frames(error.__traceback__):
-        module = frame.f_locals.get("self")
-        name = frame.f_code.co_name
-        if isinstance(module, nn.Module) and module in paths and name == "_call_impl":
-            failed, given = module, _shapes_given(module, frame)
-    weight = getattr(failed, "weight", None)
-    lines = str(error).strip().splitlines()
-    reason = lines[0][:200] if lines else type(error).__name__
-    message = (
-        f"the model failed in {paths[failed] or '(model)'} ({type(failed).__name__}): {reason}"
-    )
-    facts = [f"it was given {given}" if given else ""]
-    facts.append(f"its weight is {_shape(weight)}" if isinstance(weight, Tensor) else "")
-    last = list(dict.fromkeys(call.id for call, *_ in collector.seen))[-_LAST_LAYERS:]
-    facts.append(f"the last observed layers were {', '.join(last)}" if last else "")
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in reason:
-        facts.append("try --batch-size 1, or a smaller --size")
-    return message, "; ".join(fact for fact in facts if fact)
-
-
-def _frames(trace: TracebackType | None) -> list[FrameType]:
-    frames = []
-    while trace is not None:
-        frames.append(trace.tb_frame)
-        trace = trace.tb_next
-    return frames
-
-
-def _shapes_given(module: nn.Module, frame: FrameType) -> str:
-    """The tensors in the arguments of ``Module._call_impl``, by the names that ``forward`` gives them."""
-    names = list(inspect.signature(module.forward).parameters)
-    args = frame.f_locals.get("args", ())
-    names += [str(index) for index in range(len(names), len(args))]
-    given = dict(zip(names, args, strict=False)) | frame.f_locals.get("kwargs", {})
-    return ", ".join(f"{n} {_shape(t)}" for n, t in given.items() if isinstance(t, Tensor))
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(str(length) for length in tensor.shape)

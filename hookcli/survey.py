@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from hookcli import hooks
+from hookcli.errors import ForwardError
+from hookcli.failures import MODEL_ERRORS, describe_failure, is_ours
 from hookcli.layers import explain_uncalled, list_layers
 from hookcli.layouts import resolve_layout
 
@@ -143,6 +145,10 @@ def _watch_forward(
             watcher = _Watcher(counter)
             with hooks.watch(model, layers, watcher.started, watcher.finished):
                 model(torch.zeros(input_shape, device=device))
+    except MODEL_ERRORS as error:
+        if is_ours(error.__traceback__):
+            raise
+        raise ForwardError(*describe_failure(model, error, [])) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
     return watcher.outputs

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # two workers on two cores: torch's own threads would fight
 
 PHOTOS = Path(__file__).parent.parent / "sample_images"
 

@@ -31,7 +31,7 @@ FLOORS = (
     ("0", ("errors", "config", "escape")),
     ("0, a step up", ("records", "files")),
     ("0, two steps up", ("layouts", "results", "aggregate")),
-    ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps")),
+    ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps", "failures")),
     ("2", ("sinks", "sinks.grids", "sinks.table")),
     ("2, a step up", ("sinks.run_folder",)),
     ("3", ("forward", "survey", "capturing", "planning")),
@@ -47,6 +47,7 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 # Where a third-party package may be imported at all.
 THIRD_PARTY = {
     "torch": {
+        "failures",
         *("models", "layers", "hooks", "stats", "feature_maps"),
         *("forward", "survey", "capturing", "planning", "pipeline"),
     },

@@ -33,7 +33,7 @@ Model = Annotated[
         metavar="MODEL", help="A torchvision model name.", autocompletion=_complete_model
     ),
 ]
-Images = Annotated[list[str], typer.Argument(metavar="IMAGE...", help="One or more image files.")]
+Images = Annotated[list[str], typer.Argument(metavar="IMAGE", help="One or more image files.")]
 Layers = Annotated[
     list[str],
     typer.Option(

@@ -43,7 +43,10 @@ def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
         RequestError: it refuses an argument that the user gave.
     """
     builder = find_builder(request.name)
-    arguments = {key: _literal(text) for key, text in request.arguments} | arguments
+    given = {key: _literal(text) for key, text in request.arguments}
+    if request.size is not None and builder.__module__.endswith("vision_transformer"):
+        given.setdefault("image_size", request.size)  # a ViT is made for one size
+    arguments = given | arguments
     arguments.setdefault("weights", None)
     if "weights_backbone" in inspect.signature(builder).parameters:
         arguments["weights_backbone"] = None
@@ -52,11 +55,11 @@ def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
             warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
             return builder(**arguments)
     except (TypeError, ValueError) as error:
-        if not request.arguments:
+        if not given:
             raise
-        given = ", ".join(f"{key}={text}" for key, text in request.arguments)
+        words = ", ".join(f"{key}={value}" for key, value in given.items())
         raise RequestError(
-            f"{request.name} cannot be built with {given}: {first_line(error)}",
+            f"{request.name} cannot be built with {words}: {first_line(error)}",
             "--model-arg KEY=VALUE goes to torchvision's builder of the model",
         ) from error
 

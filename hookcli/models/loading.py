@@ -81,7 +81,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
     check_runnable(request.name)
     device = find_device(request.device)
     weighted = _with_weights(request)
-    prepare = _preprocessing(weighted.transforms, request.size)
+    prepare = _preprocessing(weighted.transforms, request.size, weighted.module)
     module = weighted.module.eval().to(device=device, dtype=getattr(torch, request.dtype))
     info = ModelInfo(
         name=request.name,
@@ -112,7 +112,7 @@ def build_skeleton(request: ModelRequest) -> tuple[nn.Module, ModelInfo]:
         except (RuntimeError, NotImplementedError):
             module = build_model(request)
     default = find_weights(request.name).DEFAULT
-    prepare = _preprocessing(default.transforms, request.size)
+    prepare = _preprocessing(default.transforms, request.size, module)
     side = prepare.crop_size[0]
     shape = (1, 3, side, side)
     info = ModelInfo(
@@ -229,10 +229,11 @@ def _sized_like(
         return build_model(sized), sized
 
 
-def _preprocessing(transforms: Callable[..., Any], size: int | None) -> Any:
-    """The weights' own transforms, scaled to another size in the same proportions."""
+def _preprocessing(transforms: Callable[..., Any], size: int | None, module: nn.Module) -> Any:
+    """The weights' own transforms, scaled in the same proportions to the size asked for, or the module's."""
     own = transforms()
-    if size is None:
+    side = size or getattr(module, "image_size", None) or own.crop_size[0]
+    if side == own.crop_size[0]:
         return own
-    resize = round(size * own.resize_size[0] / own.crop_size[0])
-    return transforms(crop_size=size, resize_size=resize)
+    resize = round(side * own.resize_size[0] / own.crop_size[0])
+    return transforms(crop_size=side, resize_size=resize)

@@ -110,7 +110,8 @@ def draw_sheet(
         _write(canvas, name, _MARGIN, y, _NOTE_SIZE, canvas.shape[1] - 2 * _MARGIN)
         for index, (picture, label) in enumerate(zip(cell, labels, strict=True)):
             x = _MARGIN + index * (cell.shape[2] + _GAP)
-            _write(canvas, label, x, y + _LABEL_ROW + 2, _LABEL_SIZE, cell.shape[2])
+            room = cell.shape[2] if len(cell) > 1 else canvas.shape[1] - 2 * _MARGIN
+            _write(canvas, label, x, y + _LABEL_ROW + 2, _LABEL_SIZE, room)
             top = y + 2 * _LABEL_ROW
             canvas[top : top + cell.shape[1], x : x + cell.shape[2]] = picture
         y += height
@@ -118,14 +119,15 @@ def draw_sheet(
 
 
 def draw_strip(values: NDArray[np.float32], height: int) -> Pixels:
-    """(height, n) the values as columns of colour, at most 512 of them, on one scale."""
+    """The values as columns of colour on one scale: at most 512 of them, the strip at least 256 wide."""
     step = max(1, -(-len(values) // 512))
     shown = values[::step]
     finite = np.isfinite(shown)
     low, high = shown[finite].min(initial=0), shown[finite].max(initial=0)
     shares = (np.where(finite, shown, low) - low) / ((high - low) or 1)
     levels = np.where(finite, (shares * (LEVELS - 1)).round(), LEVELS).astype(np.uint8)
-    return np.broadcast_to(levels, (height // 3, len(levels)))
+    columns = levels.repeat(-(-256 // max(1, len(levels))))
+    return np.broadcast_to(columns, (height // 3, len(columns)))
 
 
 def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
