@@ -18,7 +18,7 @@ class GridStyle:
 
     Attributes:
         mode: ``layers`` one PNG a layer call, ``sheet`` one PNG an image, ``none``.
-        top: how many channels a grid shows.
+        top: how many channels a grid shows; None for all.
         channels: these channels, counted from 0, instead of the first ``top`` by rank.
         rank: what puts a channel first: ``spread`` (its standard deviation), ``mean``, ``max``, ``index``.
         scale: ``channel`` gives each tile its own range, ``layer`` gives all tiles of a grid one.
@@ -27,7 +27,7 @@ class GridStyle:
     """
 
     mode: str = "layers"
-    top: int = 64
+    top: int | None = 64
     channels: tuple[int, ...] | None = None
     rank: str = "spread"
     scale: str = "channel"
@@ -99,6 +99,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     words += [word for form in config.exclude for word in ("--exclude", form)]
     words += [word for key, text in model.arguments for word in ("--model-arg", f"{key}={text}")]
     channels = None if grids.channels is None else ",".join(str(c) for c in grids.channels)
+    channels = "all" if grids.top is None else channels
     options = [
         ("--at", config.at, DEFAULTS.at),
         ("--weights", model.weights, plain.weights),
@@ -108,7 +109,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--size", model.size, plain.size),
         ("--batch-size", config.batch_size, DEFAULTS.batch_size),
         ("--grids", grids.mode, default.mode),
-        ("--top", grids.top, default.top),
+        ("--top", grids.top or default.top, default.top),
         ("--channels", channels, default.channels),
         ("--rank", grids.rank, default.rank),
         ("--scale", grids.scale, default.scale),

@@ -109,7 +109,7 @@ def _choose_channels(maps: Tensor, style: GridStyle) -> Tensor:
         inside = [channel for channel in style.channels if channel < count]
         return torch.tensor(inside, dtype=torch.int64, device=maps.device)
     if style.rank == "index":
-        return torch.arange(min(style.top, count), device=maps.device)
+        return torch.arange(count, device=maps.device)[: style.top]
     scores = _rank_scores(maps, style.rank).nan_to_num(torch.inf, torch.inf, torch.inf)
     order = torch.sort(scores, descending=True, stable=True).indices
     return order[: style.top]

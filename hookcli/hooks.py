@@ -63,6 +63,9 @@ def observe(
     def show(side: str, call: Call, value: object) -> None:
         if called is not None:
             called.add(call.layer.module_path)
+        if isinstance(value, Tensor) and side == "output":
+            observer(call, value)  # the common case, without the walk
+            return
         for key, tensor in named_tensors(value):
             named = replace(call, side=side, output_key=key) if key or side != "output" else call
             observer(named, tensor)

@@ -80,6 +80,8 @@ def _read_image(file: str) -> tuple[Image.Image, str] | str:
     try:
         if path.is_dir():
             return "is a directory"
+        if path.exists() and not path.is_file():
+            return "is not a regular file"
         data = path.read_bytes()
         if not data:
             return "is empty"

@@ -26,7 +26,7 @@ def resolve_layout(
         pixels: height and width of what the network was given; feature maps keep its proportions
             (to a pixel). None means square.
     """
-    if 0 in shape:
+    if 0 in shape or channels == "mixed":
         return UNKNOWN
     if len(shape) == 2:
         return Layout("NC", 1)
@@ -41,11 +41,13 @@ def resolve_layout(
 
 def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
     """(N, L, C) tokens or (N, C, L) sequences."""
-    if channels == "first":
+    if channels.endswith("first"):
         return Layout("NCL", 1, 1, shape[2])
+    if pixels is None and not channels.endswith("last"):
+        return UNKNOWN  # not known to come from an image: any square number would fold
     for prefix in (0, 1):
         height, width = _fold(shape[1] - prefix, pixels)
-        if height:
+        if height * width > prefix:
             return Layout("NLC", 2, height, width, prefix)
     return Layout("NLC", 2) if channels.endswith("last") else UNKNOWN
 

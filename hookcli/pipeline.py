@@ -65,12 +65,14 @@ def run(prepared: PreparedRun) -> RunResult:
             for batch in _batches(prepared.sources, config.batch_size):
                 found.add(_run_batch(prepared, forward, batch), writer)
                 clock.lap("forward")
+            writer.finish()
         except BrokenForwardError as error:
             found.add_partial(error.partial, writer)
+            writer.finish()
             _write_tables(folder, prepared, found)
             raise
         finally:
-            writer.finish()
+            writer.close()
         clock.lap("write grids")
         result = _close(folder, prepared, found)
         clock.lap("write tables")

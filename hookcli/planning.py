@@ -6,7 +6,7 @@ torch is imported only after the images have been read, so that a wrong path is 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from hookcli.errors import NoImageError, RequestError
 from hookcli.files import safe_name
 from hookcli.images import ImageSource, read_images
 from hookcli.results import SkippedImage
+from hookcli.sinks.run_folder import check_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ class Plan:
         files: how many files will be written, at least.
         megabytes: about how large they will be together.
         out_dir: where.
+        skipped: images that cannot be used.
     """
 
     layers: int
@@ -46,6 +48,7 @@ class Plan:
     files: int
     megabytes: float
     out_dir: Path
+    skipped: tuple[SkippedImage, ...] = ()
 
 
 @dataclass(slots=True)
@@ -63,12 +66,12 @@ class PreparedRun:
 
 def plan_run(config: InspectConfig) -> Plan:
     """What ``inspect_images(config)`` would do; loads no weights and writes nothing."""
-    sources, _ = _read_sources(config)
+    sources, skipped = _read_sources(config)
     from hookcli import layers, models
 
     module, _ = models.build_skeleton(config.model)
     chosen = layers.select_layers(module, config.layers, config.exclude)
-    return _make_plan(config, module, chosen, sources)
+    return replace(_make_plan(config, module, chosen, sources), skipped=tuple(skipped))
 
 
 def prepare_run(config: InspectConfig) -> PreparedRun:
@@ -116,6 +119,9 @@ def _read_sources(config: InspectConfig) -> tuple[list[ImageSource], list[Skippe
             f"no image can be used: {first.file!r} {first.reason}{more}",
             "give one or more image files, for example: hookcli inspect resnet34 photo.jpg",
         )
+    check_folder(
+        _out_dir(config, sources), replace_run=config.out is None, replace_any=config.overwrite
+    )
     return sources, skipped
 
 
@@ -136,13 +142,15 @@ def _check_values(config: InspectConfig) -> None:
         if value not in known:
             raise RequestError(f"{name} cannot be {value!r}", f"one of: {', '.join(known)}")
     for name, number in (
-        ("--top", grids.top),
+        ("--top", 1 if grids.top is None else grids.top),
         ("--tile", grids.tile),
         ("--batch-size", config.batch_size),
         ("--size", 1 if model.size is None else model.size),
     ):
         if number < 1:
             raise RequestError(f"{name} must be at least 1, not {number}")
+    if not 0 <= model.seed < 1 << 63:
+        raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
     if grids.mode != "none" and grids.colormap != "ember":
         from hookcli.sinks.grids import load_palette
 
@@ -164,11 +172,18 @@ def _make_plan(
             channels = getattr(
                 part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)
             )
-            shown = len(style.channels) if style.channels is not None else min(style.top, channels)
+            shown = (
+                len(style.channels)
+                if style.channels is not None
+                else min(style.top or channels, channels)
+            )
             pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
     megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
-    name = (
-        sources[0].key if len(config.images) == 1 else Path(config.images[0]).resolve().parent.name
-    )
-    out_dir = config.out or Path("hookcli-runs") / f"{config.model.name}-{safe_name(name)}"
-    return Plan(len(layers), len(sources), grids * len(sources) + 3, megabytes, out_dir)
+    files = grids * len(sources) + 3 + (len(sources) < len(config.images))
+    return Plan(len(layers), len(sources), files, megabytes, _out_dir(config, sources))
+
+
+def _out_dir(config: InspectConfig, sources: Sequence[ImageSource]) -> Path:
+    several = len(config.images) > 1
+    name = Path(config.images[0]).resolve().parent.name if several else sources[0].key
+    return config.out or Path("hookcli-runs") / f"{config.model.name}-{safe_name(name)}"

@@ -22,7 +22,8 @@ class LayerInfo:
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
         params: parameters of this module and all below it.
         channels: where its output keeps channels, as far as its type tells: ``first``, ``last``,
-            ``likely first`` or ``likely last`` (a neighbour's type tells), or ``unknown``.
+            ``likely first`` or ``likely last`` (a neighbour's type tells), ``mixed`` when its axes
+            are no longer the image's, or ``unknown``.
     """
 
     module_path: str
@@ -86,7 +87,7 @@ class Layout:
     @property
     def is_spatial(self) -> bool:
         """Whether a channel can be drawn as a picture."""
-        return self.height > 0 and self.width > 0
+        return self.height * self.width > 1
 
 
 @dataclass(frozen=True, slots=True)

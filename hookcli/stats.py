@@ -8,6 +8,7 @@ figures come to the host in one transfer when the forward has ended.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -179,13 +180,8 @@ def _norms(values: Tensor) -> Tensor:
     ``vector_norm`` adds up in one float32 accumulator a lane: over 1e8 values it is off by 1 %. Runs
     follow the order in memory, so that channels-last tensors are read straight through.
     """
-    nearest, *others = sorted(range(1, values.dim()), key=values.stride)
-    axes, length = [nearest], values.shape[nearest]
-    for axis in others:
-        length *= values.shape[axis]
-        if length > _RUN:
-            break
-        axes.append(axis)
+    axes = _run_axes(values.shape, values.stride())
+    nearest = axes[0]
     norms: Tensor
     if values.shape[nearest] > _RUN:
         pieces = [
@@ -197,6 +193,19 @@ def _norms(values: Tensor) -> Tensor:
     if norms.dim() > 1:
         norms = torch.linalg.vector_norm(norms.flatten(1), dim=1, dtype=torch.float64)
     return norms
+
+
+@functools.lru_cache(maxsize=1024)
+def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of one run, the nearest in memory first."""
+    nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
+    axes, length = [nearest], shape[nearest]
+    for axis in others:
+        length *= shape[axis]
+        if length > _RUN:
+            break
+        axes.append(axis)
+    return tuple(axes)
 
 
 def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:

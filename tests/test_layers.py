@@ -265,8 +265,10 @@ def test_a_regular_expression_searches_the_module_path(resnet34):
 
 
 def test_a_regular_expression_takes_the_whole_option_commas_and_colons_included(resnet34):
-    form = r"re:^(?:conv1|layer1\.\d{1,2}\.conv2)$"
-    assert paths(resnet34, form) == ["conv1", *[f"layer1.{block}.conv2" for block in range(3)]]
+    assert paths(resnet34, r"re:^(?:fc|a,b)$|,|^layer1\.\d{1,2}\.conv2$") == [
+        *[f"layer1.{block}.conv2" for block in range(3)],
+        "fc",
+    ]
 
 
 def test_a_broken_regular_expression_is_refused(resnet34):

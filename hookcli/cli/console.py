@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hookcli import escape
+from hookcli.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +28,16 @@ def print_data(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
+    except OSError as error:
+        _forget_stdout()
+        raise OutputError(f"cannot write to stdout: {error.strerror}") from error
 
 
 def close_stdout() -> None:
     """Flush stdout without complaint, so that the interpreter does not complain at exit."""
     try:
         sys.stdout.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):
         _forget_stdout()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,12 +15,16 @@ from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
 from hookcli.cli.models import models
 
+if TYPE_CHECKING:
+    from types import TracebackType
+
 # Typer carries its own copy of click; these are its classes, without importing it.
 _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
 app = typer.Typer(
     help="See what a PyTorch vision model computed: feature maps and statistics of every layer.",
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command()(inspect)
@@ -51,9 +55,17 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.excepthook = _report_bug
     code = _run()
     console.close_stdout()
     sys.exit(code)
+
+
+def _report_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    sys.__excepthook__(kind, error, trace)
+    console.print_error("this is a bug in hookcli", "please report it with the lines above")
 
 
 def _run() -> int:

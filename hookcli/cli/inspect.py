@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hookcli import errors
 from hookcli.cli import console, options
 from hookcli.cli.options import DEFAULTS
 from hookcli.config import GridStyle, InspectConfig, ModelRequest, to_command
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hookcli.planning import Plan
     from hookcli.results import ImageResult, RunResult
 
-_ALL_CHANNELS = 1 << 30
 _COLUMNS = ("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead")
 _WORDS = ("call", "type", "shape", "layout")
 _DROP = ("layout", "type", "dead", "zero", "shape")
@@ -39,7 +39,7 @@ def inspect(
     model_arg: options.ModelArg = [],  # noqa: B006
     batch_size: options.BatchSize = DEFAULTS.batch_size,
     grids: options.Grids = "layers",
-    top: options.Top = DEFAULTS.grids.top,
+    top: options.Top = DEFAULTS.grids.top or 0,
     channels: options.Channels = None,
     rank: options.Rank = "spread",
     scale: options.Scale = "channel",
@@ -57,7 +57,7 @@ def inspect(
     """
     style = GridStyle(
         mode=grids,
-        top=_ALL_CHANNELS if channels == "all" else top,
+        top=None if channels == "all" else top,
         channels=None if channels == "all" else options.read_channels(channels),
         rank=rank,
         scale=scale,
@@ -97,7 +97,12 @@ def inspect(
 def _print_dry_run(config: InspectConfig) -> None:
     from hookcli.planning import plan_run
 
-    console.say(_plan_text(config, plan_run(config)))
+    plan = plan_run(config)
+    console.say(_plan_text(config, plan))
+    for skipped in plan.skipped:
+        console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
+    if plan.skipped:
+        raise typer.Exit(errors.SKIPPED)
 
 
 def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
@@ -142,6 +147,8 @@ def _print_result(config: InspectConfig, result: RunResult, output_format: str) 
     else:
         cells = [_cells(row) for row in rows]
         console.print_table(_COLUMNS, cells, words=_WORDS, fold=("call",), drop=_DROP)
+        trained = "" if result.model.trained else ", NOT TRAINED"
+        console.print_data(f"weights: {console.escape_lines(result.model.weights)}{trained}\n")
         for image in result.images:
             console.print_data(_prediction_text(image, trained=result.model.trained))
 

@@ -11,6 +11,7 @@ import typer
 from hookcli.config import DEFAULTS
 from hookcli.errors import RequestError
 
+_HIGHEST_CHANNEL = 1_000_000
 CACHE_ENV = "XDG_CACHE_HOME"
 
 
@@ -139,6 +140,8 @@ def read_channels(text: str | None) -> tuple[int, ...] | None:
                 f"--channels cannot read {part.strip()!r}",
                 "channels are counted from 0: '3,7,10-20', or all",
             )
+        if int(last or first) > _HIGHEST_CHANNEL:
+            raise RequestError(f"--channels cannot read {part.strip()!r}: no layer has so many")
         channels.extend(range(int(first), int(last if dash else first) + 1))
     return tuple(dict.fromkeys(channels))
 

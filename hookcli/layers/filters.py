@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from hookcli.errors import FilterSyntaxError, NoLayerMatchedError
+from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
 from hookcli.layers.listing import FAMILIES, family_of, list_layers
 
 if TYPE_CHECKING:
@@ -52,7 +52,13 @@ def select_layers(
     unwanted = _match_all(entries, exclude)
     chosen = tuple(e.layer for e in entries if e.layer.module_path in wanted - unwanted)
     if not chosen:
-        raise NoLayerMatchedError(f"{', '.join(forms)} without {', '.join(exclude)}", ())
+        if not wanted:
+            raise FilterSyntaxError(
+                "no layer filter was given", "for all convolutions: --layers conv"
+            )
+        raise RequestError(
+            f"--exclude {', '.join(exclude)} leaves no layer", "exclude fewer layers"
+        )
     return chosen
 
 

@@ -36,6 +36,7 @@ _FAMILY_TYPES = {
 }
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
+_MIXING = ("SwapAxes", "WindowPartition")  # windows and tokens where rows and columns were
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
@@ -45,10 +46,13 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     neighbour = "unknown"
     for path, module in model.named_modules():
         channels = _channels_of(module)
-        if channels != "unknown":
+        if channels in ("first", "last"):
             neighbour = f"likely {channels}"
-        elif not module._modules and _follows_neighbour(module):
-            channels = neighbour
+        elif not module._modules:
+            if _follows_neighbour(module):
+                channels = neighbour
+            else:
+                neighbour = "unknown"  # a Permute, say: what comes after need not be as before
         layers.append(
             LayerInfo(
                 module_path=path,
@@ -89,8 +93,10 @@ def family_of(base: type) -> str:
 
 
 def _channels_of(module: nn.Module) -> str:
-    """Where this type puts channels: ``first``, ``last`` or ``unknown``."""
+    """Where this type puts channels: ``first``, ``last``, ``mixed`` or ``unknown``."""
     families = {family_of(base) for base in type(module).__mro__}
+    if type(module).__name__ in _MIXING:
+        return "mixed"
     if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
         return "first"
     if "conv" in families or "pool" in families:

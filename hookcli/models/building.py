@@ -18,6 +18,7 @@ from hookcli.models.weights import first_line
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 
+_RESERVED = frozenset({"weights", "weights_backbone", "progress", "quantize"})
 RUNNABLE_TASKS = ("classification", "quantization")
 
 
@@ -46,6 +47,11 @@ def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
     given = {key: _literal(text) for key, text in request.arguments}
     if request.size is not None and builder.__module__.endswith("vision_transformer"):
         given.setdefault("image_size", request.size)  # a ViT is made for one size
+    reserved = sorted(_RESERVED & set(given))
+    if reserved:
+        raise RequestError(
+            f"--model-arg cannot set {reserved[0]!r}", "choose weights with --weights"
+        )
     arguments = given | arguments
     arguments.setdefault("weights", None)
     if "weights_backbone" in inspect.signature(builder).parameters:
@@ -54,13 +60,15 @@ def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
             return builder(**arguments)
-    except (TypeError, ValueError) as error:
-        if not given:
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        if not given or "meta" in str(error):
             raise
         words = ", ".join(f"{key}={value}" for key, value in given.items())
         raise RequestError(
             f"{request.name} cannot be built with {words}: {first_line(error)}",
-            "--model-arg KEY=VALUE goes to torchvision's builder of the model",
+            "trained weights fix these: use --weights random or a file of your own"
+            if arguments["weights"] is not None
+            else "--model-arg KEY=VALUE goes to torchvision's builder of the model",
         ) from error
 
 

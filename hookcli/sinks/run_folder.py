@@ -40,12 +40,14 @@ class RunFolder:
         self.folder = folder
         self.files: list[str] = []
         self._request = request
-        self._replace_run = replace_run or replace_any
+        self._replace_run = replace_run
         self._replace_any = replace_any
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunFolder:
-        held_run = self._check()
+        held_run = check_folder(
+            self.folder, replace_run=self._replace_run, replace_any=self._replace_any
+        )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / REQUEST).open("a+", encoding="utf-8")
@@ -81,33 +83,38 @@ class RunFolder:
         """Write the manifest: the run is complete."""
         self.write(MANIFEST, render_json(manifest))
 
-    def _check(self) -> bool:
-        """Whether a run stands in the folder; OutputError if it is protected."""
-        if not self.folder.exists() and not self.folder.is_symlink():
-            return False
-        name = str(self.folder)
-        if not self.folder.is_dir():
-            raise OutputError(f"{name!r} is a file, not a folder", "choose another folder with -o")
-        try:
-            is_empty = not any(self.folder.iterdir())
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
-        is_run = (self.folder / REQUEST).exists() or (self.folder / MANIFEST).exists()
-        if is_run and not self._replace_run:
-            raise OutputError(
-                f"{name!r} holds a run already", "replace it with --overwrite, or choose another -o"
-            )
-        if not is_run and not is_empty and not self._replace_any:
-            raise OutputError(
-                f"{name!r} holds files that are not a run's",
-                "choose another folder with -o; --overwrite writes there and deletes none of them",
-            )
-        return is_run
-
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
+    """Whether a run stands in ``folder``.
+
+    Raises:
+        OutputError: it is protected, or not a folder.
+    """
+    if not folder.exists() and not folder.is_symlink():
+        return False
+    name = str(folder)
+    if not folder.is_dir():
+        raise OutputError(f"{name!r} is a file, not a folder", "choose another folder with -o")
+    try:
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    is_run = (folder / REQUEST).exists() or (folder / MANIFEST).exists()
+    if is_run and not (replace_run or replace_any):
+        raise OutputError(
+            f"{name!r} holds a run already", "replace it with --overwrite, or choose another -o"
+        )
+    if not is_run and not is_empty and not replace_any:
+        raise OutputError(
+            f"{name!r} holds files that are not a run's",
+            "choose another folder with -o; --overwrite writes there and deletes none of them",
+        )
+    return is_run
 
 
 def _take_lock(lock: IO[str], folder: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from hookcli.errors import RequestError
+from hookcli.feature_maps import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     Pixels: TypeAlias = NDArray[np.uint8]
 
-LEVELS = 240
 _BACKGROUND, _TEXT = 241, 255
 _INK = ((22, 22, 28), (236, 236, 240))
 _NOT_FINITE = (0, 229, 255)
@@ -64,7 +64,8 @@ def draw_grid(
     """Tiles (K, h, w) in rows, each under its label, below the heading's lines."""
     cells = enlarge(tiles, tile_size)
     count, height, width = cells.shape
-    row_height, column_width = height + _LABEL_ROW + _GAP, width + _GAP
+    widest = max([width, *(_text(label, _LABEL_SIZE).shape[1] for label in labels)])
+    row_height, column_width = height + _LABEL_ROW + _GAP, widest + _GAP
     columns = _columns(count, row_height, column_width)
     rows = -(-count // columns)
     canvas = _canvas(heading, columns * column_width - _GAP, rows * row_height)
@@ -72,7 +73,7 @@ def draw_grid(
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         y = top + index // columns * row_height
         x = _MARGIN + index % columns * column_width
-        _write(canvas, label, x, y, _LABEL_SIZE, width + _GAP)
+        _write(canvas, label, x, y, _LABEL_SIZE, column_width)
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + height, x : x + width] = cell
     return canvas
 

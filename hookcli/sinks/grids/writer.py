@@ -55,13 +55,14 @@ class GridWriter:
         """Wait until everything is on disk.
 
         Raises:
-            OutputError: a file could not be written; the others are complete.
+            OutputError: a file could not be written.
         """
-        try:
-            for future in self._pending:
-                future.result()
-        finally:
-            self._threads.shutdown(cancel_futures=True)
+        for future in self._pending:
+            future.result()
+
+    def close(self) -> None:
+        """Drop what has not been started; what is being written gets complete."""
+        self._threads.shutdown(cancel_futures=True)
 
     def _queue(self, file: str, render: Callable[..., drawing.Pixels], *arguments: object) -> None:
         self._pending.append(self._threads.submit(self._write, file, render, *arguments))
@@ -103,7 +104,7 @@ def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> d
             tiles = picture.content
             labels = [str(channel) for channel in tiles.channels[:_SHEET_TOP].tolist()]
             parts.append((name, tiles.levels[:_SHEET_TOP].numpy(), labels))
-    count = min(_SHEET_TOP, style.top)
+    count = min(_SHEET_TOP, style.top or _SHEET_TOP)
     note = f"up to {count} channels of each layer, {_order_note(style)}; {_scale_text(style)}"
     return drawing.draw_sheet(parts, [image_key, note], style.tile)
 
