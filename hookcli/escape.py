@@ -8,14 +8,18 @@ import unicodedata
 
 
 def for_terminal(text: str) -> str:
-    """Control, formatting and undecodable characters as visible escapes; one line."""
-    return "".join(_visible(character) for character in text)
+    """Control, formatting and undecodable characters as visible escapes; one line.
+
+    A leading ``::``, which continuous-integration logs take for a command, is escaped too.
+    """
+    shown = "".join(_visible(character) for character in text)
+    return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
 
 
 def for_csv(text: str) -> str:
     """Text that a spreadsheet does not take for a formula: a leading ``= + - @`` gets a quote before it."""
-    shown = reversible(text)
-    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
+    shown = reversible(text).replace("\r", "%0D")  # Python's csv module would not quote it
+    return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
 
 def for_markdown(text: str) -> str:

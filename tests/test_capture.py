@@ -217,7 +217,7 @@ def test_a_form_that_matches_nothing_is_an_error_that_names_what_is_close():
 
 
 def test_an_exclusion_that_leaves_nothing_is_an_error():
-    with pytest.raises(NoLayerMatchedError), capture(toys.Nested(), "conv", exclude="all"):
+    with pytest.raises(RequestError), capture(toys.Nested(), "conv", exclude="all"):
         pass
 
 

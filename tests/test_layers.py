@@ -13,7 +13,7 @@ from torch.ao.nn.intrinsic import quantized as fused
 from torchvision.ops import FrozenBatchNorm2d, StochasticDepth
 
 from hookcli.config import ModelRequest
-from hookcli.errors import FilterSyntaxError, HookcliError, NoLayerMatchedError
+from hookcli.errors import FilterSyntaxError, HookcliError, NoLayerMatchedError, RequestError
 from hookcli.layers import explain_uncalled, list_layers, select_layers
 from hookcli.models import build_skeleton
 
@@ -409,7 +409,7 @@ def test_an_index_counts_before_exclude_takes_away(resnet34):
 
 def test_an_exclude_that_leaves_nothing_is_refused(resnet34):
     kind, message, _ = refusal(resnet34, "conv", exclude=["all"])
-    assert (kind, message) == (NoLayerMatchedError, "no layer matches 'conv without all'")
+    assert (kind, message) == (RequestError, "--exclude all leaves no layer")
 
 
 def test_an_exclude_that_matches_nothing_is_refused(resnet34):

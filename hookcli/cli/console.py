@@ -44,7 +44,7 @@ def close_stdout() -> None:
 def say(text: str, *, quiet: bool = False) -> None:
     """Progress and plans, on stderr."""
     if not quiet:
-        typer.secho(escape_lines(text), err=True, dim=True)
+        typer.secho(escape.for_terminal(text), err=True, dim=True)
 
 
 def warn(text: str) -> None:
@@ -57,11 +57,6 @@ def print_error(message: str, hint: str = "") -> None:
     typer.secho(f"error: {escape.for_terminal(message)}", err=True, fg="red", bold=True)
     if hint:
         typer.secho(f"hint: {escape.for_terminal(hint)}", err=True)
-
-
-def escape_lines(text: str) -> str:
-    """Each line made harmless, the line breaks kept."""
-    return "\n".join(escape.for_terminal(line) for line in text.split("\n"))
 
 
 def text_width() -> int:

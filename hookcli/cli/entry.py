@@ -55,8 +55,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.excepthook = _report_bug
-    code = _run()
+    ended = False
+    try:
+        code = _run()
+        ended = True
+    finally:
+        if not ended:
+            sys.excepthook = _report_bug  # only now: Typer puts in its own
     console.close_stdout()
     sys.exit(code)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hookcli import errors
+from hookcli import errors, escape
 from hookcli.cli import console, options
 from hookcli.cli.options import DEFAULTS
 from hookcli.config import GridStyle, InspectConfig, ModelRequest, to_command
@@ -148,7 +148,7 @@ def _print_result(config: InspectConfig, result: RunResult, output_format: str) 
         cells = [_cells(row) for row in rows]
         console.print_table(_COLUMNS, cells, words=_WORDS, fold=("call",), drop=_DROP)
         trained = "" if result.model.trained else ", NOT TRAINED"
-        console.print_data(f"weights: {console.escape_lines(result.model.weights)}{trained}\n")
+        console.print_data(f"weights: {escape.for_terminal(result.model.weights)}{trained}\n")
         for image in result.images:
             console.print_data(_prediction_text(image, trained=result.model.trained))
 
@@ -192,7 +192,7 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
         for p in image.predictions
     )
     note = "" if trained else " (meaningless: the weights are random)"
-    return console.escape_lines(f"{image.file}: {classes}{note}\n")
+    return escape.for_terminal(f"{image.file}: {classes}{note}") + "\n"
 
 
 def _print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:

@@ -92,7 +92,11 @@ class SkipInitialisation(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         # Called by its own name, an initialiser runs with this mode off, so it is stopped here.
-        if func in self._RANDOM or getattr(func, "__module__", "") == "torch.nn.init":
+        if func in self._RANDOM:
+            return args[
+                0
+            ].zero_()  # a value, since trunc_normal_ draws again until all are in range
+        if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
 
