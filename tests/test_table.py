@@ -60,7 +60,7 @@ def test_a_name_with_commas_quotes_and_line_breaks_is_read_back_whole():
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\tx", "\rx"])
 def test_a_spreadsheet_takes_no_name_for_a_formula(name):
-    assert escape.for_csv(name) == "'" + name
+    assert escape.for_csv(name) == "'" + name.replace("\r", "%0D")
 
 
 def test_a_plain_name_goes_into_a_csv_as_it_is():

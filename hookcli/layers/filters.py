@@ -44,7 +44,8 @@ def select_layers(
 
     Raises:
         FilterSyntaxError: a form cannot be read.
-        NoLayerMatchedError: a form matched nothing, or ``exclude`` left nothing.
+        NoLayerMatchedError: a form matched nothing.
+        RequestError: ``exclude`` left nothing.
     """
     modules = dict(model.named_modules())
     entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
