@@ -27,7 +27,7 @@ test-slow: setup ## the slow tests too
 	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster'
 
 golden: setup ## rewrite the golden files; look at the diff
-	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/test_golden.py
+	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/test_golden.py tests/test_grids.py
 
 format: setup ## format the code
 	$(BIN)/ruff format .

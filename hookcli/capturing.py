@@ -6,17 +6,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hookcli import hooks, layers, stats
+from hookcli import hooks, layers
 from hookcli.layouts import resolve_layout
-from hookcli.records import LayerRecord, Uncalled
+from hookcli.observed import Observed, read_records
+from hookcli.records import Uncalled
+from hookcli.stats import reduce_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import Tensor, nn
 
-    from hookcli.records import Call, LayerInfo, Layout
-    from hookcli.stats import Reduced
+    from hookcli.records import Call, LayerInfo, LayerRecord
 
 
 @dataclass(slots=True)
@@ -32,17 +33,12 @@ class Captured:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _model: nn.Module | None = None
     _called: set[str] = field(default_factory=set)
-    _seen: list[tuple[Call, Layout, tuple[int, ...], str, Reduced]] = field(default_factory=list)
+    _seen: list[Observed] = field(default_factory=list)
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
         """One an observed tensor, in the order in which they came; figures over the whole tensor."""
-        moved = stats.to_host([reduced for *_, reduced in self._seen])
-        records = []
-        for (call, layout, shape, dtype, _), reduced in zip(self._seen, moved, strict=True):
-            figures, channels = stats.read_row(reduced, 0, shape, dtype)
-            records.append(LayerRecord("", call, layout, figures, channels))
-        return tuple(records)
+        return read_records(self._seen, [""])
 
     @property
     def uncalled(self) -> tuple[Uncalled, ...]:
@@ -94,9 +90,8 @@ def capture(
     def observer(call: Call, tensor: Tensor) -> None:
         layout = resolve_layout(tuple(tensor.shape), call.layer.channels)
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
-        reduced = stats.reduce_rows(tensor.detach().unsqueeze(0), axis)
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        captured._seen.append((call, layout, tuple(tensor.shape), dtype, reduced))
+        reduced = reduce_rows(tensor.detach().unsqueeze(0), axis)
+        captured._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
         if keep:
             captured.tensors[call.id] = tensor.detach().clone()
 

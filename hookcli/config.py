@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+At: TypeAlias = Literal["output", "input", "both"]
+Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
+GridMode: TypeAlias = Literal["layers", "sheet", "none"]
+Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
+Scale: TypeAlias = Literal["channel", "layer"]
+
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
-DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +31,11 @@ class GridStyle:
         tile: the longest side of a tile, in pixels.
     """
 
-    mode: str = "layers"
+    mode: GridMode = "layers"
     top: int | None = 64
     channels: tuple[int, ...] | None = None
-    rank: str = "spread"
-    scale: str = "channel"
+    rank: Rank = "spread"
+    scale: Scale = "channel"
     colormap: str = "ember"
     tile: int = 64
 
@@ -44,7 +49,7 @@ class ModelRequest:
         weights: ``auto``, ``pretrained``, ``random``, a member of the model's weights, or a file.
         seed: seeds random weights; see ``hookcli.models``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
-        dtype: one of ``DTYPES``.
+        dtype: of parameters and pixels.
         size: side of the square that the network sees, in pixels; None for what the weights were made for.
         arguments: pairs for torchvision's builder, the value as the user wrote it.
         progress: show torch's download bar on stderr.
@@ -54,7 +59,7 @@ class ModelRequest:
     weights: str = "auto"
     seed: int = 0
     device: str = "auto"
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     size: int | None = None
     arguments: tuple[tuple[str, str], ...] = ()
     progress: bool = False
@@ -80,7 +85,7 @@ class InspectConfig:
     images: tuple[str, ...]
     layers: tuple[str, ...] = ("conv",)
     exclude: tuple[str, ...] = ()
-    at: str = "output"
+    at: At = "output"
     out: Path | None = None
     overwrite: bool = False
     batch_size: int = 8

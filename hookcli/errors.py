@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DONE = 0
-BUG = 1
 SKIPPED = 6
 INTERRUPTED = 130
 
@@ -65,6 +64,12 @@ class OutputError(HookcliError):
     exit_code = 5
 
 
+def first_line(error: BaseException) -> str:
+    """The beginning of an error's own text: torch's can be thousands of characters."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
 class UnknownModelError(RequestError):
     """No model has this name."""
 
@@ -91,7 +96,7 @@ class NoLayerMatchedError(RequestError):
 
 
 class FilterSyntaxError(RequestError):
-    """A form of the layer filter, or a list of channels, cannot be read."""
+    """A form of the layer filter cannot be read."""
 
 
 class DeviceError(RequestError):

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from hookcli.errors import first_line
+from hookcli.records import shape_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType, TracebackType
@@ -48,13 +51,12 @@ def describe_failure(
         if isinstance(module, nn.Module) and module in paths and name == "_call_impl":
             failed, given = module, _shapes_given(module, frame)
     weight = getattr(failed, "weight", None)
-    lines = str(error).strip().splitlines()
-    reason = lines[0][:200] if lines else type(error).__name__
+    reason = first_line(error)
     message = (
         f"the model failed in {paths[failed] or '(model)'} ({type(failed).__name__}): {reason}"
     )
     facts = [f"it was given {given}" if given else ""]
-    facts.append(f"its weight is {_shape(weight)}" if isinstance(weight, Tensor) else "")
+    facts.append(f"its weight is {shape_text(weight.shape)}" if isinstance(weight, Tensor) else "")
     last = list(dict.fromkeys(observed))[-_LAST_LAYERS:]
     facts.append(f"the last observed layers were {', '.join(last)}" if last else "")
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in reason:
@@ -76,8 +78,6 @@ def _shapes_given(module: nn.Module, frame: FrameType) -> str:
     args = frame.f_locals.get("args", ())
     names += [str(index) for index in range(len(names), len(args))]
     given = dict(zip(names, args, strict=False)) | frame.f_locals.get("kwargs", {})
-    return ", ".join(f"{n} {_shape(t)}" for n, t in given.items() if isinstance(t, Tensor))
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(str(length) for length in tensor.shape)
+    return ", ".join(
+        f"{n} {shape_text(t.shape)}" for n, t in given.items() if isinstance(t, Tensor)
+    )

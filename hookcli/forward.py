@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from hookcli import hooks, stats
+from hookcli import hooks
 from hookcli.errors import ForwardError
 from hookcli.failures import MODEL_ERRORS, describe_failure, is_ours
 from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.layouts import resolve_layout
-from hookcli.records import LayerRecord
+from hookcli.observed import Observed, read_records
+from hookcli.stats import reduce_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.config import GridStyle
-    from hookcli.records import Call, LayerInfo, Layout
-    from hookcli.stats import Reduced
+    from hookcli.records import Call, LayerInfo, LayerRecord, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class HookedForward:
         except MODEL_ERRORS as error:
             if is_ours(error.__traceback__):
                 raise
-            last = [call.id for call, *_ in collector.seen]
+            last = [observed.call.id for observed in collector.seen]
             message, hint = describe_failure(self.model, error, last)
             raise BrokenForwardError(message, hint, collector.result(None)) from error
         self.one_at_a_time |= collector.has_other_leading_axis
@@ -117,7 +117,7 @@ class _Collector:
     pixels: tuple[int, int]
     style: GridStyle
     has_other_leading_axis: bool = False
-    seen: list[tuple[Call, Layout, tuple[int, ...], str, Reduced]] = field(default_factory=list)
+    seen: list[Observed] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
 
@@ -128,32 +128,28 @@ class _Collector:
             raise _LeadingAxisError
         layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
         if lead in (1, count):
-            shape, reduced = (1, *tensor.shape[1:]), stats.reduce_rows(tensor, layout.channel_axis)
+            shape, reduced = (1, *tensor.shape[1:]), reduce_rows(tensor, layout.channel_axis)
         else:
             self.has_other_leading_axis = True
             layout = replace(layout, height=0, width=0)
             axis = None if layout.channel_axis is None else layout.channel_axis + 1
-            shape, reduced = tuple(tensor.shape), stats.reduce_rows(tensor.unsqueeze(0), axis)
-        self.seen.append((call, layout, shape, str(tensor.dtype).removeprefix("torch."), reduced))
+            shape, reduced = tuple(tensor.shape), reduce_rows(tensor.unsqueeze(0), axis)
+        self.seen.append(Observed(call, layout, shape, tensor.dtype, reduced))
         if self.style.mode != "none" and tensor.numel():
             self._draw(call, tensor, layout, shape)
 
     def result(self, output: object) -> BatchResult:
         """Everything seen, as plain numbers on the host."""
-        moved = stats.to_host([reduced for *_, reduced in self.seen])
-        records = []
-        for index, key in enumerate(self.keys):
-            for (call, layout, shape, dtype, _), reduced in zip(self.seen, moved, strict=True):
-                row = index if len(reduced.table) > 1 else 0
-                figures, channels = stats.read_row(reduced, row, shape, dtype)
-                records.append(LayerRecord(key, call, layout, figures, channels))
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
-        return BatchResult(tuple(records), pictures, frozenset(self.called), output)
+        records = read_records(self.seen, self.keys)
+        return BatchResult(records, pictures, frozenset(self.called), output)
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         for index, key in enumerate(self.keys):
             part = of_image(tensor, index) if len(self.keys) > 1 else tensor
             content = take_tiles(part, layout, self.style)
+            if isinstance(content, Tiles) and not len(content.channels):
+                continue  # none of the channels that were asked for exists here
             self.pictures.append(Picture(key, call, layout, shape, content))
 
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from hookcli.records import LayerInfo
 
     Observer: TypeAlias = Callable[[Call, Tensor], None]
-    Started: TypeAlias = Callable[[Call, object], None]
-    Finished: TypeAlias = Callable[[Call, object], None]
+    Listener: TypeAlias = Callable[[Call, object], None]
 
 
 @contextmanager
@@ -78,7 +77,7 @@ def observe(
 
 @contextmanager
 def watch(
-    model: nn.Module, layers: Sequence[LayerInfo], started: Started | None, finished: Finished
+    model: nn.Module, layers: Sequence[LayerInfo], started: Listener | None, finished: Listener
 ) -> Iterator[None]:
     """Call ``started(call, inputs)`` and ``finished(call, output)`` around every call of ``layers``.
 
@@ -106,10 +105,11 @@ def watch(
     def after_alone(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
         finished(begin(layer), output)  # nothing can start inside, so this keeps the order
 
+    modules = dict(model.named_modules())
     handles: list[RemovableHandle] = []
     try:
         for layer in layers:
-            module = model.get_submodule(layer.module_path)
+            module = modules[layer.module_path]
             if started is None and not module._modules and _is_torch_own(module):
                 handles.append(module.register_forward_hook(partial(after_alone, layer)))
                 continue

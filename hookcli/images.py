@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DECODING_ERRORS = (OSError, ValueError, TypeError, SyntaxError, NotImplementedError)
+_MOST_ASPECT = 1000  # resized by its short side, a longer picture could fill the memory
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 
 
@@ -90,6 +91,8 @@ def _read_image(file: str) -> tuple[Image.Image, str] | str:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             warnings.filterwarnings("ignore", category=UserWarning)
             with _open_raster(data) as image:
+                if max(image.size) > _MOST_ASPECT * min(image.size):
+                    return f"is {image.width} by {image.height} pixels, too thin to show a network"
                 return to_upright_rgb(image), digest
     except FileNotFoundError:
         return "does not exist"

@@ -41,14 +41,17 @@ def resolve_layout(
 
 def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
     """(N, L, C) tokens or (N, C, L) sequences."""
-    if channels.endswith("first"):
+    if channels == "first" or (channels == "likely first" and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.endswith("last"):
         return UNKNOWN  # not known to come from an image: any square number would fold
     for prefix in (0, 1):
         height, width = _fold(shape[1] - prefix, pixels)
         if height * width > prefix:
-            return Layout("NLC", 2, height, width, prefix)
+            both = channels == "likely first" and math.prod(_fold(shape[2], pixels)) > 0
+            return UNKNOWN if both else Layout("NLC", 2, height, width, prefix)
+    if channels == "likely first":
+        return Layout("NCL", 1, 1, shape[2])
     return Layout("NLC", 2) if channels.endswith("last") else UNKNOWN
 
 

@@ -1,4 +1,6 @@
-"""Everything that can be refused is refused here, before anything is written.
+"""What a run needs, made ready: images read, options checked, model loaded, layers chosen, plan made.
+
+What can be refused is refused here, before anything is written.
 
 torch is imported only after the images have been read, so that a wrong path is reported at once.
 """
@@ -8,9 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from hookcli.config import DTYPES, SIDES
+from hookcli import config as choices
+from hookcli.config import SIDES
 from hookcli.errors import NoImageError, RequestError
 from hookcli.files import safe_name
 from hookcli.images import ImageSource, read_images
@@ -37,8 +40,8 @@ class Plan:
     Attributes:
         layers: how many layers are observed.
         images: how many images go through.
-        files: how many files will be written, at least.
-        megabytes: about how large they will be together.
+        files: about how many files will be written: one a layer is counted, however often it is called.
+        megabytes: how large they can become together, about.
         out_dir: where.
         skipped: images that cannot be used.
     """
@@ -133,14 +136,18 @@ def _check_values(config: InspectConfig) -> None:
     """
     grids, model = config.grids, config.model
     for name, value, known in (
-        ("--at", config.at, tuple(SIDES)),
-        ("--dtype", model.dtype, DTYPES),
-        ("--grids", grids.mode, ("layers", "sheet", "none")),
-        ("--rank", grids.rank, ("spread", "mean", "max", "index")),
-        ("--scale", grids.scale, ("channel", "layer")),
+        ("--at", config.at, choices.At),
+        ("--dtype", model.dtype, choices.Dtype),
+        ("--grids", grids.mode, choices.GridMode),
+        ("--rank", grids.rank, choices.Rank),
+        ("--scale", grids.scale, choices.Scale),
     ):
-        if value not in known:
-            raise RequestError(f"{name} cannot be {value!r}", f"one of: {', '.join(known)}")
+        if value not in get_args(known):
+            raise RequestError(
+                f"{name} cannot be {value!r}", f"one of: {', '.join(get_args(known))}"
+            )
+    if any(channel < 0 for channel in grids.channels or ()):
+        raise RequestError("--channels are counted from 0, as in the tensor")
     for name, number in (
         ("--top", 1 if grids.top is None else grids.top),
         ("--tile", grids.tile),

@@ -7,8 +7,17 @@ computes on tensors, reads or writes files, or knows how it will be shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT_LABEL = "(model)"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as people see it: ``1x64x56x56``; ``scalar`` without axes."""
+    return "x".join(str(length) for length in shape) or "scalar"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class ModelInfo:
         task: ``classification``, …
         weights: where they came from: an enum member, a file, or ``random (seed 0)``.
         trained: False when any figure depends on random numbers.
-        warning: what the user must know about the weights; empty when all is well.
+        warning: what must be known about the weights, such as that they are random; empty for trained ones.
         sha256: of the weights file; empty for random weights.
         device: as torch names it.
         dtype: of parameters and pixels.

@@ -11,15 +11,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from hookcli.records import ChannelRange, TensorStats
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from hookcli.errors import RequestError
 
 _RUN = (
     1 << 14
@@ -50,10 +47,16 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
 
     Args:
         rows: (rows, …); one image a row. Any real dtype; half precision is reduced in float32,
-            quantized tensors are dequantized, complex ones seen as pairs of reals.
+                quantized tensors are dequantized, complex ones seen as pairs of reals, sparse ones
+            made dense.
         channel_axis: which axis holds channels, 1 or more; None for no channels.
+
+    Raises:
+        RequestError: the tensor is on the meta device.
     """
     values = _as_float(rows)
+    if values.device.type == "mps":
+        values = values.cpu()  # it has no float64
     if values.dim() == 1:
         values = values.unsqueeze(1)
     if values.numel() == 0:
@@ -70,55 +73,15 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
     return Reduced(table, low, high)
 
 
-def to_host(parts: Sequence[Reduced]) -> list[Reduced]:
-    """The same figures on the host, brought there in one transfer."""
-    held = [t for p in parts for t in (p.table, p.low, p.high) if isinstance(t, Tensor)]
-    if not held or held[0].is_cpu:
-        return list(parts)
-    flat = torch.cat([tensor.to(torch.float64).flatten() for tensor in held]).cpu()
-    pieces = iter(torch.split(flat, [tensor.numel() for tensor in held]))
-
-    def moved(tensor: Tensor) -> Tensor:
-        return next(pieces).view(tensor.shape)
-
-    return [
-        Reduced(
-            moved(part.table) if isinstance(part.table, Tensor) else part.table,
-            None if part.low is None else moved(part.low),
-            None if part.high is None else moved(part.high),
-        )
-        for part in parts
-    ]
-
-
-def read_row(
-    reduced: Reduced, row: int, shape: tuple[int, ...], dtype: str
-) -> tuple[TensorStats, ChannelRange | None]:
-    """The figures of one row as plain numbers; ``reduced`` must be on the host."""
-    figures = reduced.table[row]
-    mean, std, low, high, zeros, nans, infs = (
-        figures.tolist() if isinstance(figures, Tensor) else figures
-    )
-    numel = torch.Size(shape).numel() * (2 if dtype.startswith("complex") else 1)
-    finite = numel - nans - infs > 0
-    stats = TensorStats(
-        shape=shape,
-        dtype=dtype,
-        mean=mean if finite else None,
-        std=std if finite else None,
-        min=low if finite else None,
-        max=high if finite else None,
-        zero_fraction=zeros / numel if numel else None,
-        nan_count=int(nans),
-        inf_count=int(infs),
-    )
-    if reduced.low is None or reduced.high is None:
-        return stats, None
-    return stats, ChannelRange(tuple(reduced.low[row].tolist()), tuple(reduced.high[row].tolist()))
-
-
 def _as_float(rows: Tensor) -> Tensor:
     values = rows.detach()
+    if values.is_meta:
+        raise RequestError(
+            "a layer returned a tensor on the meta device, which holds no values",
+            "build the model on the CPU or a GPU; shapes alone: hookcli layers MODEL",
+        )
+    if values.layout != torch.strided:
+        values = values.to_dense()
     if values.is_quantized:
         values = values.dequantize()
     if values.is_complex():

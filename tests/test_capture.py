@@ -271,3 +271,25 @@ def test_a_name_that_the_package_lacks_is_an_attribute_error():
 
 def test_every_name_of_the_package_is_there():
     assert [name for name in hookcli.__all__ if not hasattr(hookcli, name)] == []
+
+
+class Sparse(torch.nn.Module):
+    def forward(self, x):
+        return x.to_sparse()
+
+
+def test_a_sparse_output_has_the_figures_of_the_dense_one():
+    model = torch.nn.Sequential(Sparse())
+    with hookcli.capture(model, layers="Sparse") as captured:
+        model(torch.tensor([[0.0, 3.0, 0.0, 1.0]]))
+    (record,) = captured.records
+    assert (record.stats.mean, record.stats.max, record.stats.zero_fraction) == (1.0, 3.0, 0.5)
+
+
+def test_a_model_on_the_meta_device_has_no_values_to_show():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1, device="meta"))
+    with (
+        hookcli.capture(model) as _,
+        pytest.raises(hookcli.HookcliError, match="on the meta device, which holds no values"),
+    ):
+        model(torch.zeros(1, 3, 4, 4, device="meta"))

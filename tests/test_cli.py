@@ -102,7 +102,7 @@ def test_a_run_ends_with_0_and_says_what_it_did_on_stderr(inspect, photo):
     ended = inspect(photo, *TWO)
     assert ended.code == 0
     assert ended.err == (
-        "resnet18: 2 layers, 1 image, 3 files of up to about 0.0 MB into hookcli-runs/resnet18-photo\n"
+        "resnet18: 2 layers, 1 image, about 3 files, up to about 0.0 MB, into hookcli-runs/resnet18-photo\n"
         f"{RANDOM}"
         "wrote 3 files into hookcli-runs/resnet18-photo\n"
     )
@@ -115,8 +115,8 @@ def test_a_run_shows_a_table_and_the_classes_on_stdout(inspect, photo):
     assert header.split() == names
     assert set(rule) == {" ", "─"}
     # 64 pixels at stride 2 are 32; a pool halves them again
-    assert first.split()[:5] == ["1", "conv1", "Conv2d", "1×64×32×32", "NCHW"]
-    assert second.split()[:5] == ["2", "layer1.0.conv1", "Conv2d", "1×64×16×16", "NCHW"]
+    assert first.split()[:5] == ["1", "conv1", "Conv2d", "1x64x32x32", "NCHW"]
+    assert second.split()[:5] == ["2", "layer1.0.conv1", "Conv2d", "1x64x16x16", "NCHW"]
     assert re.fullmatch(
         r"photo\.png: (.+ \d+\.\d%, ){4}.+ \d+\.\d% \(meaningless: the weights are random\)",
         classes,
@@ -454,7 +454,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     before = contents(".")
     ended = inspect(photo, *TWO, "--grids", "layers", "--dry-run")
     # 2 grids and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each
-    line = r"resnet18: 2 layers, 1 image, 5 files of up to about 0\.\d MB into hookcli-runs/resnet18-photo\n"
+    line = r"resnet18: 2 layers, 1 image, about 5 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
     assert (ended.code, ended.out) == (0, "")
     assert re.fullmatch(line, ended.err)
     assert contents(".") == before
@@ -529,9 +529,9 @@ def test_csv_is_the_layers_file_of_the_run_folder(inspect, photo):
 
 def test_markdown_is_a_table(inspect, photo):
     lines = inspect(photo, *TWO, "--format", "md").out.splitlines()
-    assert len(lines) == 4
-    assert {line.count("|") for line in lines} == {12}  # 11 columns
-    assert all(line.startswith("| ") and line.endswith(" |") for line in lines)
+    assert {line.count("|") for line in lines[:4]} == {12}  # 11 columns
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines[:4])
+    assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
 
 
 @pytest.mark.parametrize("command", [["layers", "resnet18"], ["models", "resnet*"]])
@@ -569,7 +569,7 @@ def test_a_list_of_layers_fits_80_columns_with_calls_and_shapes_whole(run, narro
     out = run("layers", model).out
     words = set(out.split())
     assert max(map(len, out.splitlines())) <= 80
-    assert {"×".join(map(str, row["shape"])) for row in rows if row["shape"]} <= words
+    assert {"x".join(map(str, row["shape"])) for row in rows if row["shape"]} <= words
     assert {str(row["order"]) for row in rows if row["order"]} <= words
     assert {row["call_id"] for row in rows if len(row["call_id"]) <= 20} <= words
 
@@ -720,3 +720,42 @@ def test_an_interrupted_run_ends_with_130_and_keeps_what_is_complete(photo):
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 5  # the plan, the warning, and at most three for the error
     assert sorted(contents("out")) == ["run.json"]
+
+
+# Channels that do not exist, classifiers of another size
+
+
+def test_channels_that_no_layer_has_are_named_and_leave_no_empty_grid(inspect, photo):
+    words = [word for word in TWO if word not in ("--grids", "none")]
+    code, _, err = inspect(photo, *words, "--channels", "3,70", "-o", "run")
+    assert code == 0
+    assert (
+        "warning: --channels: conv1 has channels 0 to 63 only, and 1 more are short of some\n"
+        in err
+    )
+    inspect(photo, *words, "--channels", "70", "-o", "none")
+    assert sorted(file.name for file in Path("run/grids/photo").iterdir()) == [
+        "001_conv1.png",
+        "002_layer1.0.conv1.png",
+    ]
+    assert not Path("none/grids").exists()
+
+
+def test_another_number_of_classes_takes_random_weights_under_auto_and_says_so(run, photo):
+    words = ("--size", "64", "--grids", "none", "--layers", "fc", "--model-arg", "num_classes=7")
+    code, out, err = run("inspect", "resnet18", photo, *words, "--format", "json")
+    document = strict_json(out)
+    assert (code, document["layers"][0]["shape"]) == (0, [1, 7])
+    assert not document["model"]["trained"]
+    assert (
+        "warning: trained weights have 1000 classes, and another num_classes was asked for: "
+        "the weights are RANDOM\n"
+    ) in err
+
+
+def test_an_image_thinner_than_can_be_shown_is_skipped(inspect, photo):
+    Image.new("L", (3000, 2)).save("thin.png")
+    code, _, err = inspect(photo, "thin.png", *TWO)
+    assert code == 6
+    reason = "is 3000 by 2 pixels, too thin to show a network"
+    assert f"warning: skipped 'thin.png': {reason}\n" in err

@@ -32,12 +32,13 @@ FLOORS = (
     ("0, a step up", ("records", "files")),
     ("0, two steps up", ("layouts", "results", "aggregate")),
     ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps", "failures")),
+    ("1, a step up", ("observed",)),
     ("2", ("sinks", "sinks.grids", "sinks.table")),
     ("2, a step up", ("sinks.run_folder",)),
     ("3", ("forward", "survey", "capturing", "planning")),
     ("4", ("pipeline",)),
     ("5", ("cli", "cli.console", "cli.options")),
-    ("5, a step up", ("cli.completion",)),
+    ("5, a step up", ("cli.completion", "cli.listing")),
     ("5, two steps up", ("cli.inspect", "cli.layers", "cli.models")),
     ("5, three steps up", ("cli.entry",)),
     ("the doors", ("", "__main__")),  # `import hookcli` and `python -m hookcli`
@@ -47,7 +48,7 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 # Where a third-party package may be imported at all.
 THIRD_PARTY = {
     "torch": {
-        "failures",
+        *("failures", "observed"),
         *("models", "layers", "hooks", "stats", "feature_maps"),
         *("forward", "survey", "capturing", "planning", "pipeline"),
     },
@@ -56,7 +57,7 @@ THIRD_PARTY = {
     "numpy": {"sinks.grids"},
     "matplotlib": {"sinks.grids"},
     "PIL": {"images", "sinks.grids"},
-    "rich": {"cli.console"},
+    "rich": {"cli.listing"},
     "typer": {"cli.console", "cli.options", "cli.inspect", "cli.models", "cli.entry"},
     "_typeshed": {"sinks.table"},
 }

@@ -43,6 +43,11 @@ def nhwc(height, width):
         ((1, 198, 768), "likely last", (224, 224), Layout("NLC", 2)),
         ((1, 198, 768), "unknown", (224, 224), UNKNOWN),
         ((1, 64, 100), "first", None, Layout("NCL", 1, 1, 100)),
+        # ViT's first dropout stands after a convolution and sees tokens all the same
+        ((1, 197, 768), "likely first", (224, 224), Layout("NLC", 2, 14, 14, 1)),
+        ((1, 768, 196), "likely first", (224, 224), Layout("NCL", 1, 1, 196)),
+        ((1, 196, 196), "likely first", (224, 224), UNKNOWN),
+        ((1, 64, 100), "likely first", None, Layout("NCL", 1, 1, 100)),
         # Swin, ConvNeXt: channels last
         ((1, 56, 56, 96), "last", (224, 224), nhwc(56, 56)),
         ((1, 56, 56, 96), "unknown", (224, 224), nhwc(56, 56)),

@@ -9,19 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.records import ChannelRange, TensorStats
-from hookcli.stats import read_row, reduce_rows, to_host
+from hookcli.observed import Observed, read_records
+from hookcli.records import Call, ChannelRange, LayerInfo, Layout, TensorStats
+from hookcli.stats import reduce_rows
 
 RELATIVE = 1e-5
+CALL = Call(LayerInfo("conv", "Conv2d"))
 LONG = (1 << 24) + 3  # more than float32 can count
 
 
 def figures(rows, channel_axis=None):
     """What hookcli says: stats and channel range of each row."""
-    (reduced,) = to_host([reduce_rows(rows, channel_axis)])
-    dtype = str(rows.dtype).removeprefix("torch.")
-    shape = (1, *rows.shape[1:])
-    return [read_row(reduced, row, shape, dtype) for row in range(len(rows))]
+    return read(reduce_rows(rows, channel_axis), (1, *rows.shape[1:]), rows.dtype)
+
+
+def read(reduced, shape, dtype=torch.float32):
+    """The stats and channel range of each row, as plain numbers."""
+    observed = Observed(CALL, Layout(), shape, dtype, reduced)
+    records = read_records([observed], [str(row) for row in range(len(reduced.table))])
+    return [(record.stats, record.channels) for record in records]
 
 
 def stats_of(rows, row=0):
@@ -155,7 +161,7 @@ def test_figures_do_not_change_when_the_tensor_is_written_over_afterwards():
     rows = torch.tensor([[1.0, -2.0]])
     reduced = reduce_rows(rows, 1)
     rows.zero_()
-    stats, channels = read_row(reduced, 0, (1, 2), "float32")
+    ((stats, channels),) = read(reduced, (1, 2))
     assert (stats.min, stats.max) == (-2.0, 1.0)
     assert channels == ChannelRange((1.0, -2.0), (1.0, -2.0))
 
@@ -428,24 +434,34 @@ def test_logits_are_one_value_a_channel():
 
 
 def test_figures_stay_in_their_order_on_the_way_to_the_host():
-    parts = [reduce_rows(torch.full((1, 2), float(n)), None) for n in range(4)]
-    means = [read_row(part, 0, (1, 2), "float32")[0].mean for part in to_host(parts)]
-    assert means == [0.0, 1.0, 2.0, 3.0]
+    seen = [
+        Observed(
+            CALL, Layout(), (1, 2), torch.float32, reduce_rows(torch.full((1, 2), float(n)), 1)
+        )
+        for n in range(4)
+    ]
+    records = read_records(seen, ["cat"])
+    assert [record.stats.mean for record in records] == [0.0, 1.0, 2.0, 3.0]
+    assert [record.channels.low for record in records] == [(float(n),) * 2 for n in range(4)]
 
 
-def test_nothing_goes_to_the_host_as_nothing():
-    assert to_host([]) == []
+def test_one_row_is_every_images():
+    shared = Observed(CALL, Layout(), (1, 2), torch.float32, reduce_rows(torch.ones(1, 2), 1))
+    assert [r.stats.mean for r in read_records([shared], ["cat", "dog"])] == [1.0, 1.0]
+
+
+def test_nothing_seen_gives_no_record():
+    assert read_records([], ["cat"]) == ()
 
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same_figures_in_one_transfer():
     images = torch.zeros(2, 3, 2, 2)
     images[0, 1, 0, 0], images[1, 2, 1, 1] = 8.0, math.nan
-    parts = [reduce_rows(images.cuda(), 1), reduce_rows(torch.ones(1, 5).cuda(), None)]
-    first, second = to_host(parts)
-    stats, channels = read_row(first, 0, (1, 3, 2, 2), "float32")
+    first = read(reduce_rows(images.cuda(), 1), (1, 3, 2, 2))
+    stats, channels = first[0]
     assert stats.mean == pytest.approx(8 / 12)
     assert (stats.max, stats.zero_fraction) == (8.0, 11 / 12)
     assert channels == ChannelRange((0.0, 0.0, 0.0), (0.0, 8.0, 0.0))
-    assert read_row(first, 1, (1, 3, 2, 2), "float32")[0].nan_count == 1
-    assert read_row(second, 0, (1, 5), "float32")[0].mean == 1.0
+    assert first[1][0].nan_count == 1
+    assert read(reduce_rows(torch.ones(1, 5).cuda(), None), (1, 5))[0][0].mean == 1.0

@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hookcli import errors, escape
+from hookcli import errors
 from hookcli.cli import console, options
-from hookcli.cli.options import DEFAULTS
-from hookcli.config import GridStyle, InspectConfig, ModelRequest, to_command
+from hookcli.cli.listing import Listing, Look, print_listing
+from hookcli.config import DEFAULTS, GridStyle, InspectConfig, ModelRequest, to_command
+from hookcli.records import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.aggregate import LayerRow
     from hookcli.planning import Plan
     from hookcli.results import ImageResult, RunResult
 
-_COLUMNS = ("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead")
-_WORDS = ("call", "type", "shape", "layout")
-_DROP = ("layout", "type", "dead", "zero", "shape")
+_LOOK = Look(
+    header=("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"),
+    words=("call", "type", "shape", "layout"),
+    fold=("call",),
+    drop=("layout", "type", "dead", "zero", "shape"),
+)
 
 
 def inspect(
@@ -29,20 +33,20 @@ def inspect(
     images: options.Images,
     layers: options.Layers = list(DEFAULTS.layers),  # noqa: B006
     exclude: options.Exclude = [],  # noqa: B006
-    at: options.At = "output",
+    at: options.At = DEFAULTS.at,
     out: options.Out = DEFAULTS.out,
     weights: options.Weights = DEFAULTS.model.weights,
     seed: options.Seed = DEFAULTS.model.seed,
     device: options.Device = DEFAULTS.model.device,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = DEFAULTS.model.dtype,
     size: options.Size = DEFAULTS.model.size,
     model_arg: options.ModelArg = [],  # noqa: B006
     batch_size: options.BatchSize = DEFAULTS.batch_size,
-    grids: options.Grids = "layers",
+    grids: options.Grids = DEFAULTS.grids.mode,
     top: options.Top = DEFAULTS.grids.top or 0,
     channels: options.Channels = None,
-    rank: options.Rank = "spread",
-    scale: options.Scale = "channel",
+    rank: options.Rank = DEFAULTS.grids.rank,
+    scale: options.Scale = DEFAULTS.grids.scale,
     colormap: options.Colormap = DEFAULTS.grids.colormap,
     tile: options.Tile = DEFAULTS.grids.tile,
     output_format: options.Format = "table",
@@ -90,6 +94,7 @@ def inspect(
         return
     result = _run(config, quiet=quiet)
     _print_result(config, result, output_format)
+    _warn_of_missing_channels(config.grids, result)
     _print_summary(result, quiet=quiet, time=time)
     raise typer.Exit(result.exit_code)
 
@@ -124,7 +129,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
 def _plan_text(config: InspectConfig, plan: Plan) -> str:
     return (
         f"{config.model.name}: {_count(plan.layers, 'layer')}, {_count(plan.images, 'image')}, "
-        f"{_count(plan.files, 'file')} of up to about {plan.megabytes:.1f} MB into {plan.out_dir}"
+        f"about {_count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, into {plan.out_dir}"
     )
 
 
@@ -134,23 +139,21 @@ def _count(number: int, noun: str) -> str:
 
 def _print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
     from hookcli.aggregate import LayerRow, aggregate_layers
-    from hookcli.sinks import table
 
     rows = aggregate_layers(result.records)
-    if output_format == "csv":
-        console.print_data(table.render_csv(LayerRow, rows))
-    elif output_format == "json":
-        console.print_data(table.render_json(_document(config, result, rows)))
-    elif output_format == "md":
-        cells = [_cells(row) for row in rows]
-        console.print_data(table.render_markdown(_COLUMNS, cells))
-    else:
-        cells = [_cells(row) for row in rows]
-        console.print_table(_COLUMNS, cells, words=_WORDS, fold=("call",), drop=_DROP)
-        trained = "" if result.model.trained else ", NOT TRAINED"
-        console.print_data(f"weights: {escape.for_terminal(result.model.weights)}{trained}\n")
-        for image in result.images:
-            console.print_data(_prediction_text(image, trained=result.model.trained))
+    listing = Listing(
+        LayerRow, rows, _cells, _document(config, result, rows), tuple(_caption(result))
+    )
+    print_listing(listing, _LOOK, output_format)
+
+
+def _caption(result: RunResult) -> Iterator[str]:
+    """What stands below the table: the weights, and what the network saw."""
+    trained = "" if result.model.trained else ", NOT TRAINED"
+    yield f"weights: {result.model.weights}{trained}"
+    for image in result.images:
+        if image.predictions:
+            yield _prediction_text(image, trained=result.model.trained)
 
 
 def _document(
@@ -172,7 +175,7 @@ def _cells(row: LayerRow) -> list[str]:
     figures = [_number(value) for value in (row.mean, row.std, row.min, row.max)]
     zero = "" if row.zero_fraction is None else f"{row.zero_fraction:.1%}"
     dead = "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}"
-    shape = "×".join(str(length) for length in row.shape)
+    shape = shape_text(row.shape)
     broken = [f"{row.nan_count} NaN"] * (row.nan_count > 0) + [f"{row.inf_count} Inf"] * (
         row.inf_count > 0
     )
@@ -185,14 +188,24 @@ def _number(value: float | None) -> str:
 
 
 def _prediction_text(image: ImageResult, *, trained: bool) -> str:
-    if not image.predictions:
-        return ""
     classes = ", ".join(
         f"{p.category} {'?' if p.probability is None else format(p.probability, '.1%')}"
         for p in image.predictions
     )
     note = "" if trained else " (meaningless: the weights are random)"
-    return escape.for_terminal(f"{image.file}: {classes}{note}") + "\n"
+    return f"{image.file}: {classes}{note}"
+
+
+def _warn_of_missing_channels(style: GridStyle, result: RunResult) -> None:
+    if style.mode == "none" or not style.channels:
+        return
+    counts = {
+        r.call.id: len(r.channels.low) for r in result.records if r.channels and r.layout.is_spatial
+    }
+    short = [call_id for call_id, count in counts.items() if count <= max(style.channels)]
+    if short:
+        more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
+        console.warn(f"--channels: {short[0]} has channels 0 to {counts[short[0]] - 1} only{more}")
 
 
 def _print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:

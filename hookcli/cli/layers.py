@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.cli import console, options
-from hookcli.cli.options import DEFAULTS
-from hookcli.config import ModelRequest
+from hookcli.cli import options
+from hookcli.cli.listing import Listing, Look, print_listing
+from hookcli.config import DEFAULTS, ModelRequest
+from hookcli.records import shape_text
 
 if TYPE_CHECKING:
     from hookcli.survey import SurveyRow
 
-_COLUMNS = ("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "calls", "traps")
-_DROP = ("MB", "layout", "calls", "MFLOPs", "params", "type")
-_WORDS = ("call", "type", "output", "layout", "traps")
+_LOOK = Look(
+    header=("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "calls", "traps"),
+    words=("call", "type", "output", "layout", "traps"),
+    fold=("call", "traps"),
+    drop=("MB", "layout", "calls", "MFLOPs", "params", "type"),
+)
 
 
 def layers(
@@ -32,33 +36,18 @@ def layers(
     from hookcli.cli.completion import save_model_names
     from hookcli.layers import select_layers
     from hookcli.models import build_skeleton
-    from hookcli.sinks import table
     from hookcli.survey import SurveyRow, survey
 
     request = ModelRequest(model, size=size, arguments=options.read_model_arguments(model_arg))
     module, info = build_skeleton(request)
     save_model_names()
     rows = survey(module, select_layers(module, layers, exclude), info.input_shape)
-    if output_format == "csv":
-        console.print_data(table.render_csv(SurveyRow, rows))
-    elif output_format == "json":
-        console.print_data(
-            table.render_json({"model": model, "input_shape": info.input_shape, "layers": rows})
-        )
-    elif output_format == "md":
-        console.print_data(table.render_markdown(_COLUMNS, [_cells(row) for row in rows]))
-    else:
-        console.print_table(
-            _COLUMNS,
-            [_cells(row) for row in rows],
-            words=_WORDS,
-            fold=("call", "traps"),
-            drop=_DROP,
-        )
+    document = {"model": model, "input_shape": info.input_shape, "layers": rows}
+    print_listing(Listing(SurveyRow, rows, _cells, document), _LOOK, output_format)
 
 
 def _cells(row: SurveyRow) -> list[str]:
-    shape = "" if row.shape is None else "×".join(str(length) for length in row.shape)
+    shape = "" if row.shape is None else shape_text(row.shape)
     return [
         "" if row.order is None else str(row.order),
         row.call_id,

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookcli.cli import console, options
+from hookcli.cli import options
+from hookcli.cli.listing import Listing, Look, print_listing
 
 if TYPE_CHECKING:
     from hookcli.models import CatalogEntry
 
-_COLUMNS = ("model", "task", "params", "GFLOPs", "MB", "cached", "weights")
-_WORDS = ("model", "task", "cached", "weights")
+_LOOK = Look(
+    header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
+    words=("model", "task", "cached", "weights"),
+    fold=("model", "weights"),
+    drop=("weights", "task", "cached"),
+)
 
 
 def models(
@@ -25,25 +30,11 @@ def models(
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.models import CatalogEntry, list_catalog
-    from hookcli.sinks import table
 
     entries = list_catalog(pattern)
     save_model_names()
-    if output_format == "csv":
-        console.print_data(table.render_csv(CatalogEntry, entries))
-    elif output_format == "json":
-        console.print_data(table.render_json({"models": entries}))
-    elif output_format == "md":
-        console.print_data(table.render_markdown(_COLUMNS, [_cells(entry) for entry in entries]))
-    else:
-        cells = [_cells(entry) for entry in entries]
-        console.print_table(
-            _COLUMNS,
-            cells,
-            words=_WORDS,
-            fold=("model", "weights"),
-            drop=("weights", "task", "cached"),
-        )
+    listing = Listing(CatalogEntry, entries, _cells, {"models": entries})
+    print_listing(listing, _LOOK, output_format)
 
 
 def _cells(entry: CatalogEntry) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hookcli.config import DEFAULTS
+from hookcli import config
 from hookcli.errors import RequestError
 
 _HIGHEST_CHANNEL = 1_000_000
@@ -48,7 +48,7 @@ Exclude = Annotated[
     list[str], typer.Option(metavar="FORM", help="Layers to leave out, in the same forms.")
 ]
 At = Annotated[
-    Literal["output", "input", "both"],
+    config.At,
     typer.Option(help="Record what a layer returned, received, or both."),
 ]
 Out = Annotated[
@@ -71,9 +71,7 @@ Seed = Annotated[int, typer.Option(metavar="N", help="For random weights.")]
 Device = Annotated[
     str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
 ]
-Dtype = Annotated[
-    Literal["float32", "float16", "bfloat16"], typer.Option(help="Of weights and pixels.")
-]
+Dtype = Annotated[config.Dtype, typer.Option(help="Of weights and pixels.")]
 Size = Annotated[
     int | None,
     typer.Option(
@@ -90,7 +88,7 @@ ModelArg = Annotated[
 ]
 BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Images in one forward, at most.")]
 Grids = Annotated[
-    Literal["layers", "sheet", "none"],
+    config.GridMode,
     typer.Option(help="One picture a layer, one an image, or none."),
 ]
 Top = Annotated[int, typer.Option(metavar="N", min=1, help="How many channels a grid shows.")]
@@ -98,11 +96,9 @@ Channels = Annotated[
     str | None,
     typer.Option(metavar="all|LIST", help="These channels, counted from 0: '3,7,10-20'."),
 ]
-Rank = Annotated[
-    Literal["spread", "mean", "max", "index"], typer.Option(help="What puts a channel first.")
-]
+Rank = Annotated[config.Rank, typer.Option(help="What puts a channel first.")]
 Scale = Annotated[
-    Literal["channel", "layer"],
+    config.Scale,
     typer.Option(help="Dark to light over each channel's range, or the layer's."),
 ]
 Colormap = Annotated[str, typer.Option(metavar="NAME", help="ember, or any matplotlib map.")]
@@ -158,6 +154,3 @@ def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
                 f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
             )
     return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)
-
-
-__all__ = ["DEFAULTS"]

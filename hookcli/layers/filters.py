@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hookcli.records import LayerInfo
 
-ALIASES = (*FAMILIES, "all", "leaf")
+_ALIASES = (*FAMILIES, "all", "leaf")
 
 _INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\]")
 _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
@@ -63,7 +63,7 @@ def select_layers(
     return chosen
 
 
-def read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
+def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
     """One form at a time: options split at commas, ``@files`` read, blanks and comments left out.
 
     A comma inside brackets or braces does not split; ``re:`` takes the whole option. ``inside`` names
@@ -81,7 +81,7 @@ def read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator
         for form in re.split(r",(?![^\[{]*[\]}])", option):
             file = form.strip().removeprefix("@")
             if file != form.strip():
-                yield from read_forms(_lines(file, inside), (*inside, file))
+                yield from _read_forms(_lines(file, inside), (*inside, file))
             elif file:
                 yield file
 
@@ -103,7 +103,7 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
 
 def _match_all(entries: Sequence[_Entry], options: Sequence[str]) -> set[str]:
     return {
-        layer.module_path for form in read_forms(options) for layer in _match_one(entries, form)
+        layer.module_path for form in _read_forms(options) for layer in _match_one(entries, form)
     }
 
 
@@ -132,7 +132,7 @@ def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     """An alias or class name, with or without an index."""
     indexed = _INDEXED.fullmatch(form)
     name = indexed["name"] if indexed else form
-    if name in ALIASES:
+    if name in _ALIASES:
         matched = [e.layer for e in entries if name in e.families]
     else:
         matched = [e.layer for e in entries if name in e.types]

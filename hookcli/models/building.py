@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.errors import RequestError
+from hookcli.errors import RequestError, first_line
 from hookcli.models.catalog import find_builder, find_task
-from hookcli.models.weights import first_line
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.errors import WeightsError
+from hookcli.errors import WeightsError, first_line
 from hookcli.models.building import (
     SkipInitialisation,
     build_model,
@@ -23,7 +23,6 @@ from hookcli.models.weights import (
     UNREADABLE,
     cache_weights,
     check_fit,
-    first_line,
     hash_file,
     read_weights_file,
 )
@@ -68,8 +67,8 @@ class _Weighted:
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
-    ``auto`` weights are torchvision's default ones or, where neither cache nor network has them,
-    random ones with a warning. Random weights are those of ``torch.manual_seed(seed)`` followed by
+    ``auto`` weights are torchvision's default ones or, where neither cache nor network has them or
+    another ``num_classes`` was asked for, random ones with a warning. Random weights are those of ``torch.manual_seed(seed)`` followed by
     torchvision's builder with ``weights=None``.
 
     Raises:
@@ -126,12 +125,7 @@ def _with_weights(request: ModelRequest) -> _Weighted:
     if request.weights == "random":
         return _random(request)
     if request.weights == "auto":
-        try:
-            return _pretrained(request, members.DEFAULT)
-        except UNREACHABLE as error:
-            reason = getattr(error, "reason", None) or error
-            text = f"trained weights are neither cached nor reachable ({str(reason)[:120]})"
-            return replace(_random(request), warning=f"{text}: the weights are RANDOM")
+        return _trained_or_random(request, members.DEFAULT)
     if request.weights == "pretrained" or request.weights in members.__members__:
         chosen = request.weights if request.weights != "pretrained" else "DEFAULT"
         try:
@@ -142,6 +136,20 @@ def _with_weights(request: ModelRequest) -> _Weighted:
                 "use --weights random, or a file: --weights FILE",
             ) from error
     return _from_file(request)
+
+
+def _trained_or_random(request: ModelRequest, member: Any) -> _Weighted:
+    """The trained weights or, where they cannot be had or do not fit what was asked for, random ones."""
+    classes = len(member.meta.get("categories", ()))
+    if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
+        text = f"trained weights have {classes} classes, and another num_classes was asked for"
+        return replace(_random(request), warning=f"{text}: the weights are RANDOM")
+    try:
+        return _pretrained(request, member)
+    except UNREACHABLE as error:
+        reason = getattr(error, "reason", None) or error
+        text = f"trained weights are neither cached nor reachable ({str(reason)[:120]})"
+        return replace(_random(request), warning=f"{text}: the weights are RANDOM")
 
 
 def _random(request: ModelRequest) -> _Weighted:

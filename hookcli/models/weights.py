@@ -9,14 +9,16 @@ import re
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hookcli.errors import WeightsError
+from hookcli.errors import WeightsError, first_line
 from hookcli.models.catalog import cache_file
+from hookcli.records import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +58,9 @@ def cache_weights(member: Any, *, progress: bool) -> Path:
             torch.hub.download_url_to_file(
                 member.url, str(file), digest[1] if digest else None, progress=progress
             )
-    except UNREACHABLE:
+    except UNREACHABLE as error:
+        if isinstance(error, HTTPError):
+            error.close()
         raise
     except RuntimeError as error:
         raise WeightsError(
@@ -100,7 +104,7 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Ten
     missing = [key for key in expected if key not in state]
     unexpected = [key for key in state if key not in expected]
     misshaped = [
-        f"{key} is {_shape(state[key])} and not {_shape(expected[key])}"
+        f"{key} is {shape_text(state[key].shape)} and not {shape_text(expected[key].shape)}"
         for key in expected
         if key in state and state[key].shape != expected[key].shape
     ]
@@ -117,12 +121,6 @@ def hash_file(file: Path) -> str:
     """sha256 of a file, in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """The beginning of an error's own text: torch's can be thousands of characters."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
 
 
 def _is_torch_file(file: Path) -> bool:
@@ -159,7 +157,3 @@ def _connection_timeout() -> Iterator[None]:
 def _some(keys: list[str], most: int = 3) -> str:
     rest = len(keys) - most
     return ", ".join(keys[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(str(length) for length in tensor.shape) or "scalar"

@@ -1,61 +1,39 @@
 """Tiles and bars as labelled pictures: one array of palette indices each, drawn in one go.
 
-The palette carries the colour map, so a colour map costs nothing: 240 levels, one colour for values
-that are not finite, and a ramp for text. Nothing here writes files.
+Nothing here writes files.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, TypeAlias
+import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
-from hookcli.errors import RequestError
 from hookcli.feature_maps import LEVELS
+from hookcli.sinks.grids.canvas import (
+    BACKGROUND,
+    LABEL_SIZE,
+    MARGIN,
+    NOTE_SIZE,
+    draw_text,
+    heading_height,
+    new_canvas,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    Pixels: TypeAlias = NDArray[np.uint8]
+    from hookcli.sinks.grids.canvas import Pixels
 
-_BACKGROUND, _TEXT = 241, 255
-_INK = ((22, 22, 28), (236, 236, 240))
-_NOT_FINITE = (0, 229, 255)
-_EMBER = (
-    (4, 5, 16),
-    (38, 22, 84),
-    (112, 26, 110),
-    (196, 48, 88),
-    (246, 112, 48),
-    (253, 190, 82),
-    (255, 250, 214),
-)
-_MARGIN, _GAP = 10, 4
-_TITLE_SIZE, _NOTE_SIZE, _LABEL_SIZE = 14, 12, 10
-_TITLE_ROW, _LABEL_ROW = 20, 13
+_GAP = 4
+_LABEL_ROW = 13
 _BAR_HEIGHT, _BARS_A_ROW = 72, 256
-
-
-def load_palette(colormap: str) -> list[int]:
-    """256 RGB triples for a colour map; ``ember`` is built in, other names are matplotlib's.
-
-    Raises:
-        RequestError: matplotlib has no such map.
-    """
-    if colormap == "ember":
-        at = np.linspace(0, 1, len(_EMBER))
-        levels = np.linspace(0, 1, LEVELS)
-        anchors = np.array(_EMBER, dtype=float)
-        colours = np.stack([np.interp(levels, at, anchors[:, channel]) for channel in range(3)], 1)
-    else:
-        colours = _matplotlib_colours(colormap)
-    ramp = np.linspace(_INK[0], _INK[1], _TEXT - _BACKGROUND + 1)
-    table = np.concatenate([colours, [_NOT_FINITE], ramp]).round().astype(np.uint8)
-    return [int(value) for value in table.ravel()]
+_SHEET_HEIGHT = 1600  # pixels that a sheet may be tall before it gets a second column
+_STRIP = 512
 
 
 def draw_grid(
@@ -64,16 +42,16 @@ def draw_grid(
     """Tiles (K, h, w) in rows, each under its label, below the heading's lines."""
     cells = enlarge(tiles, tile_size)
     count, height, width = cells.shape
-    widest = max([width, *(_text(label, _LABEL_SIZE).shape[1] for label in labels)])
+    widest = max([width, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels)])
     row_height, column_width = height + _LABEL_ROW + _GAP, widest + _GAP
     columns = _columns(count, row_height, column_width)
     rows = -(-count // columns)
-    canvas = _canvas(heading, columns * column_width - _GAP, rows * row_height)
-    top = _heading_height(heading)
+    canvas = new_canvas(heading, columns * column_width - _GAP, rows * row_height)
+    top = heading_height(heading)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         y = top + index // columns * row_height
-        x = _MARGIN + index % columns * column_width
-        _write(canvas, label, x, y, _LABEL_SIZE, column_width)
+        x = MARGIN + index % columns * column_width
+        write_text(canvas, label, x, y, LABEL_SIZE, column_width)
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + height, x : x + width] = cell
     return canvas
 
@@ -86,43 +64,82 @@ def draw_bars(values: NDArray[np.float32], heading: Sequence[str]) -> Pixels:
     thick = max(1, min(8, 512 // max(1, len(values))))
     rows = -(-len(values) // _BARS_A_ROW)
     width = min(len(values), _BARS_A_ROW) * max(2, thick)
-    canvas = _canvas(heading, width, rows * (_BAR_HEIGHT + _LABEL_ROW + _GAP))
+    canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + _LABEL_ROW + _GAP))
     for row in range(rows):
-        y = _heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
+        y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
         part = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
-        _write(canvas, f"from {row * _BARS_A_ROW}", _MARGIN, y, _LABEL_SIZE, width)
+        write_text(canvas, f"from {row * _BARS_A_ROW}", MARGIN, y, LABEL_SIZE, width)
         strip = _bar_strip(part, low, span, max(2, thick))
-        canvas[
-            y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, _MARGIN : _MARGIN + strip.shape[1]
-        ] = strip
+        canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
+            strip
+        )
     return canvas
 
 
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> Pixels:
-    """One row a layer: its name, then tiles (K, h, w) with their labels."""
-    cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
-    heights = [cell.shape[1] + 2 * _LABEL_ROW + _GAP for cell in cells]
-    widths = [len(cell) * (cell.shape[2] + _GAP) for cell in cells]
-    canvas = _canvas(heading, max(widths, default=0), sum(heights))
-    y = _heading_height(heading)
-    for (name, _, labels), cell, height in zip(rows, cells, heights, strict=True):
-        _write(canvas, name, _MARGIN, y, _NOTE_SIZE, canvas.shape[1] - 2 * _MARGIN)
-        for index, (picture, label) in enumerate(zip(cell, labels, strict=True)):
-            x = _MARGIN + index * (cell.shape[2] + _GAP)
-            room = cell.shape[2] if len(cell) > 1 else canvas.shape[1] - 2 * _MARGIN
-            _write(canvas, label, x, y + _LABEL_ROW + 2, _LABEL_SIZE, room)
-            top = y + 2 * _LABEL_ROW
-            canvas[top : top + cell.shape[1], x : x + cell.shape[2]] = picture
-        y += height
+    """One row a layer: its name, then tiles (K, h, w) with their labels; in columns when there are many."""
+    blocks = [_sheet_row(name, enlarge(tiles, tile_size), labels) for name, tiles, labels in rows]
+    columns = _stack(blocks, _column_height(blocks))
+    widths = [max(block.shape[1] for block in column) + _GAP * 4 for column in columns]
+    tallest = max((sum(len(block) for block in column) for column in columns), default=0)
+    canvas = new_canvas(heading, sum(widths), tallest)
+    x = MARGIN
+    for column, width in zip(columns, widths, strict=True):
+        y = heading_height(heading)
+        for block in column:
+            canvas[y : y + len(block), x : x + block.shape[1]] = block
+            y += len(block)
+        x += width
     return canvas
 
 
+def _column_height(blocks: Sequence[Pixels]) -> int:
+    """The height that makes a sheet about square; image viewers give up at 65,535 pixels."""
+    if not blocks:
+        return 1
+    area = sum(len(block) for block in blocks) * max(block.shape[1] for block in blocks)
+    return max(_SHEET_HEIGHT, math.isqrt(area), *(len(block) for block in blocks))
+
+
+def _stack(blocks: Sequence[Pixels], height: int) -> list[list[Pixels]]:
+    """The blocks in order, in columns of at most ``height`` pixels."""
+    columns: list[list[Pixels]] = []
+    used = height
+    for block in blocks:
+        if used + len(block) > height:
+            columns.append([])
+            used = 0
+        columns[-1].append(block)
+        used += len(block)
+    return columns
+
+
+def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
+    """One layer of a sheet: its name, and its tiles under their labels."""
+    count, height, width = cells.shape
+    texts = [
+        draw_text(name, NOTE_SIZE).shape[1],
+        *(draw_text(t, LABEL_SIZE).shape[1] for t in labels[:1]),
+    ]
+    whole = max(count * (width + _GAP), *texts)
+    row = np.full((height + 2 * _LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8)
+    write_text(row, name, 0, 0, NOTE_SIZE, whole)
+    for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
+        x = index * (width + _GAP)
+        write_text(row, label, x, _LABEL_ROW + 2, LABEL_SIZE, width if count > 1 else whole)
+        row[2 * _LABEL_ROW : 2 * _LABEL_ROW + height, x : x + width] = cell
+    return row
+
+
 def draw_strip(values: NDArray[np.float32], height: int) -> Pixels:
-    """The values as columns of colour on one scale: at most 512 of them, the strip at least 256 wide."""
-    step = max(1, -(-len(values) // 512))
-    shown = values[::step]
+    """The values as columns of colour on one scale; more than 512 as means of runs, the strip at least 256 wide."""
+    step = max(1, -(-len(values) // _STRIP))
+    starts = np.arange(0, len(values), step)
+    shown = (
+        np.add.reduceat(values, starts) / np.diff([*starts, len(values)]) if step > 1 else values
+    )
     finite = np.isfinite(shown)
     low, high = shown[finite].min(initial=0), shown[finite].max(initial=0)
     shares = (np.where(finite, shown, low) - low) / ((high - low) or 1)
@@ -137,69 +154,11 @@ def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
     return tiles.repeat(factor, 1).repeat(factor, 2)
 
 
-def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
-    """The picture, ready to be saved as a palette PNG."""
-    image = Image.fromarray(canvas, "P")
-    image.putpalette(palette)
-    return image
-
-
-def _matplotlib_colours(name: str) -> NDArray[np.float64]:
-    from matplotlib import colormaps  # 0.2 s: only when another map is asked for
-
-    if name not in colormaps:
-        raise RequestError(
-            f"there is no colour map {name!r}",
-            "ember, or any of matplotlib's: viridis, gray, coolwarm",
-        )
-    colours: NDArray[np.float64] = colormaps[name](np.linspace(0, 1, LEVELS))[:, :3] * 255
-    return colours
-
-
 def _columns(count: int, row_height: int, column_width: int) -> int:
     """The number of columns near a square picture that leaves the fewest places empty."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
-
-
-def _heading_height(heading: Sequence[str]) -> int:
-    return _MARGIN + _TITLE_ROW * len(heading) + 4
-
-
-def _canvas(heading: Sequence[str], width: int, height: int) -> Pixels:
-    """An empty picture with the heading written, wide enough for it."""
-    sizes = [_TITLE_SIZE, *[_NOTE_SIZE] * (len(heading) - 1)]
-    text = [_text(line, size) for line, size in zip(heading, sizes, strict=True)]
-    inner = max([width, *(mask.shape[1] for mask in text)])
-    shape = (_heading_height(heading) + height + _MARGIN, inner + 2 * _MARGIN)
-    canvas = np.full(shape, _BACKGROUND, np.uint8)
-    for index, (line, size) in enumerate(zip(heading, sizes, strict=True)):
-        _write(canvas, line, _MARGIN, _MARGIN + index * _TITLE_ROW, size, inner)
-    return canvas
-
-
-def _write(canvas: Pixels, text: str, x: int, y: int, size: int, width: int) -> None:
-    mask = _text(text, size)[:, :width]
-    area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
-    np.maximum(area, mask[: area.shape[0], : area.shape[1]], out=area)
-
-
-@functools.lru_cache(maxsize=4096)
-def _text(text: str, size: int) -> Pixels:
-    """Palette indices of one line of text."""
-    font = _font(size)
-    left, _, right, bottom = font.getbbox(text or " ")
-    image = Image.new("L", (max(1, round(right - left) + 1), max(1, round(bottom) + 1)))
-    ImageDraw.Draw(image).text((-left, 0), text, fill=255, font=font)
-    ink = np.asarray(image, np.uint16)
-    indices: Pixels = (_BACKGROUND + ink * (_TEXT - _BACKGROUND) // 255).astype(np.uint8)
-    return indices
-
-
-@functools.lru_cache
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
 
 
 def _bar_strip(values: NDArray[np.float32], low: float, span: float, thick: int) -> Pixels:
@@ -212,5 +171,5 @@ def _bar_strip(values: NDArray[np.float32], low: float, span: float, thick: int)
     inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
     colours = np.where(finite, 80 + shares * (LEVELS - 100), LEVELS).astype(np.uint8)
     colours = np.broadcast_to(colours, inside.shape)
-    strip: Pixels = np.where(inside, colours, _BACKGROUND + 1).astype(np.uint8)
+    strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)
     return strip[::-1].repeat(thick, 1)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.feature_maps import Bars, Tiles
 from hookcli.files import safe_name, write_atomic
+from hookcli.records import shape_text
 from hookcli.sinks.grids import drawing
+from hookcli.sinks.grids.canvas import load_palette, to_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.feature_maps import Picture
     from hookcli.records import Call
+    from hookcli.sinks.grids.canvas import Pixels
 
 _SHEET_TOP = 12
 
@@ -30,7 +33,7 @@ class GridWriter:
     def __init__(self, out_dir: Path, style: GridStyle) -> None:
         self._out_dir = out_dir
         self._style = style
-        self._palette = drawing.load_palette(style.colormap)
+        self._palette = load_palette(style.colormap)
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
         self._pending: list[Future[Path]] = []
 
@@ -64,12 +67,12 @@ class GridWriter:
         """Drop what has not been started; what is being written gets complete."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _queue(self, file: str, render: Callable[..., drawing.Pixels], *arguments: object) -> None:
+    def _queue(self, file: str, render: Callable[..., Pixels], *arguments: object) -> None:
         self._pending.append(self._threads.submit(self._write, file, render, *arguments))
 
-    def _write(self, file: str, render: Callable[..., drawing.Pixels], *arguments: object) -> Path:
+    def _write(self, file: str, render: Callable[..., Pixels], *arguments: object) -> Path:
         canvas = render(*arguments, self._style)
-        return write_atomic(self._out_dir / file, _encode(drawing.to_image(canvas, self._palette)))
+        return write_atomic(self._out_dir / file, _encode(to_image(canvas, self._palette)))
 
 
 def grid_name(call: Call) -> str:
@@ -80,9 +83,9 @@ def grid_name(call: Call) -> str:
     return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
 
 
-def render_grid(picture: Picture, style: GridStyle) -> drawing.Pixels:
+def render_grid(picture: Picture, style: GridStyle) -> Pixels:
     """One layer's picture as palette indices; the same input gives the same picture."""
-    title = f"{picture.call.id}   {_shape(picture.shape)}   {picture.layout.name}"
+    title = f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.name}"
     content = picture.content
     if isinstance(content, Bars):
         return drawing.draw_bars(content.values.numpy(), [title, _bars_note(content)])
@@ -91,15 +94,15 @@ def render_grid(picture: Picture, style: GridStyle) -> drawing.Pixels:
     return drawing.draw_grid(content.levels.numpy(), labels, [title, *notes], style.tile)
 
 
-def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> drawing.Pixels:
+def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> Pixels:
     """All layers' best channels, a row a layer."""
     parts = []
     for picture in rows:
-        name = f"{picture.call.id}   {_shape(picture.shape)}"
+        name = f"{picture.call.id}   {shape_text(picture.shape)}"
         if isinstance(picture.content, Bars):
             values = picture.content.values.numpy()
             strip = drawing.draw_strip(values, style.tile)
-            parts.append((name, strip[None], [_bars_note(picture.content)]))
+            parts.append((name, strip[None], [_bars_note(picture.content, "column")]))
         else:
             tiles = picture.content
             labels = [str(channel) for channel in tiles.channels[:_SHEET_TOP].tolist()]
@@ -113,10 +116,6 @@ def _encode(image: Image.Image) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG")
     return stream.getvalue()
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(str(length) for length in shape)
 
 
 def _channels_note(tiles: Tiles, style: GridStyle) -> str:
@@ -146,9 +145,9 @@ def _scale_text(style: GridStyle) -> str:
     return "dark to light: each channel's own minimum to maximum"
 
 
-def _bars_note(bars: Bars) -> str:
+def _bars_note(bars: Bars, one: str = "bar") -> str:
     if not bars.per_channel:
-        return f"no spatial form: the values in order, {bars.run} to a bar"
+        return f"no spatial form: the values in order, {bars.run} to a {one}"
     if bars.run > 1:
         return f"no spatial form: the mean of each of {len(bars.values)} channels"
-    return f"no spatial form: the {len(bars.values)} values, one bar each"
+    return f"no spatial form: the {len(bars.values)} values"

@@ -1,0 +1,89 @@
+"""From what was seen inside the hooks to records: the way from the device to plain numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hookcli.records import ChannelRange, LayerRecord, TensorStats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.records import Call, Layout
+    from hookcli.stats import Reduced, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One tensor as it was seen inside a hook.
+
+    Attributes:
+        call: which tensor of which call.
+        layout: what its axes mean.
+        shape: one image's part, ``(1, …)``, or the whole tensor where it cannot be divided.
+        dtype: as torch names it.
+        reduced: its figures, a row an image; one row is every image's.
+    """
+
+    call: Call
+    layout: Layout
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    reduced: Reduced
+
+
+def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[LayerRecord, ...]:
+    """Records in plain numbers, image by image; the figures come to the host in one transfer."""
+    figures = _to_host([observed.reduced for observed in seen])
+    return tuple(
+        _read_record(observed, image, *rows[index if len(rows) > 1 else 0])
+        for index, image in enumerate(images)
+        for observed, rows in zip(seen, figures, strict=True)
+    )
+
+
+def _to_host(parts: Sequence[Reduced]) -> list[list[tuple[Row, ChannelRange | None]]]:
+    """The rows of every part, each with its channels, brought to the host in one transfer."""
+    held = [t for p in parts for t in (p.table, p.low, p.high) if isinstance(t, Tensor)]
+    flat = torch.cat([tensor.flatten() for tensor in held]).tolist() if held else []
+    start = 0
+
+    def rows_of(tensor: Tensor) -> list[Any]:
+        nonlocal start
+        first, width = start, tensor.shape[1]
+        start += tensor.numel()
+        return [tuple(flat[at : at + width]) for at in range(first, start, width)]
+
+    figures = []
+    for part in parts:
+        table = rows_of(part.table) if isinstance(part.table, Tensor) else part.table
+        channels: Sequence[ChannelRange | None] = [None] * len(table)
+        if part.low is not None and part.high is not None:
+            channels = list(map(ChannelRange, rows_of(part.low), rows_of(part.high)))
+        figures.append(list(zip(table, channels, strict=True)))
+    return figures
+
+
+def _read_record(
+    observed: Observed, image: str, figures: Row, channels: ChannelRange | None
+) -> LayerRecord:
+    mean, std, low, high, zeros, nans, infs = figures
+    numel = math.prod(observed.shape) * (2 if observed.dtype.is_complex else 1)
+    finite = numel - nans - infs > 0
+    stats = TensorStats(
+        shape=observed.shape,
+        dtype=str(observed.dtype).removeprefix("torch."),
+        mean=mean if finite else None,
+        std=std if finite else None,
+        min=low if finite else None,
+        max=high if finite else None,
+        zero_fraction=zeros / numel if numel else None,
+        nan_count=int(nans),
+        inf_count=int(infs),
+    )
+    return LayerRecord(image, observed.call, observed.layout, stats, channels)
