@@ -44,7 +44,8 @@ class Surveyed(NamedTuple):
 
 @pytest.fixture(scope="module", params=NAMES)
 def surveyed(request: pytest.FixtureRequest) -> Surveyed:
-    model, info = build_skeleton(ModelRequest(request.param))
+    size = zoo.get_model_weights(request.param).DEFAULT.transforms().crop_size[0]
+    model, info = build_skeleton(ModelRequest(request.param, size=size))
     leaves = [path for path, module in model.named_modules() if not list(module.children())]
     rows = survey(model, list_layers(model), info.input_shape)
     return Surveyed(request.param, rows, tuple(leaves))
