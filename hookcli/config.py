@@ -12,6 +12,7 @@ At: TypeAlias = Literal["output", "input", "both"]
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
+Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
@@ -45,13 +46,17 @@ class ModelRequest:
     """Which model, with which weights, where.
 
     Attributes:
-        name: a torchvision model name.
+        name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
         weights: ``auto``, ``pretrained``, ``random``, a member of the model's weights, or a file.
         seed: seeds random weights; see ``hookcli.models``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         dtype: of parameters and pixels.
         size: side of the square that the network sees, in pixels; None for what the weights were made for.
-        arguments: pairs for torchvision's builder, the value as the user wrote it.
+        resize: short side before the middle is cut out, in pixels; None for the weights' own proportion.
+        mean: of each colour, taken off; None for the weights' own.
+        std: of each colour, divided by; None for the weights' own.
+        interpolation: ``nearest``, ``bilinear`` or ``bicubic``; None for the weights' own.
+        arguments: pairs for the builder, the value as the user wrote it.
         progress: show torch's download bar on stderr.
     """
 
@@ -61,6 +66,10 @@ class ModelRequest:
     device: str = "auto"
     dtype: Dtype = "float32"
     size: int | None = None
+    resize: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    interpolation: Interpolation | None = None
     arguments: tuple[tuple[str, str], ...] = ()
     progress: bool = False
 
@@ -71,7 +80,9 @@ class InspectConfig:
 
     Attributes:
         model: which model to run.
-        images: image files, as given.
+        images: image or tensor files, as given.
+        pair: the second picture for an optical flow model; None for the same twice.
+        clip: a folder among ``images`` is a clip, its files the frames in the order of their names.
         layers: forms of the filter language; what any of them chooses is observed.
         exclude: forms that take away from what ``layers`` chose.
         at: ``output``, ``input`` or ``both``: which tensors of a call are recorded.
@@ -83,6 +94,8 @@ class InspectConfig:
 
     model: ModelRequest
     images: tuple[str, ...]
+    pair: str | None = None
+    clip: bool = False
     layers: tuple[str, ...] = ("conv",)
     exclude: tuple[str, ...] = ()
     at: At = "output"
@@ -112,6 +125,11 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--device", model.device, plain.device),
         ("--dtype", model.dtype, plain.dtype),
         ("--size", model.size, plain.size),
+        ("--resize", model.resize, plain.resize),
+        ("--mean", _joined(model.mean), None),
+        ("--std", _joined(model.std), None),
+        ("--interpolation", model.interpolation, plain.interpolation),
+        ("--pair", config.pair, DEFAULTS.pair),
         ("--batch-size", config.batch_size, DEFAULTS.batch_size),
         ("--grids", grids.mode, default.mode),
         ("--top", grids.top or default.top, default.top),
@@ -124,4 +142,8 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     for name, value, unset in options:
         if value != unset:
             words += [name, str(value)]
-    return tuple(words)
+    return (*words, "--clip") if config.clip else tuple(words)
+
+
+def _joined(values: tuple[float, ...] | None) -> str | None:
+    return None if values is None else ",".join(str(value) for value in values)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import TracebackType
 
 DONE = 0
 SKIPPED = 6
@@ -68,6 +69,30 @@ def first_line(error: BaseException) -> str:
     """The beginning of an error's own text: torch's can be thousands of characters."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+class ForeignCode:
+    """A ``with`` block around code that is not ours and may raise anything: it becomes a ModelError."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise ModelError for any error but ours.
+
+        Raises:
+            ModelError: the block raised.
+        """
+        if isinstance(error, Exception) and not isinstance(error, HookcliError):
+            raise ModelError(
+                f"{self._what} raised {type(error).__name__}: {first_line(error)}",
+                "it runs when the model is built; try it in Python first",
+            ) from error
 
 
 class UnknownModelError(RequestError):

@@ -19,14 +19,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType, TracebackType
 
-MODEL_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError,
-    TypeError, ValueError,
-)  # fmt: skip
 _LAST_LAYERS = 3
 
 
-def is_ours(trace: TracebackType | None) -> bool:
+class ModelFailure:
+    """A ``with`` block around a model's forward: whatever the model raises is kept in ``error``.
+
+    A model is code of others and may raise anything. What hookcli's own code raises goes on its way.
+    """
+
+    error: Exception | None = None
+
+    def __enter__(self) -> ModelFailure:
+        return self
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or _is_ours(trace):
+            return False
+        self.error = error
+        return True
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
     """Whether an error was raised by hookcli's own code (or by torch on its behalf), not by the model."""
     ours = Path(__file__).parent
     inside = False

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from hookcli import hooks
 from hookcli.errors import ForwardError
-from hookcli.failures import MODEL_ERRORS, describe_failure, is_ours
+from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
+from hookcli.feed import PLAIN
 from hookcli.layouts import resolve_layout
 from hookcli.observed import Observed, read_records
 from hookcli.stats import reduce_rows
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.config import GridStyle
+    from hookcli.feed import Feed
     from hookcli.records import Call, LayerInfo, LayerRecord, Layout
 
 
@@ -66,6 +68,7 @@ class HookedForward:
         at: ``output``, ``input`` or ``both``.
         style: how feature maps are drawn.
         one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
+        feed: how the model is called with pixels.
     """
 
     model: nn.Module
@@ -73,9 +76,10 @@ class HookedForward:
     at: str
     style: GridStyle
     one_at_a_time: bool = False
+    feed: Feed = PLAIN
 
     def run(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run the images ``keys`` with pixels (N, 3, H, W); one result a forward that was needed.
+        """Run the images ``keys`` with pixels (N, …); one result a forward that was needed.
 
         The first forward of a run should hold one image: it shows whether every tensor has the
         leading axis 1, without which images run one at a time from then on.
@@ -83,7 +87,7 @@ class HookedForward:
         Raises:
             BrokenForwardError: the model raised.
         """
-        if len(keys) == 1 or not self.one_at_a_time:
+        if len(keys) == 1 or not (self.one_at_a_time or self.feed.alone):
             try:
                 shared = pixels.clone() if len(keys) > 1 else pixels  # a model may write over them
                 return [self._forward(keys, shared)]
@@ -92,19 +96,19 @@ class HookedForward:
         return [self._forward([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _forward(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
-        collector = _Collector(tuple(keys), (pixels.shape[-2], pixels.shape[-1]), self.style)
-        try:
-            with (
-                torch.inference_mode(),
-                hooks.observe(self.model, self.layers, collector, self.at, collector.called),
-            ):
-                output = self.model(pixels)
-        except MODEL_ERRORS as error:
-            if is_ours(error.__traceback__):
-                raise
+        collector = _Collector(tuple(keys), self.feed.size_of(pixels), self.style)
+        arguments = self.feed.arguments_of(pixels)
+        output = None
+        with (
+            ModelFailure() as failure,
+            torch.inference_mode(),
+            hooks.observe(self.model, self.layers, collector, self.at, collector.called),
+        ):
+            output = self.model(*arguments)
+        if failure.error is not None:
             last = [observed.call.id for observed in collector.seen]
-            message, hint = describe_failure(self.model, error, last)
-            raise BrokenForwardError(message, hint, collector.result(None)) from error
+            message, hint = describe_failure(self.model, failure.error, last)
+            raise BrokenForwardError(message, hint, collector.result(None)) from failure.error
         self.one_at_a_time |= collector.has_other_leading_axis
         return collector.result(output)
 

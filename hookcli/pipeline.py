@@ -13,7 +13,7 @@ from hookcli import aggregate
 from hookcli.config import to_command
 from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.layers import explain_uncalled
-from hookcli.models import top_classes
+from hookcli.models import read_predictions
 from hookcli.planning import Clock, prepare_run
 from hookcli.records import LayerRecord, Uncalled
 from hookcli.results import ImageResult, RunResult, SkippedImage
@@ -24,10 +24,13 @@ from hookcli.sinks.run_folder import RunFolder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from torch import Tensor
+
     from hookcli.config import InspectConfig
     from hookcli.feature_maps import Picture
     from hookcli.forward import BatchResult
     from hookcli.images import ImageSource
+    from hookcli.models import LoadedModel
     from hookcli.planning import PreparedRun
     from hookcli.records import LayerInfo
 
@@ -57,13 +60,16 @@ def run(prepared: PreparedRun) -> RunResult:
         replace_run=config.out is None,
         replace_any=config.overwrite,
     )
-    forward = HookedForward(prepared.loaded.module, prepared.layers, config.at, config.grids)
+    loaded = prepared.loaded
+    forward = HookedForward(
+        loaded.module, prepared.layers, config.at, config.grids, feed=loaded.feed
+    )
     with folder:
         writer = GridWriter(folder.folder, config.grids)
         found = _Found()
         try:
-            for batch in _batches(prepared.sources, config.batch_size):
-                found.add(_run_batch(prepared, forward, batch), writer)
+            for sources, pixels in _batches(loaded, prepared.sources, config.batch_size):
+                found.add(_run_batch(prepared, forward, sources, pixels), writer)
                 clock.lap("forward")
             writer.finish()
         except BrokenForwardError as error:
@@ -105,25 +111,46 @@ class _Found:
             self.records.append(replace(record, grid=grid))
 
 
-def _batches(sources: Sequence[ImageSource], size: int) -> Iterator[Sequence[ImageSource]]:
-    """The first image alone (see ``HookedForward.run``), then ``size`` at a time."""
-    yield sources[:1]
-    for start in range(1, len(sources), size):
-        yield sources[start : start + size]
+def _batches(
+    loaded: LoadedModel, sources: Sequence[ImageSource], size: int
+) -> Iterator[tuple[list[ImageSource], Tensor]]:
+    """The first image alone (see ``HookedForward.run``), then up to ``size`` of one shape at a time, in order."""
+    batch: list[ImageSource] = []
+    pixels: list[Tensor] = []
+    limit = 1
+    for source in sources:
+        prepared = _prepare(loaded, source)
+        if batch and (len(batch) == limit or prepared.shape != pixels[0].shape):
+            yield batch, torch.stack(pixels)
+            batch, pixels, limit = [], [], size
+        batch.append(source)
+        pixels.append(prepared)
+    yield batch, torch.stack(pixels)
+
+
+def _prepare(loaded: LoadedModel, source: ImageSource) -> Tensor:
+    """The pixels of one image on the CPU."""
+    if source.pixels is None:
+        return loaded.prepare.to_pixels(source.pictures).float()
+    return loaded.prepare.repeat(torch.from_numpy(source.pixels.astype("float32")))
 
 
 def _run_batch(
-    prepared: PreparedRun, forward: HookedForward, sources: Sequence[ImageSource]
+    prepared: PreparedRun, forward: HookedForward, sources: Sequence[ImageSource], pixels: Tensor
 ) -> tuple[list[ImageResult], list[BatchResult]]:
     loaded = prepared.loaded
     device, dtype = loaded.info.device, getattr(torch, loaded.info.dtype)
-    pixels = torch.stack([loaded.prepare(source.picture) for source in sources])
     results = forward.run([s.key for s in sources], pixels.to(device=device, dtype=dtype))
-    predictions = [p for result in results for p in top_classes(result.output, loaded.categories)]
+    read = [p for result in results for p in read_predictions(result.output, loaded.categories)]
+    predictions = read if len(read) == len(sources) else [()] * len(sources)
+    shape = (1, *pixels.shape[1:])
     images = []
-    for source, top in zip(sources, predictions or [()] * len(sources), strict=True):
-        width, height = source.picture.size
-        images.append(ImageResult(source.key, source.file, width, height, source.sha256, top))
+    for source, said in zip(sources, predictions, strict=True):
+        note = loaded.prepare.describe(max(len(source.pictures), 1))
+        width, height = source.size
+        images.append(
+            ImageResult(source.key, source.file, width, height, source.sha256, said, shape, note)
+        )
     return images, results
 
 

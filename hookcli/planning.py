@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
 from hookcli.config import SIDES
-from hookcli.errors import NoImageError, RequestError
+from hookcli.errors import RequestError
 from hookcli.files import safe_name
+from hookcli.fitting import CLIP_FRAMES, fit_sources, need_one
 from hookcli.images import ImageSource, read_images
-from hookcli.results import SkippedImage
 from hookcli.sinks.run_folder import check_folder
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hookcli.config import InspectConfig
     from hookcli.models import LoadedModel
     from hookcli.records import LayerInfo
+    from hookcli.results import SkippedImage
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128
@@ -72,9 +73,11 @@ def plan_run(config: InspectConfig) -> Plan:
     sources, skipped = _read_sources(config)
     from hookcli import layers, models
 
-    module, _ = models.build_skeleton(config.model)
-    chosen = layers.select_layers(module, config.layers, config.exclude)
-    return replace(_make_plan(config, module, chosen, sources), skipped=tuple(skipped))
+    loaded = models.build_skeleton(config.model)
+    sources, unfit = fit_sources(config, loaded, sources)
+    chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
+    plan = _make_plan(config, loaded.module, chosen, sources)
+    return replace(plan, skipped=(*skipped, *unfit))
 
 
 def prepare_run(config: InspectConfig) -> PreparedRun:
@@ -92,10 +95,11 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
 
     clock.lap("import torch")
     loaded = models.load_model(config.model)
+    sources, unfit = fit_sources(config, loaded, sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
     clock.lap("load model")
     plan = _make_plan(config, loaded.module, chosen, sources)
-    return PreparedRun(config, loaded, chosen, sources, skipped, plan, clock.seconds)
+    return PreparedRun(config, loaded, chosen, sources, [*skipped, *unfit], plan, clock.seconds)
 
 
 class Clock:
@@ -114,14 +118,8 @@ class Clock:
 
 def _read_sources(config: InspectConfig) -> tuple[list[ImageSource], list[SkippedImage]]:
     _check_values(config)
-    sources, skipped = read_images(config.images)
-    if not sources:
-        first = skipped[0] if skipped else SkippedImage("", "no image was given")
-        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
-        raise NoImageError(
-            f"no image can be used: {first.file!r} {first.reason}{more}",
-            "give one or more image files, for example: hookcli inspect resnet34 photo.jpg",
-        )
+    sources, skipped = read_images(config.images, clip_frames=CLIP_FRAMES * config.clip)
+    need_one(sources, skipped)
     check_folder(
         _out_dir(config, sources), replace_run=config.out is None, replace_any=config.overwrite
     )
@@ -153,15 +151,25 @@ def _check_values(config: InspectConfig) -> None:
         ("--tile", grids.tile),
         ("--batch-size", config.batch_size),
         ("--size", 1 if model.size is None else model.size),
+        ("--resize", 1 if model.resize is None else model.resize),
     ):
         if number < 1:
             raise RequestError(f"{name} must be at least 1, not {number}")
+    _check_colours("--mean", model.mean)
+    _check_colours("--std", model.std)
+    if model.std is not None and min(model.std) <= 0:
+        raise RequestError("--std must be greater than 0")
     if not 0 <= model.seed < 1 << 63:
         raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
     if grids.mode != "none" and grids.colormap != "ember":
         from hookcli.sinks.grids import load_palette
 
         load_palette(grids.colormap)
+
+
+def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
+    if values is not None and len(values) != 3:
+        raise RequestError(f"{name} takes three numbers, one a colour: 0.485,0.456,0.406")
 
 
 def _make_plan(

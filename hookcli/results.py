@@ -21,11 +21,23 @@ class SkippedImage:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One of the classes with the highest probability (softmax over the logits)."""
+    """One thing that the model says about an image.
 
-    index: int
+    Attributes:
+        measure: what ``value`` is: ``probability`` (softmax over the logits), ``share of the image``
+            (pixels whose highest logit is this class's), ``score`` (of a box), or ``pixels`` (a flow's
+            length).
+        category: the name of the class, or of the figure.
+        index: of the class; None where there is none.
+        value: None when it is not finite.
+        box: left, top, right and bottom in pixels of what the network was given.
+    """
+
+    measure: str
     category: str
-    probability: float | None
+    index: int | None
+    value: float | None
+    box: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,9 @@ class ImageResult:
         width: in pixels, upright.
         height: in pixels, upright.
         sha256: of the file's bytes.
-        predictions: the top classes; empty when the output is not a row of logits.
+        predictions: the foremost first; empty when the output has no form that is known.
+        pixels_shape: of what the network was given, with the leading axis 1.
+        note: what was made of the image when a network wants more than one: a clip, a pair.
     """
 
     key: str
@@ -47,6 +61,8 @@ class ImageResult:
     height: int
     sha256: str
     predictions: tuple[Prediction, ...] = ()
+    pixels_shape: tuple[int, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,7 @@ class ModelInfo:
         device: as torch names it.
         dtype: of parameters and pixels.
         preprocessing: the weights' own transforms in words.
-        input_shape: what one image became, (1, C, H, W).
+        input_shape: of the pixels of an image of usual size, (1, …); an image's own is its ``pixels_shape``.
     """
 
     name: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookcli import hooks
 from hookcli.errors import ForwardError
-from hookcli.failures import MODEL_ERRORS, describe_failure, is_ours
+from hookcli.failures import ModelFailure, describe_failure
+from hookcli.feed import PLAIN
 from hookcli.layers import explain_uncalled, list_layers
 from hookcli.layouts import resolve_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.feed import Feed
     from hookcli.records import Call, LayerInfo
 
 
@@ -105,18 +107,30 @@ class _Watcher:
 
 
 def survey(
-    model: nn.Module, selected: Sequence[LayerInfo], input_shape: tuple[int, ...]
+    model: nn.Module,
+    selected: Sequence[LayerInfo],
+    input_shape: tuple[int, ...],
+    feed: Feed = PLAIN,
 ) -> tuple[SurveyRow, ...]:
     """Describe every call of the selected layers, in the order of their start; uncalled ones last.
 
     Args:
         model: in evaluation mode; its values do not matter.
         selected: what to describe; the whole model is watched all the same.
-        input_shape: (1, 3, H, W).
+        input_shape: of the pixels of one image, (1, …).
+        feed: how the model is called with them.
+
+    Raises:
+        ForwardError: the model raised.
     """
     layers = list_layers(model)
-    outputs = _watch_forward(model, layers, input_shape)
-    doubled = _watch_forward(model, layers, (2, *input_shape[1:]))
+    pixels = _blank(model, input_shape)
+    size = feed.size_of(pixels)
+    outputs = _watch_forward(model, layers, feed.arguments_of(pixels))
+    doubled = []
+    if not feed.alone:
+        two = feed.arguments_of(_blank(model, (2, *input_shape[1:])))
+        doubled = _watch_forward(model, layers, two)
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
     calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
     keys = Counter(entry.call.id for entry in outputs)
@@ -127,39 +141,46 @@ def survey(
             several = keys[entry.call.id]
             lead = leads.get(_output_id(entry), (2,))
             count = calls[entry.call.layer.module_path, entry.key]
-            rows.append(_row(entry, input_shape, count, several, lead))
+            rows.append(_row(entry, size, count, several, lead))
     rows.sort(key=lambda row: row.order or 0)
     called = {entry.call.layer.module_path for entry in outputs}
     missing = [layer for layer in selected if layer.module_path not in called]
     return (*rows, *(_uncalled_row(model, layer) for layer in missing))
 
 
+def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return torch.zeros(shape, device=device)
+
+
 def _watch_forward(
-    model: nn.Module, layers: Sequence[LayerInfo], input_shape: tuple[int, ...]
+    model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[Any, ...]
 ) -> list[_Output]:
-    device = next(model.parameters()).device
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the FLOP counter
+    counter = FlopCounterMode(display=False)
+    watcher = _Watcher(counter)
     try:
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            watcher = _Watcher(counter)
-            with hooks.watch(model, layers, watcher.started, watcher.finished):
-                model(torch.zeros(input_shape, device=device))
-    except MODEL_ERRORS as error:
-        if is_ours(error.__traceback__):
-            raise
-        raise ForwardError(*describe_failure(model, error, [])) from error
+        with (
+            ModelFailure() as failure,
+            torch.no_grad(),
+            counter,
+            hooks.watch(model, layers, watcher.started, watcher.finished),
+        ):
+            model(*arguments)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+    if failure.error is not None:
+        raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
     return watcher.outputs
 
 
 def _row(
-    entry: _Output, input_shape: tuple[int, ...], calls: int, several: int, lead: tuple[int, ...]
+    entry: _Output, size: tuple[int, int], calls: int, several: int, lead: tuple[int, ...]
 ) -> SurveyRow:
     shape = tuple(entry.tensor.shape)
     layer = entry.call.layer
-    layout = resolve_layout(shape, layer.channels, (input_shape[2], input_shape[3]))
+    layout = resolve_layout(shape, layer.channels, size)
     traps = [entry.written_by] if entry.written_by else []
     if calls > 1:
         traps.append(f"called {calls} times")

@@ -62,7 +62,11 @@ REFUSED = {
     "a missing argument": (2, ["inspect", "resnet18"]),
     "an unknown command": (2, ["inspekt"]),
     "an unknown model": (2, ["inspect", "resnet43", "photo.png"]),
-    "a model of another task": (2, ["inspect", "fcn_resnet50", "photo.png"]),
+    "a pair for a classifier": (
+        2,
+        ["inspect", "resnet18", "photo.png", *SMALL, "--pair", "photo.png"],
+    ),
+    "a clip for a classifier": (2, ["inspect", "resnet18", "photo.png", *SMALL, "--clip"]),
     "no layer matched": (2, ["inspect", "resnet18", "photo.png", *SMALL, "--layers", "attention"]),
     "a regular expression": (2, ["inspect", "resnet18", "photo.png", *SMALL, "--layers", "re:("]),
     "no such device": (2, ["inspect", "resnet18", "photo.png", *SMALL, "--device", "cuda:93"]),

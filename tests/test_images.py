@@ -17,8 +17,8 @@ def picture(image, name="photo.png", **options):
     image.save(name, **options)
     sources, skipped = read_images([name])
     assert not skipped
-    assert sources[0].picture.mode == "RGB"
-    return sources[0].picture
+    assert sources[0].pictures[0].mode == "RGB"
+    return sources[0].pictures[0]
 
 
 def pixels(image):
@@ -125,7 +125,7 @@ def test_an_animation_is_its_first_frame():
 def test_a_format_is_told_by_the_content_and_not_by_the_name():
     row("RGB", RED).save("photo.png")
     Path("photo.png").rename("photo.jpg")
-    assert pixels(read_images(["photo.jpg"])[0][0].picture) == [RED]
+    assert pixels(read_images(["photo.jpg"])[0][0].pictures[0]) == [RED]
 
 
 def test_a_source_carries_the_files_own_hash():
@@ -135,7 +135,7 @@ def test_a_source_carries_the_files_own_hash():
 
 
 def test_the_real_photo_keeps_its_size(cat):
-    assert read_images([str(cat)])[0][0].picture.size == (451, 300)
+    assert read_images([str(cat)])[0][0].pictures[0].size == (451, 300)
 
 
 # --- what is not
@@ -161,7 +161,7 @@ def test_a_truncated_file_is_skipped_and_no_half_picture_comes_back(name, cat):
 
 
 def test_a_directory_is_said_to_be_one(tmp_path):
-    assert reason(tmp_path) == "is a directory"
+    assert reason(tmp_path) == "is a directory; a folder of frames needs --clip"
 
 
 def test_a_missing_file_is_said_not_to_exist():

@@ -28,14 +28,15 @@ PACKAGE = Path(hookcli.__file__).parent
 # records know the errors' exit codes, a run folder writes its JSON with the table, commands share
 # their options. Two rooms on one line never import each other, not even for a type.
 FLOORS = (
-    ("0", ("errors", "config", "escape")),
+    ("0", ("errors", "config", "escape", "feed")),
     ("0, a step up", ("records", "files")),
     ("0, two steps up", ("layouts", "results", "aggregate")),
     ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps", "failures")),
     ("1, a step up", ("observed",)),
     ("2", ("sinks", "sinks.grids", "sinks.table")),
     ("2, a step up", ("sinks.run_folder",)),
-    ("3", ("forward", "survey", "capturing", "planning")),
+    ("3", ("forward", "survey", "capturing", "fitting")),
+    ("3, a step up", ("planning",)),
     ("4", ("pipeline",)),
     ("5", ("cli", "cli.console", "cli.options")),
     ("5, a step up", ("cli.completion", "cli.listing")),
@@ -48,15 +49,17 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 # Where a third-party package may be imported at all.
 THIRD_PARTY = {
     "torch": {
-        *("failures", "observed"),
+        *("failures", "observed", "feed"),
         *("models", "layers", "hooks", "stats", "feature_maps"),
         *("forward", "survey", "capturing", "planning", "pipeline"),
     },
     "torchvision": {"models"},
-    "safetensors": {"models"},
-    "numpy": {"sinks.grids"},
+    "safetensors": {"models", "images"},
+    "timm": {"models"},
+    "huggingface_hub": {"models"},
+    "numpy": {"sinks.grids", "images"},
     "matplotlib": {"sinks.grids"},
-    "PIL": {"images", "sinks.grids"},
+    "PIL": {"images", "models", "fitting", "sinks.grids"},
     "rich": {"cli.listing"},
     "typer": {"cli.console", "cli.options", "cli.inspect", "cli.models", "cli.entry"},
     "_typeshed": {"sinks.table"},

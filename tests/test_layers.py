@@ -62,7 +62,7 @@ class AliasNames(nn.Module):
 
 @pytest.fixture(scope="module")
 def resnet34():
-    return build_skeleton(ModelRequest("resnet34"))[0]
+    return build_skeleton(ModelRequest("resnet34")).module
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +293,7 @@ def test_path_names_the_module_whose_path_equals_a_class():
 
 
 def test_path_reaches_the_last_norm_of_swin():
-    model = build_skeleton(ModelRequest("swin_t"))[0]
+    model = build_skeleton(ModelRequest("swin_t")).module
     assert paths(model, "path:norm") == ["norm"]
 
 
@@ -451,14 +451,14 @@ def test_weights_used_inside_attention_are_said_to_be(families):
 
 
 def test_swins_qkv_is_said_to_be_used_inside_its_attention():
-    model = build_skeleton(ModelRequest("swin_t"))[0]
+    model = build_skeleton(ModelRequest("swin_t")).module
     assert reason(model, "features.1.0.attn.qkv") == (
         "its weights are used inside features.1.0.attn (ShiftedWindowAttention) without calling it"
     )
 
 
 def test_an_auxiliary_head_is_said_to_run_in_training_mode_only():
-    model = build_skeleton(ModelRequest("googlenet"))[0]
+    model = build_skeleton(ModelRequest("googlenet")).module
     assert reason(model, "aux1.fc1") == "auxiliary head, runs only in training mode"
 
 

@@ -114,7 +114,7 @@ def test_the_model_itself_has_the_parameters_that_torchinfo_adds_up(name, params
 
 
 def test_the_uncalled_heads_of_googlenet_have_the_parameters_that_no_call_accounts_for():
-    model, _ = build_skeleton(ModelRequest("googlenet"))
+    model = build_skeleton(ModelRequest("googlenet")).module
     rows = survey(model, select_layers(model, ["aux1", "aux2"]), (1, 3, 112, 112))
     assert [row.calls for row in rows] == [0, 0]
     assert sum(row.params for row in rows) == read_table("googlenet_1x3x112x112")[0].params
@@ -348,7 +348,7 @@ def test_the_auxiliary_heads_of_googlenet_are_not_called_in_evaluation_mode():
 
 
 def test_a_googlenet_without_auxiliary_heads_has_none_in_its_rows():
-    model, _ = build_skeleton(ModelRequest("googlenet", arguments=(("aux_logits", "False"),)))
+    model = build_skeleton(ModelRequest("googlenet", arguments=(("aux_logits", "False"),))).module
     rows = survey(model, list_layers(model), (1, 3, 64, 64))
     assert [row.module_path for row in rows if "aux" in row.module_path] == []
 
@@ -372,19 +372,20 @@ def read_table(name: str) -> list[TableRow]:
 def survey_down_to(table: str, depth: int) -> list[SurveyRow]:
     """The called rows of a table's model; a table made with a batch of two is run with one image."""
     name, pixels = table.split("_")[:2]
-    model, _ = build_skeleton(ModelRequest(name))
+    model = build_skeleton(ModelRequest(name)).module
     layers = [layer for layer in list_layers(model) if layer.depth <= depth]
     shape = (1, *(int(length) for length in pixels.split("x")[1:]))
     return [row for row in survey(model, layers, shape) if row.calls]
 
 
 def surveyed(name: str, forms: list[str], side: int) -> tuple[SurveyRow, ...]:
-    model, _ = build_skeleton(ModelRequest(name))
+    model = build_skeleton(ModelRequest(name)).module
     return survey(model, select_layers(model, forms), (1, 3, side, side))
 
 
 def root_flops(name: str) -> int | None:
-    model, info = build_skeleton(ModelRequest(name))
+    loaded = build_skeleton(ModelRequest(name))
+    model, info = loaded.module, loaded.info
     assert info.input_shape == (1, 3, 224, 224)
     (row,) = survey(model, list_layers(model)[:1], info.input_shape)
     return row.flops

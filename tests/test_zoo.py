@@ -45,7 +45,8 @@ class Surveyed(NamedTuple):
 @pytest.fixture(scope="module", params=NAMES)
 def surveyed(request: pytest.FixtureRequest) -> Surveyed:
     size = zoo.get_model_weights(request.param).DEFAULT.transforms().crop_size[0]
-    model, info = build_skeleton(ModelRequest(request.param, size=size))
+    loaded = build_skeleton(ModelRequest(request.param, size=size))
+    model, info = loaded.module, loaded.info
     leaves = [path for path, module in model.named_modules() if not list(module.children())]
     rows = survey(model, list_layers(model), info.input_shape)
     return Surveyed(request.param, rows, tuple(leaves))

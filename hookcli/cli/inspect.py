@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hookcli.aggregate import LayerRow
     from hookcli.planning import Plan
-    from hookcli.results import ImageResult, RunResult
+    from hookcli.results import ImageResult, Prediction, RunResult
 
 _LOOK = Look(
     header=("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"),
@@ -40,6 +40,12 @@ def inspect(
     device: options.Device = DEFAULTS.model.device,
     dtype: options.Dtype = DEFAULTS.model.dtype,
     size: options.Size = DEFAULTS.model.size,
+    resize: options.Resize = DEFAULTS.model.resize,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    interpolation: options.Interpolation = DEFAULTS.model.interpolation,
+    pair: options.Pair = DEFAULTS.pair,
+    clip: options.Clip = DEFAULTS.clip,
     model_arg: options.ModelArg = [],  # noqa: B006
     batch_size: options.BatchSize = DEFAULTS.batch_size,
     grids: options.Grids = DEFAULTS.grids.mode,
@@ -75,12 +81,18 @@ def inspect(
         device=device,
         dtype=dtype,
         size=size,
+        resize=resize,
+        mean=options.read_numbers("--mean", mean),
+        std=options.read_numbers("--std", std),
+        interpolation=interpolation,
         arguments=options.read_model_arguments(model_arg),
         progress=not quiet and sys.stderr.isatty(),
     )
     config = InspectConfig(
         model=request,
         images=tuple(images),
+        pair=pair,
+        clip=clip,
         layers=tuple(layers),
         exclude=tuple(exclude),
         at=at,
@@ -188,12 +200,20 @@ def _number(value: float | None) -> str:
 
 
 def _prediction_text(image: ImageResult, *, trained: bool) -> str:
-    classes = ", ".join(
-        f"{p.category} {'?' if p.probability is None else format(p.probability, '.1%')}"
-        for p in image.predictions
-    )
+    said = ", ".join(_prediction(prediction) for prediction in image.predictions)
     note = "" if trained else " (meaningless: the weights are random)"
-    return f"{image.file}: {classes}{note}"
+    return f"{image.file}: {said}{note}"
+
+
+def _prediction(prediction: Prediction) -> str:
+    value = "?"
+    if prediction.value is not None:
+        pixels = prediction.measure == "pixels"
+        value = f"{prediction.value:.3g} pixels" if pixels else f"{prediction.value:.1%}"
+    if prediction.box is None:
+        return f"{prediction.category} {value}"
+    left, top, right, bottom = (round(side) for side in prediction.box)
+    return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
 
 
 def _warn_of_missing_channels(style: GridStyle, result: RunResult) -> None:
@@ -209,6 +229,8 @@ def _warn_of_missing_channels(style: GridStyle, result: RunResult) -> None:
 
 
 def _print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
+    for note in dict.fromkeys(image.note for image in result.images if image.note):
+        console.say(f"the model saw {note}", quiet=quiet)
     for uncalled in result.uncalled:
         console.say(f"not called: {uncalled.layer.label}: {uncalled.reason}", quiet=quiet)
     console.say(f"wrote {_count(len(result.files), 'file')} into {result.out_dir}", quiet=quiet)

@@ -39,10 +39,11 @@ def layers(
     from hookcli.survey import SurveyRow, survey
 
     request = ModelRequest(model, size=size, arguments=options.read_model_arguments(model_arg))
-    module, info = build_skeleton(request)
+    loaded = build_skeleton(request)
     save_model_names()
-    rows = survey(module, select_layers(module, layers, exclude), info.input_shape)
-    document = {"model": model, "input_shape": info.input_shape, "layers": rows}
+    chosen = select_layers(loaded.module, layers, exclude)
+    rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed)
+    document = {"model": model, "input_shape": loaded.info.input_shape, "layers": rows}
     print_listing(Listing(SurveyRow, rows, _cells, document), _LOOK, output_format)
 
 

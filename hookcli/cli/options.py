@@ -31,10 +31,18 @@ def _complete_model(incomplete: str) -> list[str]:
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A torchvision model name.", autocompletion=_complete_model
+        metavar="MODEL",
+        help="A torchvision model name, timm:NAME, or your own FILE.py:FACTORY or PACKAGE.MODULE:FACTORY, "
+        "whose code is run.",
+        autocompletion=_complete_model,
     ),
 ]
-Images = Annotated[list[str], typer.Argument(metavar="IMAGE", help="One or more image files.")]
+Images = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IMAGE", help="One or more image files, or .npy and .safetensors pixels."
+    ),
+]
 Layers = Annotated[
     list[str],
     typer.Option(
@@ -80,11 +88,30 @@ Size = Annotated[
         help="Side of the square the network sees, in pixels.  [default: the weights' own]",
     ),
 ]
+Resize = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Short side before the middle is cut out, in pixels."),
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(metavar="R,G,B", help="Taken off the colours, from 0 to 1: '0.485,0.456,0.406'."),
+]
+Std = Annotated[str | None, typer.Option(metavar="R,G,B", help="What the colours are divided by.")]
+Interpolation = Annotated[
+    config.Interpolation | None, typer.Option(help="How pictures are resized.")
+]
+Pair = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IMAGE", help="The second image for optical flow.  [default: the same twice]"
+    ),
+]
+Clip = Annotated[
+    bool, typer.Option("--clip", help="A folder is a clip: its files are the frames, by name.")
+]
 ModelArg = Annotated[
     list[str],
-    typer.Option(
-        metavar="KEY=VALUE", help="For torchvision's builder: num_classes=50. Repeatable."
-    ),
+    typer.Option(metavar="KEY=VALUE", help="For the model's builder: num_classes=50. Repeatable."),
 ]
 BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Images in one forward, at most.")]
 Grids = Annotated[
@@ -140,6 +167,22 @@ def read_channels(text: str | None) -> tuple[int, ...] | None:
             raise RequestError(f"--channels cannot read {part.strip()!r}: no layer has so many")
         channels.extend(range(int(first), int(last if dash else first) + 1))
     return tuple(dict.fromkeys(channels))
+
+
+def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """``0.485,0.456,0.406`` as numbers; None for no choice.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise RequestError(
+            f"{name} cannot read {text!r}", "write three numbers: 0.485,0.456,0.406"
+        ) from error
 
 
 def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:

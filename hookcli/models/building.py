@@ -12,53 +12,39 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli.errors import RequestError, first_line
-from hookcli.models.catalog import find_builder, find_task
+from hookcli.models.origins import OWN
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
+    from hookcli.models.origins import Origin
 
-_RESERVED = frozenset({"weights", "weights_backbone", "progress", "quantize"})
-RUNNABLE_TASKS = ("classification", "quantization")
-
-
-def check_runnable(name: str) -> None:
-    """See that a model is of a task that this version runs.
-
-    Raises:
-        UnknownModelError: no model has this name.
-        RequestError: it is of another task.
-    """
-    task = find_task(name)
-    if task not in RUNNABLE_TASKS:
-        raise RequestError(
-            f"{name} is a {task.replace('_', ' ')} model, and this version runs classification models",
-            "list them with: hookcli models",
-        )
+_RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", "quantize"})
 
 
-def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
-    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` say otherwise.
+def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
+    """Call the model's builder; torchvision's with ``weights=None`` unless ``arguments`` say otherwise.
 
     Raises:
         RequestError: it refuses an argument that the user gave.
+        ModelError: code of the user's raised.
     """
-    builder = find_builder(request.name)
     given = {key: _literal(text) for key, text in request.arguments}
-    if request.size is not None and builder.__module__.endswith("vision_transformer"):
-        given.setdefault("image_size", request.size)  # a ViT is made for one size
-    reserved = sorted(_RESERVED & set(given))
+    reserved = sorted(_RESERVED & set(given)) if origin.task != OWN else []
     if reserved:
         raise RequestError(
             f"--model-arg cannot set {reserved[0]!r}", "choose weights with --weights"
         )
-    arguments = given | arguments
-    arguments.setdefault("weights", None)
-    if "weights_backbone" in inspect.signature(builder).parameters:
-        arguments["weights_backbone"] = None
+    if origin.weights is not None:
+        signature = inspect.signature(origin.builder).parameters
+        if request.size is not None and origin.builder.__module__.endswith("vision_transformer"):
+            given.setdefault("image_size", request.size)  # a ViT is made for one size
+        arguments.setdefault("weights", None)
+        if "weights_backbone" in signature:
+            arguments["weights_backbone"] = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
-            return builder(**arguments)
+            return origin.builder(**given, **arguments)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         if not given or "meta" in str(error):
             raise
@@ -66,16 +52,16 @@ def build_model(request: ModelRequest, **arguments: Any) -> nn.Module:
         raise RequestError(
             f"{request.name} cannot be built with {words}: {first_line(error)}",
             "trained weights fix these: use --weights random or a file of your own"
-            if arguments["weights"] is not None
-            else "--model-arg KEY=VALUE goes to torchvision's builder of the model",
+            if arguments.get("weights") is not None
+            else "--model-arg KEY=VALUE goes to the builder of the model",
         ) from error
 
 
-def build_random(request: ModelRequest) -> nn.Module:
+def build_random(origin: Origin, request: ModelRequest) -> nn.Module:
     """The model of ``torch.manual_seed(seed)`` followed by the builder; the caller's generator is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(request.seed)
-        return build_model(request)
+        return build_model(origin, request)
 
 
 class SkipInitialisation(TorchFunctionMode):

@@ -1,0 +1,9 @@
+"""Image and tensor files as upright RGB pictures or pixels, or the reason why a file is none.
+
+No torch, so that a wrong path is reported before anything heavy is imported.
+"""
+
+from hookcli.images.decoding import to_upright_rgb
+from hookcli.images.reading import ImageSource, read_images, with_frames
+
+__all__ = ["ImageSource", "read_images", "to_upright_rgb", "with_frames"]

@@ -1,0 +1,118 @@
+"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or code of the user's."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from hookcli.errors import ForeignCode, ModelError, RequestError
+from hookcli.models.catalog import find_builder, find_task, find_weights
+from hookcli.models.timm_models import find_timm_builder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OWN, TIMM = "own", "timm"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A model that can be built.
+
+    Attributes:
+        name: as the user wrote it.
+        task: torchvision's task, ``timm``, or ``own``.
+        builder: makes the module from keyword arguments.
+        weights: torchvision's enum of weights; None for other models.
+    """
+
+    name: str
+    task: str
+    builder: Callable[..., nn.Module]
+    weights: Any = None
+
+
+def find_origin(name: str) -> Origin:
+    """The model called ``name``: a torchvision name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
+
+    The last two import, and so run, the code that they name.
+
+    Raises:
+        UnknownModelError: no model has this name.
+        RequestError: timm is not installed, or there is no such file, module or factory.
+        ModelError: the code raised.
+    """
+    if name.startswith("timm:"):
+        return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
+    if ":" in name:
+        return Origin(name, OWN, _own_builder(name))
+    return Origin(name, find_task(name), find_builder(name), find_weights(name))
+
+
+def _own_builder(name: str) -> Callable[..., nn.Module]:
+    place, _, attribute = name.rpartition(":")
+    with ForeignCode(f"the code in {place}"):
+        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    target: Any = module
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            close = difflib.get_close_matches(part, dir(target), n=3)
+            raise RequestError(
+                f"{place} has no {attribute!r}",
+                f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
+            )
+        target = getattr(target, part)
+    return partial(_make_own, name, target)
+
+
+def _make_own(name: str, target: Any, **arguments: Any) -> nn.Module:
+    """The module itself, or what the factory returns.
+
+    Raises:
+        ModelError: the factory raised, or it is not a module.
+    """
+    if isinstance(target, nn.Module):
+        if arguments:
+            raise RequestError(f"{name} is a module already, and takes no --model-arg")
+        return target
+    if not callable(target):
+        raise ModelError(f"{name} is a {type(target).__name__}, not a module and not a factory")
+    with ForeignCode(name):
+        made = target(**arguments)
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module")
+    return made
+
+
+def _import_file(file: Path) -> Any:
+    if not file.is_file():
+        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY")
+    sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{str(file)!r} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> Any:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise RequestError(
+                f"there is no Python module {name!r} here",
+                "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+            ) from error
+        raise

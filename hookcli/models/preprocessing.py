@@ -1,0 +1,240 @@
+"""From pictures to pixels, as the weights of a model want them, and from pixels to the model's arguments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms._presets import ImageClassification
+from torchvision.transforms.functional import pil_to_tensor
+
+from hookcli.errors import RequestError
+from hookcli.models.origins import TIMM
+from hookcli.models.timm_models import timm_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from PIL import Image
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.origins import Origin
+
+CLIP_FRAMES = 16
+ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
+_CROPPED = 8  # a picture longer than this is cropped before it is resized: the rest is never seen
+_LONGEST = 100  # times the short side, where the whole picture is shown
+_FLOW_STEP, _FLOW_LEAST, _FLOW_MOST = (
+    8,
+    128,
+    960,
+)  # RAFT halves three times, and its volume is large
+_NOMINAL = {"segmentation": (520, 520), "detection": (480, 640), "optical_flow": (368, 496)}
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How one image becomes pixels.
+
+    Attributes:
+        task: of the model.
+        transform: torchvision's or timm's own, with what the user changed.
+        crop: height and width of what a transform leaves that crops; None if it shows the whole picture.
+        size: the side asked for, where the network takes pictures of any size.
+    """
+
+    task: str
+    transform: Callable[..., Any]
+    crop: tuple[int, int] | None = None
+    size: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The transform in words, on one line."""
+        return " ".join(repr(self.transform).split())
+
+    @property
+    def nominal_shape(self) -> tuple[int, ...]:
+        """The pixels of one image of usual size, with the leading axis 1."""
+        height, width = self.crop or _NOMINAL.get(self.task, (224, 224))
+        if self.size is not None and self.crop is None:
+            height, width = self.size, self.size
+        if self.task == "video":
+            return (1, 3, CLIP_FRAMES, height, width)
+        if self.task == "optical_flow":
+            return (1, 2, 3, height, width)
+        return (1, 3, height, width)
+
+    def refuse(self, picture: Image.Image) -> str:
+        """Why ``picture`` cannot be shown to this network; empty if it can."""
+        if self.crop is None and max(picture.size) > _LONGEST * min(picture.size):
+            return f"is {picture.width} by {picture.height} pixels, too thin for this network"
+        return ""
+
+    def to_pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
+        """The pixels of one image: (3, H, W), a clip (3, T, H, W), or for flow a pair (2, 3, H, W).
+
+        Args:
+            pictures: upright and RGB; one, or the frames of a clip, or the two of a pair.
+        """
+        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
+        if self.task == "video":
+            places = [
+                round(i * (len(pictures) - 1) / (CLIP_FRAMES - 1)) for i in range(CLIP_FRAMES)
+            ]
+            same = [picture.resize(pictures[0].size) for picture in pictures]
+            clip: Tensor = self.transform(torch.stack([pil_to_tensor(same[i]) for i in places]))
+            return clip
+        if self.task == "optical_flow":
+            size = _flow_size(pictures[0], self.size)
+            return torch.stack(
+                self.transform(*(p.resize(size) for p in (*pictures, *pictures)[:2]))
+            )
+        pixels: Tensor = self.transform(pictures[0])
+        return pixels
+
+    def repeat(self, pixels: Tensor) -> Tensor:
+        """Pixels (C, H, W) that are used as they are; a clip or a pair is made of them where one is needed."""
+        if self.task == "video":
+            return pixels.unsqueeze(1).expand(-1, CLIP_FRAMES, -1, -1).clone()
+        return torch.stack([pixels, pixels]) if self.task == "optical_flow" else pixels
+
+    def describe(self, count: int) -> str:
+        """What was made of ``count`` pictures for a network that wants more than one; else empty."""
+        if self.task == "video":
+            source = f"{count} frames" if count > 1 else "the still image"
+            return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
+        if self.task == "optical_flow":
+            return "a pair of images" if count > 1 else "a pair: the same image twice"
+        return ""
+
+
+def to_arguments(task: str, pixels: Tensor) -> tuple[Any, ...]:
+    """What the model is called with, for pixels (N, …) of ``to_pixels``."""
+    if task == "detection":
+        return (list(pixels),)
+    if task == "optical_flow":
+        return pixels[:, 0], pixels[:, 1]
+    return (pixels,)
+
+
+def seen_size(module: nn.Module, task: str, pixels: Tensor) -> tuple[int, int]:
+    """Height and width of what the layers see: detection models resize and pad what they are given."""
+    if task == "detection":
+        with torch.inference_mode():
+            batch, _ = module.transform(list(pixels))  # type: ignore[operator]
+        pixels = batch.tensors
+    return int(pixels.shape[-2]), int(pixels.shape[-1])
+
+
+def make_preprocessing(
+    origin: Origin, request: ModelRequest, module: nn.Module, transforms: Any
+) -> Preprocessing:
+    """The model's own preprocessing, with what ``request`` changes.
+
+    Args:
+        origin: tells the task.
+        request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation``.
+        module: a ViT tells its size; a detection model resizes by itself and is set here.
+        transforms: a torchvision preset; None for models that have none.
+
+    Raises:
+        RequestError: something was to be changed that this model's preprocessing does not have.
+    """
+    task = origin.task
+    if task == TIMM:
+        transform, crop = timm_transform(module, request)
+        return Preprocessing(task, transform, crop=crop)
+    if task == "detection":
+        _set_detection(module, request)
+        return Preprocessing(task, transforms(), size=request.size)
+    if task == "optical_flow":
+        _refuse_changes(request, "an optical flow model")
+        return Preprocessing(task, transforms(), size=request.size)
+    changes: dict[str, Any] = {}
+    if request.mean is not None:
+        changes["mean"] = request.mean
+    if request.std is not None:
+        changes["std"] = request.std
+    if request.interpolation is not None:
+        changes["interpolation"] = _interpolation(request.interpolation)
+    if task == "segmentation":
+        side = request.size or request.resize or transforms().resize_size[0]
+        return Preprocessing(task, transforms(resize_size=side, **changes), size=side)
+    base = transforms if transforms is not None else _imagenet
+    return _cropping(task, base, request, getattr(module, "image_size", None), changes)
+
+
+def _cropping(
+    task: str, transforms: Any, request: ModelRequest, own_side: Any, changes: dict[str, Any]
+) -> Preprocessing:
+    """A preset that resizes and takes the middle, scaled in its own proportions to the side asked for."""
+    own = transforms()
+    side = request.size or (own_side if isinstance(own_side, int) else None) or own.crop_size[0]
+    if side != own.crop_size[0] or request.resize is not None:
+        resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
+        resize = [request.resize] if request.resize is not None else resize
+        crop = [side] * len(own.crop_size)
+        changes |= {
+            "crop_size": crop if len(crop) > 1 else crop[0],
+            "resize_size": resize if len(own.crop_size) > 1 else resize[0],
+        }
+    made = transforms(**changes)
+    height, width = made.crop_size[0], made.crop_size[-1]
+    return Preprocessing(task, made, crop=(height, width))
+
+
+def _imagenet(**changes: Any) -> ImageClassification:
+    return ImageClassification(**{"crop_size": 224, "resize_size": 256} | changes)
+
+
+def _set_detection(module: nn.Module, request: ModelRequest) -> None:
+    """Detection models normalise and resize by themselves."""
+    inside: Any = module.transform
+    if request.resize is not None or request.interpolation is not None:
+        raise RequestError(
+            "a detection model resizes by itself", "--size N, --mean and --std can be changed"
+        )
+    if request.size is not None and inside.fixed_size is not None:
+        inside.fixed_size = (request.size, request.size)
+    elif request.size is not None:
+        inside.max_size = round(inside.max_size * request.size / inside.min_size[-1])
+        inside.min_size = (request.size,)
+    inside.image_mean = list(request.mean or inside.image_mean)
+    inside.image_std = list(request.std or inside.image_std)
+
+
+def _refuse_changes(request: ModelRequest, what: str) -> None:
+    for name in ("resize", "mean", "std", "interpolation"):
+        if getattr(request, name) is not None:
+            raise RequestError(
+                f"--{name} does nothing to {what}", "leave it out; --size N can be set"
+            )
+
+
+def _interpolation(name: str) -> InterpolationMode:
+    return InterpolationMode(name)
+
+
+def _crop_long(picture: Image.Image) -> Image.Image:
+    """The middle of a very long picture, which is all that a transform that crops would leave of it."""
+    short = min(picture.size)
+    if max(picture.size) <= _CROPPED * short:
+        return picture
+    width, height = min(picture.width, _CROPPED * short), min(picture.height, _CROPPED * short)
+    left, top = (picture.width - width) // 2, (picture.height - height) // 2
+    return picture.crop((left, top, left + width, top + height))
+
+
+def _flow_size(picture: Image.Image, short: int | None) -> tuple[int, int]:
+    """Width and height in multiples of 8, at least 128; no side over 960 unless ``short`` asks for it."""
+    scale = short / min(picture.size) if short else min(1.0, _FLOW_MOST / max(picture.size))
+    width, height = (
+        max(_FLOW_LEAST, math.floor(side * scale / _FLOW_STEP + 0.5) * _FLOW_STEP)
+        for side in picture.size
+    )
+    return width, height
