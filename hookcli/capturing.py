@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli import hooks, layers
+from hookcli.config import DEFAULTS
 from hookcli.layouts import resolve_layout
 from hookcli.observed import Observed, read_records
 from hookcli.records import Uncalled
-from hookcli.stats import reduce_rows
+from hookcli.stats import reduce_rows, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,10 +55,10 @@ class Captured:
 @contextmanager
 def capture(
     model: nn.Module,
-    layers: str | Sequence[str] = "conv",
+    layers: str | Sequence[str] = DEFAULTS.layers,
     *,
     exclude: str | Sequence[str] = (),
-    at: str = "output",
+    at: str = DEFAULTS.at,
     keep: bool = False,
 ) -> Iterator[Captured]:
     """Observe chosen layers of any ``nn.Module`` while the block lasts.
@@ -69,7 +70,8 @@ def capture(
 
     Calls are counted from the beginning of the block: the second forward inside one block gives
     ``conv1#1``. In a training loop put the block inside the loop. The figures of a record are over
-    the whole tensor, batch included. The model is not changed: mode, gradients and parameters stay
+    the whole tensor, batch included. What activation checkpointing computes again counts as a further
+    call. The model is not changed: mode, gradients and parameters stay
     as they are, and the hooks go when the block ends, however it ends.
 
     Args:
@@ -88,9 +90,10 @@ def capture(
     captured = Captured(chosen, _model=model)
 
     def observer(call: Call, tensor: Tensor) -> None:
-        layout = resolve_layout(tuple(tensor.shape), call.layer.channels)
+        dense = to_dense(tensor)
+        layout = resolve_layout(tuple(dense.shape), call.layer.channels)
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
-        reduced = reduce_rows(tensor.detach().unsqueeze(0), axis)
+        reduced = reduce_rows(dense.unsqueeze(0), axis)
         captured._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
         if keep:
             captured.tensors[call.id] = tensor.detach().clone()

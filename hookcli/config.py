@@ -15,6 +15,7 @@ Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
+EMBER = "ember"
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
 
@@ -37,7 +38,7 @@ class GridStyle:
     channels: tuple[int, ...] | None = None
     rank: Rank = "spread"
     scale: Scale = "channel"
-    colormap: str = "ember"
+    colormap: str = EMBER
     tile: int = 64
 
 
@@ -112,7 +113,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     """The command that repeats the run, without what does not change its result (``-o``, ``--overwrite``)."""
     model, grids = config.model, config.grids
     plain, default = DEFAULTS.model, DEFAULTS.grids
-    words = ["hookcli", "inspect", model.name, *config.images]
+    words = ["hookcli", "inspect", model.name, *map(_as_word, config.images)]
     words += [word for form in config.layers for word in ("--layers", form)]
     words += [word for form in config.exclude for word in ("--exclude", form)]
     words += [word for key, text in model.arguments for word in ("--model-arg", f"{key}={text}")]
@@ -143,6 +144,11 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         if value != unset:
             words += [name, str(value)]
     return (*words, "--clip") if config.clip else tuple(words)
+
+
+def _as_word(file: str) -> str:
+    """A file name that is not taken for an option."""
+    return f"./{file}" if file.startswith("-") else file
 
 
 def _joined(values: tuple[float, ...] | None) -> str | None:

@@ -125,7 +125,7 @@ class FilterSyntaxError(RequestError):
 
 
 class DeviceError(RequestError):
-    """The device or data type asked for is not there."""
+    """The device asked for is not there."""
 
 
 class WeightsError(ModelError):

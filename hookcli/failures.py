@@ -36,10 +36,18 @@ class ModelFailure:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception) or _is_ours(trace):
+        if not isinstance(error, Exception):
+            return False
+        if _is_ours(trace) and not is_out_of_memory(error):
             return False
         self.error = error
         return True
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory has run out, on the host or on a device."""
+    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return known or "allocate memory" in str(error)
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
@@ -75,7 +83,7 @@ def describe_failure(
     facts.append(f"its weight is {shape_text(weight.shape)}" if isinstance(weight, Tensor) else "")
     last = list(dict.fromkeys(observed))[-_LAST_LAYERS:]
     facts.append(f"the last observed layers were {', '.join(last)}" if last else "")
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in reason:
+    if is_out_of_memory(error):
         facts.append("try --batch-size 1, or a smaller --size")
     return message, "; ".join(fact for fact in facts if fact)
 

@@ -19,7 +19,7 @@ from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.feed import PLAIN
 from hookcli.layouts import resolve_layout
 from hookcli.observed import Observed, read_records
-from hookcli.stats import reduce_rows
+from hookcli.stats import reduce_rows, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,6 +126,7 @@ class _Collector:
     called: set[str] = field(default_factory=set)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
+        tensor = to_dense(tensor)
         count = len(self.keys)
         lead = tensor.shape[0] if tensor.dim() else 0
         if count > 1 and lead not in (1, count):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookcli.config import SIDES
+from hookcli.config import DEFAULTS, SIDES
 from hookcli.errors import RequestError
 from hookcli.records import Call
 
@@ -36,7 +36,7 @@ def observe(
     model: nn.Module,
     layers: Sequence[LayerInfo],
     observer: Observer,
-    at: str = "output",
+    at: str = DEFAULTS.at,
     called: set[str] | None = None,
 ) -> Iterator[None]:
     """Call ``observer(call, tensor)`` for every tensor of ``layers``, while the block lasts.
@@ -99,8 +99,9 @@ def watch(
         if started:
             started(call, _arguments(args, kwargs))
 
-    def after(_layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
-        finished(running.pop(), output)
+    def after(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        if running and running[-1].layer is layer:  # else a hook before ours raised: no call began
+            finished(running.pop(), output)
 
     def after_alone(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> None:
         finished(begin(layer), output)  # nothing can start inside, so this keeps the order
@@ -124,11 +125,14 @@ def watch(
             handle.remove()
 
 
-def named_tensors(value: object, key: str = "") -> Iterator[tuple[str, Tensor]]:
+def named_tensors(
+    value: object, key: str = "", inside: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Tensor]]:
     """Every tensor in a nested value with its output key, in order.
 
     Tuples and lists give ``0``, ``1``, …, named tuples and mappings their names, an ``ImageList``
-    its ``tensors``; levels are joined with dots. A value that is one tensor has the key "".
+    its ``tensors``; levels are joined with dots. A value that is one tensor has the key "". A container
+    inside itself is walked once: ``inside`` holds those that are being walked.
     """
     if isinstance(value, Tensor):
         yield key, value
@@ -142,8 +146,10 @@ def named_tensors(value: object, key: str = "") -> Iterator[tuple[str, Tensor]]:
         parts = list(enumerate(value))
     elif isinstance(tensors := getattr(value, "tensors", None), Tensor):
         parts = [("tensors", tensors)]
+    if id(value) in inside:
+        return
     for name, part in parts:
-        yield from named_tensors(part, f"{key}.{name}" if key else str(name))
+        yield from named_tensors(part, f"{key}.{name}" if key else str(name), (*inside, id(value)))
 
 
 def refuse_unhookable(model: nn.Module) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128
+_LARGEST_SIDE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +156,16 @@ def _check_values(config: InspectConfig) -> None:
     ):
         if number < 1:
             raise RequestError(f"{name} must be at least 1, not {number}")
+    for name, side in (("--size", model.size), ("--resize", model.resize)):
+        if side is not None and side > _LARGEST_SIDE:
+            raise RequestError(f"{name} must be at most {_LARGEST_SIDE}, not {side}")
     _check_colours("--mean", model.mean)
     _check_colours("--std", model.std)
     if model.std is not None and min(model.std) <= 0:
         raise RequestError("--std must be greater than 0")
     if not 0 <= model.seed < 1 << 63:
         raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
-    if grids.mode != "none" and grids.colormap != "ember":
+    if grids.mode != "none" and grids.colormap != choices.EMBER:
         from hookcli.sinks.grids import load_palette
 
         load_palette(grids.colormap)

@@ -47,12 +47,8 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
 
     Args:
         rows: (rows, …); one image a row. Any real dtype; half precision is reduced in float32,
-                quantized tensors are dequantized, complex ones seen as pairs of reals, sparse ones
-            made dense.
+                quantized tensors are dequantized, complex ones seen as pairs of reals.
         channel_axis: which axis holds channels, 1 or more; None for no channels.
-
-    Raises:
-        RequestError: the tensor is on the meta device.
     """
     values = _as_float(rows)
     if values.device.type == "mps":
@@ -73,15 +69,25 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
     return Reduced(table, low, high)
 
 
-def _as_float(rows: Tensor) -> Tensor:
-    values = rows.detach()
-    if values.is_meta:
+def to_dense(tensor: Tensor) -> Tensor:
+    """The tensor, detached, as a plain one: sparse and other layouts are filled in.
+
+    Raises:
+        RequestError: it holds no values (meta device), or is nested.
+    """
+    if tensor.is_meta:
         raise RequestError(
             "a layer returned a tensor on the meta device, which holds no values",
             "build the model on the CPU or a GPU; shapes alone: hookcli layers MODEL",
         )
-    if values.layout != torch.strided:
-        values = values.to_dense()
+    if tensor.is_nested:
+        raise RequestError("a layer returned a nested tensor, which has no shape of its own")
+    values = tensor.detach()
+    return values if values.layout == torch.strided else values.to_dense()
+
+
+def _as_float(rows: Tensor) -> Tensor:
+    values = rows.detach()
     if values.is_quantized:
         values = values.dequantize()
     if values.is_complex():

@@ -76,6 +76,7 @@ class _Watcher:
     """Follows one forward by the starts and ends of all modules."""
 
     counter: FlopCounterMode
+    called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
     _intact: list[_Output] = field(default_factory=list)
     _running: list[tuple[Call, int]] = field(default_factory=list)
@@ -86,6 +87,7 @@ class _Watcher:
 
     def finished(self, call: Call, output: object) -> None:
         self._blame()
+        self.called.add(call.layer.module_path)
         _, before = self._running.pop()
         flops = self.counter.get_total_flops() - before
         for key, tensor in hooks.named_tensors(output):
@@ -126,11 +128,12 @@ def survey(
     layers = list_layers(model)
     pixels = _blank(model, input_shape)
     size = feed.size_of(pixels)
-    outputs = _watch_forward(model, layers, feed.arguments_of(pixels))
+    watcher = _watch_forward(model, layers, feed.arguments_of(pixels))
+    outputs = watcher.outputs
     doubled = []
     if not feed.alone:
         two = feed.arguments_of(_blank(model, (2, *input_shape[1:])))
-        doubled = _watch_forward(model, layers, two)
+        doubled = _watch_forward(model, layers, two).outputs
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
     calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
     keys = Counter(entry.call.id for entry in outputs)
@@ -143,9 +146,9 @@ def survey(
             count = calls[entry.call.layer.module_path, entry.key]
             rows.append(_row(entry, size, count, several, lead))
     rows.sort(key=lambda row: row.order or 0)
-    called = {entry.call.layer.module_path for entry in outputs}
-    missing = [layer for layer in selected if layer.module_path not in called]
-    return (*rows, *(_uncalled_row(model, layer) for layer in missing))
+    shown = {entry.call.layer.module_path for entry in outputs}
+    missing = [layer for layer in selected if layer.module_path not in shown]
+    return (*rows, *(_bare_row(model, layer, watcher.called) for layer in missing))
 
 
 def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -155,7 +158,7 @@ def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
 
 def _watch_forward(
     model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[Any, ...]
-) -> list[_Output]:
+) -> _Watcher:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the FLOP counter
     counter = FlopCounterMode(display=False)
@@ -172,7 +175,7 @@ def _watch_forward(
         torch.backends.mha.set_fastpath_enabled(fast_path)
     if failure.error is not None:
         raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
-    return watcher.outputs
+    return watcher
 
 
 def _row(
@@ -207,7 +210,10 @@ def _row(
     )
 
 
-def _uncalled_row(model: nn.Module, layer: LayerInfo) -> SurveyRow:
+def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
+    """A layer that did not run, or that returned no tensor."""
+    ran = layer.module_path in called
+    reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(
         order=None,
         call_id=layer.label,
@@ -218,8 +224,8 @@ def _uncalled_row(model: nn.Module, layer: LayerInfo) -> SurveyRow:
         params=layer.params,
         output_mb=None,
         flops=None,
-        calls=0,
-        traps=(f"not called: {explain_uncalled(model, layer)}",),
+        calls=int(ran),
+        traps=("returns no tensor" if ran else f"not called: {reason}",),
     )
 
 

@@ -155,6 +155,8 @@ def walk(value, key=()):
     elif isinstance(value, (list, tuple)):
         for index, part in enumerate(value):
             yield from walk(part, (*key, str(index)))
+    elif type(value).__name__ == "ImageList":
+        yield from walk(value.tensors, (*key, "tensors"))
 
 
 def figures(tensor: torch.Tensor) -> tuple:

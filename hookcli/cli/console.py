@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import typer
 
@@ -34,19 +35,27 @@ def close_stdout() -> None:
 def say(text: str, *, quiet: bool = False) -> None:
     """Progress and plans, on stderr."""
     if not quiet:
-        typer.secho(escape.for_terminal(text), err=True, dim=True)
+        _talk(escape.for_terminal(text), dim=True)
 
 
 def warn(text: str) -> None:
     """A warning, on stderr, whatever ``--quiet`` says."""
-    typer.secho(f"warning: {escape.for_terminal(text)}", err=True, fg="yellow", bold=True)
+    _talk(f"warning: {escape.for_terminal(text)}", fg="yellow", bold=True)
 
 
 def print_error(message: str, hint: str = "") -> None:
     """One line that names the thing, one that says what to type."""
-    typer.secho(f"error: {escape.for_terminal(message)}", err=True, fg="red", bold=True)
+    _talk(f"error: {escape.for_terminal(message)}", fg="red", bold=True)
     if hint:
-        typer.secho(f"hint: {escape.for_terminal(hint)}", err=True)
+        _talk(f"hint: {escape.for_terminal(hint)}")
+
+
+def _talk(text: str, **style: Any) -> None:
+    """A line on stderr; a reader that has closed it stops the talk, not the run."""
+    try:
+        typer.secho(text, err=True, **style)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _forget_stdout() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
+from errno import ENOSPC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +54,11 @@ def _common(
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed before we came
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # of the libraries; ours are lines on stderr
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -83,6 +90,11 @@ def _run() -> int:
     except _ClickError as error:
         console.print_error(error.format_message(), "see: hookcli --help, hookcli COMMAND --help")
         return errors.RequestError.exit_code
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        console.print_error("cannot write to stdout: no space left")
+        return errors.OutputError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         console.print_error("interrupted", "what is complete stays")
         return errors.INTERRUPTED

@@ -24,7 +24,7 @@ _LOOK = Look(
     header=("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"),
     words=("call", "type", "shape", "layout"),
     fold=("call",),
-    drop=("layout", "type", "dead", "zero", "shape"),
+    drop=("layout", "type", "dead", "zero", "shape", "std", "max", "min", "mean"),
 )
 
 

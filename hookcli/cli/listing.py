@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from dataclasses import dataclass
@@ -126,7 +127,11 @@ def _render(table: Table) -> str:
 
     terminal = sys.stdout.isatty()
     terminal_console = Console(
-        width=text_width(), force_terminal=terminal, highlight=False, markup=False
+        file=io.StringIO(),
+        width=text_width(),
+        force_terminal=terminal,
+        highlight=False,
+        markup=False,
     )
     with terminal_console.capture() as captured:
         terminal_console.print(table)

@@ -11,6 +11,7 @@ import logging
 import os
 import struct
 import warnings
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _DECODING_ERRORS = (
     OSError, ValueError, TypeError, SyntaxError, NotImplementedError, LookupError, ArithmeticError,
-    AttributeError, EOFError, MemoryError, RuntimeError, struct.error,
+    AttributeError, EOFError, MemoryError, RuntimeError, struct.error, zlib.error,
 )  # fmt: skip
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

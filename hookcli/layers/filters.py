@@ -91,7 +91,7 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
@@ -131,7 +131,13 @@ def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     """An alias or class name, with or without an index."""
     indexed = _INDEXED.fullmatch(form)
-    name = indexed["name"] if indexed else form
+    name = indexed["name"] if indexed else form.partition("[")[0]
+    if name != form and not indexed:
+        if name in _ALIASES or any(name in e.types for e in entries):
+            raise FilterSyntaxError(
+                f"cannot read the index of {form!r}", "write [3], [-1] or [2:5], counted from 1"
+            )
+        return []
     if name in _ALIASES:
         matched = [e.layer for e in entries if name in e.families]
     else:

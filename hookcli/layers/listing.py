@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hookcli.records import ROOT_LABEL, LayerInfo
 
@@ -59,7 +60,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
                 module_type=type(module).__name__,
                 depth=path.count(".") + 1 if path else 0,
                 is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
-                params=sum(parameter.numel() for parameter in module.parameters()),
+                params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
                 channels=channels,
             )
         )

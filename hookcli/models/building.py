@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
 
+_REFUSALS = (
+    TypeError, ValueError, AssertionError, RuntimeError, ArithmeticError, LookupError, AttributeError,
+)  # fmt: skip
 _RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", "quantize"})
 
 
@@ -36,8 +39,11 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.M
         )
     if origin.weights is not None:
         signature = inspect.signature(origin.builder).parameters
-        if request.size is not None and origin.builder.__module__.endswith("vision_transformer"):
-            given.setdefault("image_size", request.size)  # a ViT is made for one size
+        if request.size is not None:  # some models are made for one size
+            if origin.builder.__module__.endswith("vision_transformer"):
+                given.setdefault("image_size", request.size)
+            if origin.builder.__module__.endswith("maxvit"):
+                given.setdefault("input_size", (request.size, request.size))
         arguments.setdefault("weights", None)
         if "weights_backbone" in signature:
             arguments["weights_backbone"] = None
@@ -45,7 +51,7 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.M
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
             return origin.builder(**given, **arguments)
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+    except _REFUSALS as error:
         if not given or "meta" in str(error):
             raise
         words = ", ".join(f"{key}={value}" for key, value in given.items())
@@ -89,5 +95,5 @@ class SkipInitialisation(TorchFunctionMode):
 def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+_MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 TASKS = ("detection", "segmentation", "video", "optical_flow", "quantization")
 
 
@@ -103,13 +104,13 @@ def _describe(name: str) -> CatalogEntry:
     weights = find_weights(name)
     default = weights.DEFAULT
     members = [default, *(member for member in weights if member is not default)]
-    operations = default.meta.get("_ops")
+    operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
     return CatalogEntry(
         name=name,
         task=find_task(name),
         weights=tuple(member.name for member in members),
         params=default.meta.get("num_params"),
         gflops=None if operations is None else round(2 * operations, 3),
-        file_mb=default.meta.get("_file_size"),
+        file_mb=None if size is None else round(size * _MIB, 3),
         cached=tuple(member.name for member in members if cache_file(member.url).is_file()),
     )

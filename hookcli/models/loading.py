@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hookcli.errors import ModelError
 from hookcli.feed import Feed
 from hookcli.models.building import SkipInitialisation, build_model, build_random
 from hookcli.models.device import find_device
@@ -74,7 +75,10 @@ def load_model(request: ModelRequest) -> LoadedModel:
     origin = find_origin(request.name)
     weighted = add_weights(origin, request)
     prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
-    module = weighted.module.eval().to(device=device, dtype=getattr(torch, request.dtype))
+    try:
+        module = weighted.module.eval().to(device=device, dtype=getattr(torch, request.dtype))
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
     info = ModelInfo(
         name=request.name,
         task=origin.task,

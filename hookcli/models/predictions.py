@@ -40,6 +40,9 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
 
 
 def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
+    if not logits.isfinite().all():
+        nothing = Prediction("probability", "nothing: the logits are not finite", None, None)
+        return [(nothing,)] * len(logits)
     best = logits.detach().float().cpu().softmax(1).topk(min(TOP, logits.shape[1]))
     named = categories if len(categories) == logits.shape[1] else ()
     return [

@@ -169,13 +169,22 @@ def _from_file(origin: Origin, request: ModelRequest) -> Weighted:
             f"{request.name} has: {', '.join((*members, 'auto', 'pretrained', 'random', 'FILE'))}",
         )
     state = read_weights_file(file)
+    if any(value.is_quantized for value in state.values()):
+        raise WeightsError(
+            f"{file} holds quantized weights, which cannot be loaded from a file",
+            "give the float weights, or --weights pretrained",
+        )
     module, sized = _sized_like(origin, request, state)
+    if hasattr(module, "transform_input") and "transform_input" not in dict(request.arguments):
+        # as torchvision does for weights that were trained so
+        module.transform_input = True  # type: ignore[assignment]
     expected = module.state_dict()
+    state |= {key: expected[key] for key in _absent_counters(state, expected)}
     missing = [key for key in expected if key not in state]
     warning = ""
     if missing and state.keys() & expected.keys() and _are_head(missing, expected):
-        module = build_random(origin, sized)
-        state = state | {key: module.state_dict()[key] for key in missing}
+        head = build_random(origin, sized).state_dict()
+        state = state | {key: head[key] for key in missing}
         warning = f"{', '.join(missing)} are not in {file}: they are RANDOM (seed {request.seed})"
     check_fit(str(file), state, expected)
     module.load_state_dict(state)
@@ -222,6 +231,18 @@ def _unset(origin: Origin, request: ModelRequest) -> nn.Module:
         return build_random(origin, request)
     with SkipInitialisation():
         return build_model(origin, request)
+
+
+def _absent_counters(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """The batch counters of norms whose other entries are in ``state``: older files have none, nothing needs them."""
+    counter = "num_batches_tracked"
+    return [
+        key
+        for key in expected
+        if key.endswith(counter)
+        and key not in state
+        and f"{key.removesuffix(counter)}running_mean" in state
+    ]
 
 
 def _are_head(missing: list[str], expected: Mapping[str, Tensor]) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONNECT_SECONDS = 10
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 UNREACHABLE = (OSError, http.client.HTTPException)
 UNREADABLE = (
     pickle.UnpicklingError,
@@ -138,6 +139,9 @@ def _unwrap(file: Path, content: object) -> dict[str, Tensor]:
     state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not state:
         raise WeightsError(f"{file} holds no tensors")
+    if any(value.is_meta for value in state.values()):
+        raise WeightsError(f"{file} holds tensors of the meta device, which have no values")
+    state = {_OLD_DENSENET.sub(r"\1\2.", key): value for key, value in state.items()}
     while prefix := next((p for p in _PREFIXES if all(key.startswith(p) for key in state)), ""):
         state = {key.removeprefix(prefix): value for key, value in state.items()}
     return state

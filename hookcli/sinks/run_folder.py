@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from typing import IO, TYPE_CHECKING, Any
 
 from hookcli.errors import OutputError
@@ -50,7 +51,10 @@ class RunFolder:
         )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / REQUEST).open("a+", encoding="utf-8")
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW  # never through a link
+            self._lock = os.fdopen(
+                os.open(self.folder / REQUEST, flags, 0o666), "a+", encoding="utf-8"
+            )
             _take_lock(self._lock, self.folder)
             if held_run:
                 _remove_old_run(self.folder)
@@ -127,10 +131,12 @@ def _take_lock(lock: IO[str], folder: Path) -> None:
 
 
 def _remove_old_run(run: Path) -> None:
-    """Delete what the manifest lists or, without one, what is named like a run's file."""
+    """Delete what is named like a run's file and, if the manifest is ours, listed in it."""
     home = run.resolve()
-    for file in _old_files(run):
-        if file.parent.resolve().is_relative_to(home):  # never through a link
+    listed = _listed(run)
+    for file in [file for pattern in _RUN_FILES for file in run.glob(pattern)]:
+        inside = file.parent.resolve().is_relative_to(home)  # never through a link
+        if inside and (listed is None or str(file.relative_to(run)) in listed):
             file.unlink(missing_ok=True)
     for pattern in _RUN_DIRS:
         for folder in run.glob(pattern):
@@ -138,10 +144,11 @@ def _remove_old_run(run: Path) -> None:
                 folder.rmdir()
 
 
-def _old_files(run: Path) -> list[Path]:
-    manifest = run / MANIFEST
+def _listed(run: Path) -> set[str] | None:
+    """The files that the manifest lists, and itself; None where there is no manifest of ours."""
     try:
-        listed = json.loads(manifest.read_bytes())["files"]
-        return [manifest, *(run / name for name in listed if name != REQUEST)]
+        manifest = json.loads((run / MANIFEST).read_bytes())
+        listed = set(manifest["files"]) if manifest["hookcli"] else set()
     except (OSError, ValueError, KeyError, TypeError):
-        return [file for pattern in _RUN_FILES for file in run.glob(pattern)]
+        return None
+    return {MANIFEST, *listed}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from hookcli.config import EMBER
 from hookcli.errors import RequestError
 from hookcli.feature_maps import LEVELS
 
@@ -45,7 +46,7 @@ def load_palette(colormap: str) -> list[int]:
     Raises:
         RequestError: matplotlib has no such map.
     """
-    if colormap == "ember":
+    if colormap == EMBER:
         at = np.linspace(0, 1, len(_EMBER))
         levels = np.linspace(0, 1, LEVELS)
         anchors = np.array(_EMBER, dtype=float)
@@ -89,12 +90,13 @@ def new_canvas(heading: Sequence[str], width: int, height: int) -> Pixels:
     shape = (heading_height(heading) + height + MARGIN, inner + 2 * MARGIN)
     canvas = np.full(shape, BACKGROUND, np.uint8)
     for index, (line, size) in enumerate(zip(heading, sizes, strict=True)):
-        write_text(canvas, line, MARGIN, MARGIN + index * _TITLE_ROW, size, inner)
+        write_text(canvas, line, (MARGIN, MARGIN + index * _TITLE_ROW), size, inner)
     return canvas
 
 
-def write_text(canvas: Pixels, text: str, x: int, y: int, size: int, width: int) -> None:
-    """Write one line with its upper left corner at (x, y), cut at ``width`` pixels."""
+def write_text(canvas: Pixels, text: str, at: tuple[int, int], size: int, width: int) -> None:
+    """Write one line with its upper left corner at ``at``, (x, y), cut at ``width`` pixels."""
+    x, y = at
     mask = draw_text(text, size)[:, :width]
     area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
     np.maximum(area, mask[: area.shape[0], : area.shape[1]], out=area)

@@ -51,7 +51,7 @@ def draw_grid(
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         y = top + index // columns * row_height
         x = MARGIN + index % columns * column_width
-        write_text(canvas, label, x, y, LABEL_SIZE, column_width)
+        write_text(canvas, label, (x, y), LABEL_SIZE, column_width)
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + height, x : x + width] = cell
     return canvas
 
@@ -68,7 +68,7 @@ def draw_bars(values: NDArray[np.float32], heading: Sequence[str]) -> Pixels:
     for row in range(rows):
         y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
         part = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
-        write_text(canvas, f"from {row * _BARS_A_ROW}", MARGIN, y, LABEL_SIZE, width)
+        write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
         strip = _bar_strip(part, low, span, max(2, thick))
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
             strip
@@ -125,10 +125,10 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
     ]
     whole = max(count * (width + _GAP), *texts)
     row = np.full((height + 2 * _LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8)
-    write_text(row, name, 0, 0, NOTE_SIZE, whole)
+    write_text(row, name, (0, 0), NOTE_SIZE, whole)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         x = index * (width + _GAP)
-        write_text(row, label, x, _LABEL_ROW + 2, LABEL_SIZE, width if count > 1 else whole)
+        write_text(row, label, (x, _LABEL_ROW + 2), LABEL_SIZE, width if count > 1 else whole)
         row[2 * _LABEL_ROW : 2 * _LABEL_ROW + height, x : x + width] = cell
     return row
 
