@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,8 @@ from hookcli.errors import RequestError, first_line
 from hookcli.models.origins import OWN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
 
@@ -22,6 +25,29 @@ _REFUSALS = (
     TypeError, ValueError, AssertionError, RuntimeError, ArithmeticError, LookupError, AttributeError,
 )  # fmt: skip
 _RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", "quantize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A model with its weights, and what is to be said about them.
+
+    Attributes:
+        module: the model.
+        name: where the weights came from.
+        transforms: torchvision's preset for them; None where there is none.
+        categories: class names by index.
+        trained: False when any of them is known to be random.
+        warning: what must be known about them.
+        sha256: of their file; empty without one.
+    """
+
+    module: nn.Module
+    name: str
+    transforms: Callable[..., Any] | None = None
+    categories: tuple[str, ...] = ()
+    trained: bool = True
+    warning: str = ""
+    sha256: str = ""
 
 
 def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
@@ -90,6 +116,13 @@ class SkipInitialisation(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
+
+
+def categories_of(origin: Origin) -> tuple[str, ...]:
+    """Class names by index of a torchvision model's default weights; empty for other models."""
+    if origin.weights is None:
+        return ()
+    return tuple(origin.weights.DEFAULT.meta.get("categories", ()))
 
 
 def _literal(text: str) -> Any:
