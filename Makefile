@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow golden format lint types bench check build clean
+.PHONY: help setup demo test test-slow golden traps format lint types bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-slow: setup ## the slow tests too
 
 golden: setup ## rewrite the golden files; look at the diff
 	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/test_golden.py tests/test_grids.py
+
+traps: setup ## write docs/TRAPS.md again: what each model does to hooks (minutes)
+	$(BIN)/python docs/traps.py
 
 format: setup ## format the code
 	$(BIN)/ruff format .

@@ -205,4 +205,4 @@ def _make_plan(
 def _out_dir(config: InspectConfig, sources: Sequence[ImageSource]) -> Path:
     several = len(config.images) > 1
     name = Path(config.images[0]).resolve().parent.name if several else sources[0].key
-    return config.out or Path("hookcli-runs") / f"{config.model.name}-{safe_name(name)}"
+    return config.out or Path("hookcli-runs") / f"{safe_name(config.model.name)}-{safe_name(name)}"

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -22,6 +27,27 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """The command in this process, so that torch is imported once."""
+    from hookcli.cli.entry import _run
+
+    def command(*words: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["hookcli", *map(str, words)])
+        code = _run()
+        return Ended(code, *capsys.readouterr())
+
+    return command
 
 
 @pytest.fixture

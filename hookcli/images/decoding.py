@@ -14,12 +14,12 @@ import warnings
 import zlib
 from typing import TYPE_CHECKING
 
-import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
 _DECODING_ERRORS = (
@@ -90,6 +90,8 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
 
 def _deep_to_rgb(image: Image.Image) -> Image.Image:
     """A grey picture of 16 or 32 bits; the value that stands for transparency becomes white."""
+    import numpy as np  # 0.1 s: only for deep pictures
+
     values = np.asarray(image)
     grey = _to_bytes(values.astype(np.float64), image.mode)
     transparent = image.info.get("transparency")
@@ -99,6 +101,8 @@ def _deep_to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_bytes(values: NDArray[np.float64], mode: str) -> NDArray[np.uint8]:
+    import numpy as np
+
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     if mode != "F" and low >= 0 and high <= 65535:

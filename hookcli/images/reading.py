@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hookcli.files import safe_name
 from hookcli.images.decoding import UndecodableError, decode
 from hookcli.results import SkippedImage
@@ -138,6 +136,8 @@ def _tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
     Raises:
         UndecodableError: it holds no floats of such a shape.
     """
+    import numpy as np
+
     for name, array in _load_arrays(path, data).items():
         if not np.issubdtype(array.dtype, np.floating):
             raise UndecodableError(f"holds {array.dtype}, and pixels are floats")
@@ -153,6 +153,8 @@ def _tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
     """The arrays in a file by what follows the file's name; one alone follows with nothing."""
+    import numpy as np
+
     if path.suffix.lower() == ".npy":
         try:
             array = np.load(io.BytesIO(data), allow_pickle=False)

@@ -78,6 +78,8 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
     module = model.get_submodule(layer.module_path)
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        return "it only holds modules, which the model calls one by one"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
     return "the model did not call it for this input"

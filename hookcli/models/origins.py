@@ -84,7 +84,7 @@ def _make_own(name: str, target: Any, **arguments: Any) -> nn.Module:
             raise RequestError(f"{name} is a module already, and takes no --model-arg")
         return target
     if not callable(target):
-        raise ModelError(f"{name} is a {type(target).__name__}, not a module and not a factory")
+        raise ModelError(f"{name} is of type {type(target).__name__}: not a module, not a factory")
     with ForeignCode(name):
         made = target(**arguments)
     if not isinstance(made, nn.Module):

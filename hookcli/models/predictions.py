@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from hookcli.results import Prediction
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 TOP = 5
 
 
-def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
+def read_predictions(output: Any, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
     """The predictions of each image of a batch; [] for an output of a form that is not known.
 
     Args:
@@ -24,13 +25,9 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
             ``boxes`` the boxes with the highest score; a list of flows (N, 2, H, W) how far pixels move.
         categories: names by index; where they do not fit, classes go by number.
     """
-    if isinstance(output, Tensor) and output.dim() == 2:
+    if _is_floats(output, 2):
         return _read_classes(output, categories)
-    if (
-        isinstance(output, dict)
-        and isinstance(output.get("out"), Tensor)
-        and output["out"].dim() == 4
-    ):
+    if isinstance(output, dict) and _is_floats(output.get("out"), 4):
         return _read_shares(output["out"], categories)
     if isinstance(output, list) and output and all(_is_boxes(part) for part in output):
         return [_read_boxes(part, categories) for part in output]
@@ -40,17 +37,19 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
 
 
 def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
-    if not logits.isfinite().all():
-        nothing = Prediction("probability", "nothing: the logits are not finite", None, None)
-        return [(nothing,)] * len(logits)
-    best = logits.detach().float().cpu().softmax(1).topk(min(TOP, logits.shape[1]))
-    named = categories if len(categories) == logits.shape[1] else ()
+    rows = logits.detach().float().cpu()
+    best = rows.softmax(1).topk(min(TOP, rows.shape[1]))
+    named = categories if len(categories) == rows.shape[1] else ()
     return [
         tuple(
-            Prediction("probability", _name(index, named), index, _finite(value))
+            Prediction("probability", _name(index, named), index, value)
             for index, value in zip(indices, values, strict=True)
         )
-        for indices, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        if row.isfinite().all()
+        else _nothing("probability")
+        for row, indices, values in zip(
+            rows, best.indices.tolist(), best.values.tolist(), strict=True
+        )
     ]
 
 
@@ -59,8 +58,12 @@ def _read_shares(logits: Tensor, categories: Sequence[str]) -> list[tuple[Predic
     count = logits.shape[1]
     named = categories if len(categories) == count else ()
     found = []
-    for image in logits.detach().argmax(1).flatten(1).cpu():
-        shares = image.bincount(minlength=count).double() / image.numel()
+    for image in logits.detach():
+        if not image.isfinite().all():
+            found.append(_nothing("share of the image"))
+            continue
+        classes = image.argmax(0).flatten().cpu()
+        shares = classes.bincount(minlength=count).double() / classes.numel()
         order = shares.argsort(descending=True, stable=True)[:TOP].tolist()
         found.append(
             tuple(
@@ -99,16 +102,30 @@ def _read_flow(flow: Tensor) -> list[tuple[Prediction, ...]]:
     ]
 
 
+def _nothing(measure: str) -> tuple[Prediction, ...]:
+    return (Prediction(measure, "nothing: the logits are not finite", None, None),)
+
+
+def _is_floats(value: Any, axes: int) -> bool:
+    """Whether ``value`` is a plain tensor of floats: what is sparse, quantized or complex is of no known form."""
+    plain = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
+    return plain and value.is_floating_point() and value.dim() == axes
+
+
 def _is_boxes(part: Any) -> bool:
-    return isinstance(part, dict) and {"boxes", "labels", "scores"} <= part.keys()
+    if not isinstance(part, dict) or not isinstance(part.get("labels"), Tensor):
+        return False
+    count = part["labels"].shape
+    known = _is_floats(part.get("boxes"), 2) and _is_floats(part.get("scores"), 1)
+    return known and part["scores"].shape == count == part["boxes"].shape[:1]
 
 
 def _is_flow(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.dim() == 4 and part.shape[1] == 2
+    return _is_floats(part, 4) and part.shape[1] == 2
 
 
 def _name(index: int, categories: Sequence[str]) -> str:
-    return categories[index] if index < len(categories) else f"class {index}"
+    return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 
 def _finite(value: float) -> float | None:

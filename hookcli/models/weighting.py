@@ -67,17 +67,18 @@ def _trained_or_random(origin: Origin, request: ModelRequest) -> Weighted:
     try:
         return _pretrained(origin, request, "pretrained")
     except UNREACHABLE as error:
-        reason = str(getattr(error, "reason", None) or first_line(error))[:120]
+        reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
         text = f"trained weights are neither cached nor reachable ({reason})"
         return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
 
 
 def _random(origin: Origin, request: ModelRequest) -> Weighted:
+    module = build_random(origin, request)
     return Weighted(
-        build_random(origin, request),
+        module,
         f"random (seed {request.seed})",
         None if origin.weights is None else origin.weights.DEFAULT.transforms,
-        categories_of(origin),
+        timm_categories(module) if origin.task == TIMM else categories_of(origin),
         trained=False,
     )
 

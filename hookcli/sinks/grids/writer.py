@@ -86,6 +86,8 @@ def grid_name(call: Call) -> str:
 def render_grid(picture: Picture, style: GridStyle) -> Pixels:
     """One layer's picture as palette indices; the same input gives the same picture."""
     title = f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.name}"
+    if isinstance(picture.content, Tiles):
+        title += _frame_note(picture)
     content = picture.content
     if isinstance(content, Bars):
         return drawing.draw_bars(content.values.numpy(), [title, _bars_note(content)])
@@ -116,6 +118,15 @@ def _encode(image: Image.Image) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG")
     return stream.getvalue()
+
+
+def _frame_note(picture: Picture) -> str:
+    """Which frame of a clip is shown; empty for pictures."""
+    axis = {"NCDHW": 2, "NDHWC": 1}.get(picture.layout.name)
+    if axis is None:
+        return ""
+    frames = picture.shape[axis]
+    return f"   the middle frame, {frames // 2 + 1} of {frames}"
 
 
 def _channels_note(tiles: Tiles, style: GridStyle) -> str:
