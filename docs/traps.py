@@ -54,7 +54,9 @@ def main() -> None:
         lines.append((f"`{entry.name}`", entry.task.replace("_", " "), *map(str, counts)))
         print(*lines[-1], flush=True)
         gc.collect()
-    intro = INTRO.format(version=torchvision.__version__.partition("+")[0], clean=clean, total=len(lines))
+    intro = INTRO.format(
+        version=torchvision.__version__.partition("+")[0], clean=clean, total=len(lines)
+    )
     table = [HEADER, ("---",) * len(HEADER), *lines]
     rows = "".join(f"| {' | '.join(line)} |\n" for line in table)
     PAGE.write_text(f"{intro}\n{rows}", encoding="utf-8")

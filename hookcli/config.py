@@ -16,6 +16,8 @@ Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 EMBER = "ember"
+CLIP_FRAMES = 16  # of the clip that a video model is given
+LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
 

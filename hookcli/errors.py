@@ -88,7 +88,7 @@ class ForeignCode:
         Raises:
             ModelError: the block raised.
         """
-        if isinstance(error, Exception) and not isinstance(error, HookcliError):
+        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, HookcliError):
             raise ModelError(
                 f"{self._what} raised {type(error).__name__}: {first_line(error)}",
                 "it runs when the model is built; try it in Python first",

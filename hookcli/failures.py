@@ -28,7 +28,7 @@ class ModelFailure:
     A model is code of others and may raise anything. What hookcli's own code raises goes on its way.
     """
 
-    error: Exception | None = None
+    error: Exception | SystemExit | None = None
 
     def __enter__(self) -> ModelFailure:
         return self
@@ -36,7 +36,7 @@ class ModelFailure:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, (Exception, SystemExit)):
             return False
         if _is_ours(trace) and not is_out_of_memory(error):
             return False

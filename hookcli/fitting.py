@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hookcli.config import CLIP_FRAMES
 from hookcli.errors import NoImageError, RequestError
-from hookcli.images import read_images, with_frames
+from hookcli.images import UndecodableError, read_images, with_frames
 from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hookcli.images import ImageSource
     from hookcli.models import LoadedModel
 
-CLIP_FRAMES = 16
+_NO_PAIR = "holds pixels; a pair is of two pictures"
 
 
 def need_one(sources: Sequence[ImageSource], skipped: Sequence[SkippedImage]) -> None:
@@ -56,11 +57,17 @@ def fit_sources(
     second = _read_pair(config.pair)
     fitting, skipped = [], []
     for source in sources:
-        reason = "" if source.pixels is not None else loaded.prepare.refuse(source.pictures[0])
+        if source.pixels is None:
+            reason = loaded.prepare.refuse(source.pictures[0])
+        else:
+            reason = _NO_PAIR if second else ""
         if reason:
             skipped.append(SkippedImage(source.file, reason))
         elif task == "video" and source.pixels is None:
-            fitting.append(with_frames(source, CLIP_FRAMES))
+            try:
+                fitting.append(with_frames(source, CLIP_FRAMES))
+            except UndecodableError as error:
+                skipped.append(SkippedImage(source.file, str(error)))
         else:
             fitting.append(replace(source, pictures=(*source.pictures, *second)))
     need_one(fitting, skipped)
@@ -72,6 +79,6 @@ def _read_pair(file: str | None) -> tuple[Image.Image, ...]:
         return ()
     sources, skipped = read_images([file])
     if skipped or sources[0].pixels is not None:
-        reason = skipped[0].reason if skipped else "holds pixels; a pair is of two pictures"
+        reason = skipped[0].reason if skipped else _NO_PAIR
         raise NoImageError(f"the second image cannot be used: {file!r} {reason}")
     return sources[0].pictures

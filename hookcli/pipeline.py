@@ -146,7 +146,7 @@ def _run_batch(
     shape = (1, *pixels.shape[1:])
     images = []
     for source, said in zip(sources, predictions, strict=True):
-        note = loaded.prepare.describe(max(len(source.pictures), 1))
+        note = loaded.prepare.describe(max(len(source.pictures), source.frame_count))
         width, height = source.size
         images.append(
             ImageResult(source.key, source.file, width, height, source.sha256, said, shape, note)

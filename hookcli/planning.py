@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
-from hookcli.config import SIDES
+from hookcli.config import LARGEST_SIDE, SIDES
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
-from hookcli.fitting import CLIP_FRAMES, fit_sources, need_one
+from hookcli.fitting import fit_sources, need_one
 from hookcli.images import ImageSource, read_images
 from hookcli.sinks.run_folder import check_folder
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128
-_LARGEST_SIDE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class Clock:
 
 def _read_sources(config: InspectConfig) -> tuple[list[ImageSource], list[SkippedImage]]:
     _check_values(config)
-    sources, skipped = read_images(config.images, clip_frames=CLIP_FRAMES * config.clip)
+    sources, skipped = read_images(config.images, clip_frames=choices.CLIP_FRAMES * config.clip)
     need_one(sources, skipped)
     check_folder(
         _out_dir(config, sources), replace_run=config.out is None, replace_any=config.overwrite
@@ -157,8 +156,8 @@ def _check_values(config: InspectConfig) -> None:
         if number < 1:
             raise RequestError(f"{name} must be at least 1, not {number}")
     for name, side in (("--size", model.size), ("--resize", model.resize)):
-        if side is not None and side > _LARGEST_SIDE:
-            raise RequestError(f"{name} must be at most {_LARGEST_SIDE}, not {side}")
+        if side is not None and side > LARGEST_SIDE:
+            raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
     _check_colours("--mean", model.mean)
     _check_colours("--std", model.std)
     if model.std is not None and min(model.std) <= 0:

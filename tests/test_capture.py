@@ -286,6 +286,61 @@ def test_a_sparse_output_has_the_figures_of_the_dense_one():
     assert (record.stats.mean, record.stats.max, record.stats.zero_fraction) == (1.0, 3.0, 0.5)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch's: its compressed layouts are in beta
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_a_compressed_sparse_output_has_the_figures_of_the_dense_one(layout):
+    class Compressed(nn.Module):
+        def forward(self, x):
+            return x.to_sparse(layout=layout)
+
+    model = nn.Sequential(Compressed())
+    with hookcli.capture(model, layers="Compressed", keep=True) as captured:
+        model(torch.tensor([[0.0, 3.0], [-1.0, 0.0]]))
+    (record,) = captured.records
+    assert (record.stats.mean, record.stats.min, record.stats.zero_fraction) == (0.5, -1.0, 0.5)
+    assert record.stats.shape == (2, 2)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_output_is_refused_and_named(layout):
+    class Ragged(nn.Module):
+        def forward(self, x):
+            return torch.nested.nested_tensor([x[0], x[0, :1]], layout=layout)
+
+    model = nn.Sequential(Ragged())
+    with (
+        hookcli.capture(model, layers="Ragged") as _,
+        pytest.raises(RequestError, match=r"^a layer returned a nested tensor"),
+    ):
+        model(torch.ones(1, 2))
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_lazy_module_is_captured_in_the_forward_that_sizes_it():
+    model = nn.Sequential(nn.LazyConv2d(2, 1), nn.LazyLinear(3))
+    with capture(model, ["conv", "linear"]) as captured:
+        model(torch.ones(1, 5, 4, 4))
+    assert [(r.call.id, r.stats.shape) for r in captured.records] == [
+        ("0", (1, 2, 4, 4)),
+        ("1", (1, 2, 4, 3)),
+    ]
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_output_that_holds_itself_is_captured_once():
+    class Knot(nn.Module):
+        def forward(self, x):
+            knot = [x]
+            knot.append(knot)
+            return knot
+
+    model = nn.Sequential(Knot())
+    with capture(model, "Knot") as captured:
+        model(pixel(4.0))
+    assert [(r.call.id, r.stats.mean) for r in captured.records] == [("0[0]", 4.0)]
+
+
 def test_a_model_on_the_meta_device_has_no_values_to_show():
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1, device="meta"))
     with (

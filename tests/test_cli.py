@@ -623,6 +623,18 @@ def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, p
     assert {reason for _, reason in rows} == {"is not an image that can be read"}
 
 
+def test_a_name_that_begins_like_an_option_is_recorded_so_that_the_command_can_be_repeated(
+    run, inspect
+):
+    draw("-q.png")
+    first = strict_json(inspect(*TWO, "--format", "json", "--", "-q.png").out)
+    assert first["command"][3] == "./-q.png"
+    words = first["command"][1:]
+    again = strict_json(run(*words, "--format", "json").out)
+    assert again["layers"] == first["layers"]
+    assert again["command"] == first["command"]
+
+
 def test_a_hostile_name_stays_in_the_run_folder(inspect):
     Path("deep/er").mkdir(parents=True)
     draw("deep/..png")
@@ -651,6 +663,27 @@ def test_a_reader_that_leaves_early_is_no_error(photo, command, reader):
     assert done.stdout.splitlines()[-1] == "0"
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
+
+
+RUN = f"inspect resnet18 photo.png {' '.join(TWO)} -o out"
+
+
+@pytest.mark.parametrize("closed", ["2>&1 | true", ">&-", "2>&-"])
+def test_a_run_is_done_though_nobody_listens(photo, closed):
+    script = f"{sys.executable} -m hookcli {RUN} {closed}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stdout + done.stderr
+    assert sorted(contents("out")) == ["layers.csv", "manifest.json", "run.json"]
+
+
+def test_a_table_that_a_full_disk_cannot_take_ends_with_5_and_the_run_is_done(photo):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "hookcli", *RUN.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1] == "error: cannot write to stdout: No space left on device"
+    assert "manifest.json" in contents("out")
 
 
 def test_help_and_version_import_no_torch():

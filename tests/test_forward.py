@@ -236,6 +236,28 @@ def test_out_of_memory_is_told_with_what_to_try():
     assert error.hint == "it was given x 1x1x1x1; try --batch-size 1, or a smaller --size"
 
 
+def test_out_of_memory_while_an_output_is_observed_is_told_like_the_models():
+    class Vast(nn.Module):
+        def forward(self, x):
+            return torch.ones(1, 1, 1, 1, dtype=torch.int8).expand(1, 1, 1 << 22, 1 << 22)
+
+    model = nn.Sequential(nn.Identity(), Vast())  # one byte, shown as 16 TiB
+    error = failure(model, pixel(1.0), "0", "1")
+    assert error.message.startswith("the model failed in 1 (Vast): ")
+    assert "allocate memory" in error.message
+    assert error.hint == (
+        "it was given x 1x1x1x1; the last observed layers were 0; "
+        "try --batch-size 1, or a smaller --size"
+    )
+    assert error.exit_code == 4
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_model_that_leaves_the_program_is_told_as_failing():
+    error = failure(toys.RaisesInside(SystemExit(0)), pixel(1.0), "conv")
+    assert error.message == "the model failed in broken (Raise): 0"
+
+
 def test_an_interrupt_is_no_error_of_the_model():
     with pytest.raises(KeyboardInterrupt):
         hooked(toys.RaisesInside(KeyboardInterrupt()), "conv").run(["a"], pixel(1.0))

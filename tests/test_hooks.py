@@ -161,6 +161,22 @@ def test_a_call_that_caught_its_own_inner_call_keeps_its_call_index():
     assert watch_values(toys.RecursiveCatching(), pixel(1.0), "") == {"(model)": [10.0]}
 
 
+def test_a_call_that_another_hook_stopped_before_it_began_is_no_call():
+    model, turns = toys.CatchesInside(), []
+
+    def stop_the_first(_module, _inputs):
+        turns.append(1)
+        if len(turns) == 1:
+            raise ValueError("not yet")
+
+    model.broken = toys.Block()
+    model.broken.register_forward_pre_hook(stop_the_first)
+    values = watch_values(model, pixel(1.0), "", "block", "broken", "broken.conv")
+    assert values == {"block": [2.0], "block#1": [6.0], "(model)": [6.0]}
+    # the second forward is let through: 2 from the block is 4 from the part that was stopped
+    assert watch_values(model, pixel(1.0), "block", "broken") == {"block": [2.0], "broken": [4.0]}
+
+
 def test_a_block_stands_before_its_parts():
     orders = watch_orders(
         toys.Nested(), pixel(1.0), "", "tail", "block", "block.conv", "block.relu"
@@ -239,6 +255,18 @@ def test_both_sides_of_a_call_are_seen_with_keyword_inputs_first():
         "input:named[factor]": [3.0],
         "named": [15.0],
     }
+
+
+def test_a_container_that_holds_itself_is_walked_once():
+    listed = [torch.tensor([1.0])]
+    listed.append({"again": listed, "more": torch.tensor([2.0])})
+    found = [(key, tensor.item()) for key, tensor in named_tensors(listed)]
+    assert found == [("0", 1.0), ("1.more", 2.0)]
+
+
+def test_a_container_that_stands_in_two_places_is_shown_in_both():
+    both = [torch.tensor([1.0])]
+    assert [key for key, _ in named_tensors({"a": both, "b": both})] == ["a.0", "b.0"]
 
 
 # The model is given back as it came

@@ -212,6 +212,18 @@ def test_the_index_0_is_refused_because_layers_are_counted_from_one(resnet34, fo
     )
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["conv[1:]", "conv[:2]", "conv[:]", "conv[]", "conv[a]", "Conv2d[1,2]", "conv[1", "act[1]x"],
+)
+def test_an_index_that_cannot_be_read_is_refused_and_not_taken_for_a_glob(resnet34, form):
+    assert refusal(resnet34, form) == (
+        FilterSyntaxError,
+        f"cannot read the index of {form!r}",
+        "write [3], [-1] or [2:5], counted from 1",
+    )
+
+
 def test_an_index_on_a_family_that_the_model_lacks_says_that_nothing_matches(resnet34):
     kind, message, _ = refusal(resnet34, "attention[1]")
     assert (kind, message) == (NoLayerMatchedError, "no layer matches 'attention[1]'")
@@ -337,6 +349,11 @@ def test_an_indented_comment_in_a_file_is_a_comment(resnet34):
 def test_a_file_stands_among_other_forms(resnet34):
     Path("layers.txt").write_text("fc\r\n", encoding="utf-8")
     assert paths(resnet34, "conv1,@layers.txt") == ["conv1", "fc"]
+
+
+def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_a_form(resnet34):
+    Path("layers.txt").write_bytes(b"\xef\xbb\xbffc\r\nconv1\r\n")
+    assert paths(resnet34, "@layers.txt") == ["conv1", "fc"]
 
 
 def test_a_file_that_is_missing_is_refused(resnet34):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -120,6 +121,12 @@ def test_a_model_argument_of_the_wrong_type_is_refused():
     assert error.message.startswith("resnet18 cannot be built with num_classes=many: ")
 
 
+def test_whatever_the_builder_raises_at_an_argument_is_a_refusal():
+    error = refusal(RequestError, "mobilenet_v2", "random", round_nearest=0)
+    assert error.message.startswith("mobilenet_v2 cannot be built with round_nearest=0: ")
+    assert "by zero" in error.message
+
+
 # --- weights from a file
 
 
@@ -196,6 +203,59 @@ class RunsCode:
 
     def __reduce__(self):
         return os.mkdir, ("the code was run",)
+
+
+def test_a_file_from_before_norms_counted_their_batches_is_loaded_whole():
+    state = seeded(torchvision.models.resnet18, 4)
+    counters = [key for key in state if key.endswith("num_batches_tracked")]
+    assert len(counters) == 20
+    torch.save({key: value for key, value in state.items() if key not in counters}, "w.pth")
+    loaded = load("resnet18", "w.pth")
+    assert_same(loaded.module, state)
+    assert (loaded.info.trained, loaded.info.warning) == (True, "")
+
+
+def test_a_norm_that_is_missing_with_its_counter_is_missing():
+    state = seeded(torchvision.models.resnet18, 4)
+    torch.save({key: value for key, value in state.items() if not key.startswith("bn1.")}, "w.pth")
+    error = refusal(WeightsError, "resnet18", "w.pth")
+    assert error.message.startswith("w.pth does not fit the model: 5 missing (bn1.weight, ")
+
+
+def test_the_keys_of_old_densenet_files_are_understood():
+    small = {"growth_rate": 4, "block_config": (2, 2, 2, 2), "num_init_features": 8}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        state = torchvision.models.DenseNet(**small).state_dict()
+    # "denselayer1.norm1.weight" was "denselayer1.norm.1.weight" until torchvision 0.3
+    old = {re.sub(r"(denselayer\d\.(?:norm|conv))([12])", r"\1.\2", k): v for k, v in state.items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in old
+    torch.save(old, "w.pth")
+    Path("net.py").write_text(
+        f"from torchvision.models import DenseNet\ndef make(): return DenseNet(**{small!r})\n"
+    )
+    assert_same(load("net.py:make", "w.pth").module, state)
+
+
+def test_a_file_of_tensors_without_values_is_refused():
+    with torch.device("meta"):
+        state = torchvision.models.squeezenet1_1(weights=None).state_dict()
+    torch.save(state, "w.pth")
+    assert refusal(WeightsError, weights="w.pth").message == (
+        "w.pth holds tensors of the meta device, which have no values"
+    )
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_weights_of_an_inception_are_used_with_the_inputs_that_they_were_trained_on(name):
+    with torch.device("meta"):  # no values: quick, and the file holds zeros
+        module = getattr(torchvision.models, name)(weights=None, init_weights=False)
+    assert not module.transform_input
+    torch.save(
+        {k: torch.zeros(v.shape, dtype=v.dtype) for k, v in module.state_dict().items()}, "w.pth"
+    )
+    assert load(name, "w.pth").module.transform_input is True
+    assert load(name, "w.pth", transform_input=False).module.transform_input is False
 
 
 def test_a_pickled_object_is_refused_and_its_code_is_not_run():

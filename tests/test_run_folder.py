@@ -27,7 +27,7 @@ def finished_run(folder="run"):
     with open_folder(folder, replace_any=True) as run:
         for name in ("layers.csv", "skipped.csv", "grids/cat/001_conv1.png", "sheets/cat.png"):
             run.write(name, "old")
-        run.complete({})
+        run.complete({"hookcli": "0.1.0", "files": run.files})
 
 
 def files(folder="run"):
@@ -216,6 +216,52 @@ def test_nothing_is_deleted_outside_the_folder_through_a_link():
     Path("run/tensors").symlink_to(Path("elsewhere/more").resolve())
     with open_folder(replace_run=True):
         assert files("elsewhere") == ["cat/001_conv1.png", "more/002_conv1.png"]
+
+
+@pytest.mark.parametrize(
+    "listed", [{"files": ["report.html"]}, {"name": "app"}, ["hookcli"], "text"]
+)
+@pytest.mark.parametrize("how", [{}, {"replace_run": True}, {"replace_any": True}])
+def test_a_manifest_of_another_tool_is_no_runs_and_nothing_of_it_goes(listed, how):
+    Path("run").mkdir()
+    Path("run/manifest.json").write_text(json.dumps(listed))
+    for name in ("report.html", "layers.csv", "overview.png"):
+        (Path("run") / name).write_text("mine")
+    assert refusal(**how) == "'run' holds a manifest.json that is not a run's"
+
+
+def test_only_what_the_manifest_lists_goes():
+    finished_run()
+    for name in ("report.html", "grids/cat/002_mine.png"):
+        (Path("run") / name).write_text("mine")
+    with open_folder(replace_run=True):
+        assert files() == ["grids/cat/002_mine.png", "report.html", "run.json"]
+
+
+def test_the_files_of_a_run_without_a_manifest_go_by_their_names():
+    with open_folder() as run:
+        run.write("layers.csv", "old")
+        run.write("notes.txt", "mine")
+    with open_folder(replace_run=True):
+        assert files() == ["notes.txt", "run.json"]
+
+
+@pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])
+def test_a_request_that_is_a_link_is_not_followed(how):
+    Path("mine.txt").write_text("mine")
+    Path("run").mkdir()
+    Path("run/run.json").symlink_to(Path("mine.txt").resolve())
+    with pytest.raises(OutputError, match=r"^cannot write 'run': "), open_folder(**how):
+        pass
+    assert Path("mine.txt").read_text() == "mine"
+
+
+def test_a_request_that_is_a_link_to_nowhere_makes_no_file():
+    Path("run").mkdir()
+    Path("run/run.json").symlink_to(Path("nowhere").resolve())
+    with pytest.raises(OutputError), open_folder(replace_any=True):
+        pass
+    assert not Path("nowhere").exists()
 
 
 # --- files that are whole or absent

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hookcli import escape
 from hookcli.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def print_data(text: str) -> None:
@@ -22,6 +26,13 @@ def print_data(text: str) -> None:
     except OSError as error:
         _forget_stdout()
         raise OutputError(f"cannot write to stdout: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_data() -> Iterator[None]:
+    """What is printed inside goes to stderr: code of the user's runs there, and may print."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def close_stdout() -> None:

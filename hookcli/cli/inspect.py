@@ -114,7 +114,8 @@ def inspect(
 def _print_dry_run(config: InspectConfig) -> None:
     from hookcli.planning import plan_run
 
-    plan = plan_run(config)
+    with console.no_data():
+        plan = plan_run(config)
     console.say(_plan_text(config, plan))
     for skipped in plan.skipped:
         console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
@@ -125,7 +126,8 @@ def _print_dry_run(config: InspectConfig) -> None:
 def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
     from hookcli.planning import prepare_run
 
-    prepared = prepare_run(config)
+    with console.no_data():
+        prepared = prepare_run(config)
     console.say(_plan_text(config, prepared.plan), quiet=quiet)
     for skipped in prepared.skipped:
         console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
@@ -135,7 +137,8 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
     from hookcli.pipeline import run
 
     save_model_names()
-    return run(prepared)
+    with console.no_data():
+        return run(prepared)
 
 
 def _plan_text(config: InspectConfig, plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.cli import options
+from hookcli.cli import console, options
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.config import DEFAULTS, ModelRequest
 from hookcli.records import shape_text
@@ -39,10 +39,11 @@ def layers(
     from hookcli.survey import SurveyRow, survey
 
     request = ModelRequest(model, size=size, arguments=options.read_model_arguments(model_arg))
-    loaded = build_skeleton(request)
+    with console.no_data():
+        loaded = build_skeleton(request)
+        chosen = select_layers(loaded.module, layers, exclude)
+        rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed)
     save_model_names()
-    chosen = select_layers(loaded.module, layers, exclude)
-    rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed)
     document = {"model": model, "input_shape": loaded.info.input_shape, "layers": rows}
     print_listing(Listing(SurveyRow, rows, _cells, document), _LOOK, output_format)
 

@@ -85,12 +85,18 @@ Size = Annotated[
     typer.Option(
         metavar="N",
         min=1,
+        max=config.LARGEST_SIDE,
         help="Side of the square the network sees, in pixels.  [default: the weights' own]",
     ),
 ]
 Resize = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Short side before the middle is cut out, in pixels."),
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=config.LARGEST_SIDE,
+        help="Short side before the middle is cut out, in pixels.",
+    ),
 ]
 Mean = Annotated[
     str | None,

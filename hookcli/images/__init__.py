@@ -3,7 +3,7 @@
 No torch, so that a wrong path is reported before anything heavy is imported.
 """
 
-from hookcli.images.decoding import to_upright_rgb
+from hookcli.images.decoding import UndecodableError, to_upright_rgb
 from hookcli.images.reading import ImageSource, read_images, with_frames
 
-__all__ = ["ImageSource", "read_images", "to_upright_rgb", "with_frames"]
+__all__ = ["ImageSource", "UndecodableError", "read_images", "to_upright_rgb", "with_frames"]

@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import struct
 import warnings
 import zlib
@@ -16,19 +17,21 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
+from hookcli.images import greys
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from PIL.ImageFile import ImageFile
 
 _DECODING_ERRORS = (
     OSError, ValueError, TypeError, SyntaxError, NotImplementedError, LookupError, ArithmeticError,
-    AttributeError, EOFError, MemoryError, RuntimeError, struct.error, zlib.error,
+    AttributeError, EOFError, MemoryError, RuntimeError, struct.error, zlib.error, ImageCms.PyCMSError,
 )  # fmt: skip
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+_WIDENED = {"L;2": 85, "L;4": 17}  # how Pillow names them, and what it multiplies them by
+_UNREADABLE = re.compile(r"^-?\d+$|invalid literal|decoder error|unpack|b['\"]|0x|<")
 _MOST_ASPECT = 10_000  # resized by its short side, a longer picture could fill the memory
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # else its warnings go to stderr
@@ -54,31 +57,26 @@ def decode(data: bytes, frames: int = 1) -> tuple[list[Image.Image], int]:
                         f"is {image.width} by {image.height} pixels, too thin to show a network"
                     )
                 count = getattr(image, "n_frames", 1) if frames > 1 else 1
+                _mend_transparency(image)
                 return _decode_frames(image, count, frames), count
     except UnidentifiedImageError as error:
         raise UndecodableError("is not an image that can be read") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UndecodableError("has more pixels than is safe to decode") from error
     except _DECODING_ERRORS as error:
-        text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
-        reason = text[0][:120] if text else type(error).__name__
-        raise UndecodableError(f"cannot be decoded: {reason}") from error
+        raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
 
 
 def to_upright_rgb(image: Image.Image) -> Image.Image:
     """Turned as its EXIF data says, transparency on white, as 8-bit RGB.
 
-    Greys of more than 8 bits are scaled to 8, which Pillow's own conversion would clip to white:
-    16 bits by 257; 32-bit whole numbers that fit 16 bits likewise; floats from 0 to 1, or 0 to 255,
-    as they are; all else from its own smallest to its largest value.
+    Greys of more than 8 bits are scaled to 8, see ``greys.to_rgb``.
     """
+    image.load()
+    samples = greys.samples_of(image)
     image = ImageOps.exif_transpose(image)
-    if image.mode in _DEEP:
-        return _deep_to_rgb(image)
-    if image.mode == "LAB":
-        lab, rgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
-        converted = ImageCms.profileToProfile(image, lab, rgb, outputMode="RGB")
-        return converted or image
+    if samples is not None:
+        return greys.to_rgb(image, samples)
     if image.mode == "La":
         image = image.convert("LA")
     if image.has_transparency_data:
@@ -88,32 +86,23 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _deep_to_rgb(image: Image.Image) -> Image.Image:
-    """A grey picture of 16 or 32 bits; the value that stands for transparency becomes white."""
-    import numpy as np  # 0.1 s: only for deep pictures
+def _mend_transparency(image: ImageFile) -> None:
+    """Put the transparent grey or colour of a PNG into the units of the pixels.
 
-    values = np.asarray(image)
-    grey = _to_bytes(values.astype(np.float64), image.mode)
+    Pillow widens pixels of 2 and 4 bits to 8 and cuts colours of 16 bits down to 8, and leaves what
+    stands for transparency as it is in the file.
+
+    Raises:
+        UndecodableError: colours of 16 bits; which were transparent cannot be told from 8.
+    """
     transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        grey[values == transparent] = 255
-    return Image.fromarray(grey).convert("RGB")
-
-
-def _to_bytes(values: NDArray[np.float64], mode: str) -> NDArray[np.uint8]:
-    import numpy as np
-
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    if mode != "F" and low >= 0 and high <= 65535:
-        scaled = values / 257
-    elif mode == "F" and low >= 0 and high <= 1:
-        scaled = values * 255
-    elif mode == "F" and low >= 0 and high <= 255:
-        scaled = values
-    else:
-        scaled = (values - low) * (255 / ((high - low) or 1.0))
-    return np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).round().clip(0, 255).astype(np.uint8)
+    if image.format != "PNG" or transparent is None or not image.tile:
+        return
+    stored = image.tile[0].args
+    if stored in _WIDENED:
+        image.info["transparency"] = transparent * _WIDENED[stored]
+    elif stored == "RGB;16B":
+        raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
 
 
 def _decode_frames(image: Image.Image, count: int, wanted: int) -> list[Image.Image]:
@@ -129,7 +118,7 @@ def _decode_frames(image: Image.Image, count: int, wanted: int) -> list[Image.Im
     return pictures
 
 
-def _open_raster(data: bytes) -> Image.Image:
+def _open_raster(data: bytes) -> ImageFile:
     """The image, tried with the common formats first: finding all of Pillow's takes a while."""
     Image.preinit()
     try:
@@ -141,6 +130,14 @@ def _open_raster(data: bytes) -> Image.Image:
 
 def _raster_formats() -> list[str]:
     return [name for name in Image.OPEN if name not in _VECTOR_FORMATS]
+
+
+def _reason(error: Exception) -> str:
+    """What a decoder says, on one line; what only a programmer would understand is put in words."""
+    text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
+    if not text or _UNREADABLE.search(text[0]):
+        return "its data are damaged, or of a kind that is not known"
+    return text[0][:120]
 
 
 @contextlib.contextmanager

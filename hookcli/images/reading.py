@@ -6,6 +6,7 @@ import hashlib
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 from hookcli.files import safe_name
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _TENSORS = (".npy", ".safetensors")
+# of a header that is not what numpy writes, or that promises more than memory holds
+_NPY_ERRORS = (
+    ValueError, TypeError, EOFError, OSError, SyntaxError, ArithmeticError, MemoryError, TokenError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +81,18 @@ def read_images(
 
 
 def with_frames(source: ImageSource, most: int) -> ImageSource:
-    """The same image with up to ``most`` frames, at even distances, if its file is an animation."""
+    """The same image with up to ``most`` frames, at even distances, if its file is an animation.
+
+    Raises:
+        UndecodableError: the first picture could be decoded, and the frames cannot be.
+    """
     if len(source.pictures) != 1:
         return source
-    pictures, count = decode(Path(source.file).read_bytes(), most)
+    try:
+        data = Path(source.file).read_bytes()
+    except OSError as error:  # gone since it was read first
+        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+    pictures, count = decode(data, most)
     return replace(source, pictures=tuple(pictures), frame_count=count)
 
 
@@ -157,12 +170,9 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
 
     if path.suffix.lower() == ".npy":
         try:
-            array = np.load(io.BytesIO(data), allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+            return {"": np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)}
+        except _NPY_ERRORS as error:
             raise UndecodableError("is not a .npy file of numbers") from error
-        if not isinstance(array, np.ndarray):
-            raise UndecodableError("is not a .npy file of numbers")
-        return {"": array}
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -170,6 +180,8 @@ def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
         arrays = load(data)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
+    if not arrays:
+        raise UndecodableError("holds no tensors")
     return {f":{name}" if len(arrays) > 1 else "": array for name, array in arrays.items()}
 
 

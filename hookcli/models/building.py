@@ -89,11 +89,11 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.M
         ) from error
 
 
-def build_random(origin: Origin, request: ModelRequest) -> nn.Module:
+def build_random(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
     """The model of ``torch.manual_seed(seed)`` followed by the builder; the caller's generator is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(request.seed)
-        return build_model(origin, request)
+        return build_model(origin, request, **arguments)
 
 
 class SkipInitialisation(TorchFunctionMode):

@@ -75,6 +75,11 @@ def load_model(request: ModelRequest) -> LoadedModel:
     origin = find_origin(request.name)
     weighted = add_weights(origin, request)
     prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
+    if any(parameter.is_meta for parameter in weighted.module.parameters()):
+        raise ModelError(
+            f"{request.name} has parameters on the meta device, which have no values",
+            "give it values; for shapes alone: hookcli layers MODEL",
+        )
     try:
         module = weighted.module.eval().to(device=device, dtype=getattr(torch, request.dtype))
     except torch.OutOfMemoryError as error:

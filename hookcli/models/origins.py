@@ -54,6 +54,8 @@ def find_origin(name: str) -> Origin:
         return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
     if ":" in name:
         return Origin(name, OWN, _own_builder(name))
+    if name.endswith(".py"):
+        raise RequestError(f"{name!r} names no model in it", "write FILE.py:FACTORY")
     return Origin(name, find_task(name), find_builder(name), find_weights(name))
 
 
@@ -61,15 +63,15 @@ def _own_builder(name: str) -> Callable[..., nn.Module]:
     place, _, attribute = name.rpartition(":")
     with ForeignCode(f"the code in {place}"):
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-    target: Any = module
-    for part in attribute.split("."):
-        if not hasattr(target, part):
-            close = difflib.get_close_matches(part, dir(target), n=3)
-            raise RequestError(
-                f"{place} has no {attribute!r}",
-                f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
-            )
-        target = getattr(target, part)
+        target: Any = module
+        for part in attribute.split("."):  # a module may run code for its attributes too
+            if not hasattr(target, part):
+                close = difflib.get_close_matches(part, dir(target), n=3)
+                raise RequestError(
+                    f"{place} has no {attribute!r}",
+                    f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
+                )
+            target = getattr(target, part)
     return partial(_make_own, name, target)
 
 
@@ -106,13 +108,16 @@ def _import_file(file: Path) -> Any:
 
 
 def _import_module(name: str) -> Any:
+    absent = RequestError(
+        f"there is no Python module {name!r} here",
+        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+    )
+    if not name or name.startswith("."):
+        raise absent
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise RequestError(
-                f"there is no Python module {name!r} here",
-                "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
-            ) from error
+            raise absent from error
         raise

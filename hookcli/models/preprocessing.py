@@ -12,6 +12,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms._presets import ImageClassification
 from torchvision.transforms.functional import pil_to_tensor
 
+from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
 from hookcli.models.origins import TIMM
 from hookcli.models.timm_models import timm_transform
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
 
-CLIP_FRAMES = 16
 ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
 _CROPPED = 8  # a picture longer than this is cropped before it is resized: the rest is never seen
 _LONGEST = 100  # times the short side, where the whole picture is shown

@@ -34,7 +34,20 @@ def find_timm_builder(name: str) -> Callable[..., nn.Module]:
         raise RequestError(f"timm:{name} needs timm", "install it: pip install timm") from error
     if not timm.is_model(name):
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # what follows the dot
+        tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in tagged]) from error
     return partial(timm.create_model, name)
+
+
+def has_timm_weights(name: str) -> bool:
+    """Whether timm knows of trained weights for ``timm:NAME``."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name.removeprefix("timm:"))
+    return config is not None and bool(config.has_weights)
 
 
 def fail_fast_offline() -> None:
@@ -68,7 +81,8 @@ def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Any, tuple
     if request.size is not None:
         config["input_size"] = (config["input_size"][0], request.size, request.size)
     if request.resize is not None:
-        config["crop_pct"] = config["input_size"][1] / request.resize
+        # half a pixel more, since timm divides again and rounds down
+        config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
     for key in ("mean", "std", "interpolation"):
         if getattr(request, key) is not None:
             config[key] = getattr(request, key)

@@ -15,7 +15,7 @@ from hookcli.models.building import (
 )
 from hookcli.models.from_file import load_from_file
 from hookcli.models.origins import OWN, TIMM
-from hookcli.models.timm_models import fail_fast_offline, timm_categories
+from hookcli.models.timm_models import fail_fast_offline, has_timm_weights, timm_categories
 from hookcli.models.weights import (
     UNREACHABLE,
     UNREADABLE,
@@ -63,6 +63,9 @@ def _trained_or_random(origin: Origin, request: ModelRequest) -> Weighted:
     classes = len(categories_of(origin))
     if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
         text = f"trained weights have {classes} classes, and another num_classes was asked for"
+        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
+    if origin.task == TIMM and not has_timm_weights(request.name):
+        text = f"timm has no trained weights for {request.name}"
         return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
     try:
         return _pretrained(origin, request, "pretrained")
@@ -121,10 +124,17 @@ def _pretrained_timm(origin: Origin, request: ModelRequest) -> Weighted:
     """
     fail_fast_offline()
     try:
-        module = build_model(origin, request, pretrained=True)
+        module = build_random(origin, request, pretrained=True)
     except (RuntimeError, ValueError) as error:  # timm has no weights for this model
         raise WeightsError(
             f"{request.name} has no pretrained weights: {first_line(error)}"
         ) from error
-    tag = getattr(module, "pretrained_cfg", {}).get("tag") or "default"
-    return Weighted(module, f"timm {tag}", categories=timm_categories(module))
+    config = getattr(module, "pretrained_cfg", {})
+    name = f"timm {config.get('tag') or 'default'}"
+    weighted = Weighted(module, name, categories=timm_categories(module))
+    trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
+    if not asked or asked == trained:
+        return weighted
+    text = f"trained weights have {trained} classes, and {asked} were asked for"
+    warning = f"{text}: the classifier is RANDOM (seed {request.seed})"
+    return replace(weighted, trained=False, warning=warning)

@@ -108,7 +108,12 @@ def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
         is_empty = not any(folder.iterdir())
     except OSError as error:
         raise cannot_write(folder, error) from error
-    is_run = (folder / REQUEST).exists() or (folder / MANIFEST).exists()
+    manifest = folder / MANIFEST
+    if manifest.exists() and not _is_ours(manifest):
+        raise OutputError(
+            f"{name!r} holds a {MANIFEST} that is not a run's", "choose another folder with -o"
+        )
+    is_run = (folder / REQUEST).exists() or manifest.exists()
     if is_run and not (replace_run or replace_any):
         raise OutputError(
             f"{name!r} holds a run already", "replace it with --overwrite, or choose another -o"
@@ -131,7 +136,7 @@ def _take_lock(lock: IO[str], folder: Path) -> None:
 
 
 def _remove_old_run(run: Path) -> None:
-    """Delete what is named like a run's file and, if the manifest is ours, listed in it."""
+    """Delete what is named like a run's file and, if there is a manifest, listed in it."""
     home = run.resolve()
     listed = _listed(run)
     for file in [file for pattern in _RUN_FILES for file in run.glob(pattern)]:
@@ -145,10 +150,16 @@ def _remove_old_run(run: Path) -> None:
 
 
 def _listed(run: Path) -> set[str] | None:
-    """The files that the manifest lists, and itself; None where there is no manifest of ours."""
-    try:
-        manifest = json.loads((run / MANIFEST).read_bytes())
-        listed = set(manifest["files"]) if manifest["hookcli"] else set()
-    except (OSError, ValueError, KeyError, TypeError):
+    """The files that the manifest lists, and itself; None where there is no manifest."""
+    if not (run / MANIFEST).exists():
         return None
-    return {MANIFEST, *listed}
+    return {MANIFEST, *json.loads((run / MANIFEST).read_bytes())["files"]}
+
+
+def _is_ours(manifest: Path) -> bool:
+    """Whether a run wrote this ``manifest.json``; other tools have files of that name too."""
+    try:
+        content = json.loads(manifest.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()

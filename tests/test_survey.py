@@ -1,0 +1,87 @@
+"""What ``hookcli layers`` says of a model: a row a call and output, and the traps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.errors import ForwardError
+from hookcli.layers import list_layers
+from hookcli.survey import survey
+from tests import toy_models as toys
+
+ONE_PIXEL = (1, 1, 1, 1)
+
+
+def rows_of(model, *paths, shape=ONE_PIXEL):
+    selected = [layer for layer in list_layers(model) if layer.module_path in paths]
+    assert len(selected) == len(paths)
+    return survey(model.eval(), selected, shape)
+
+
+def traps(model, *paths, shape=ONE_PIXEL):
+    return {row.call_id: row.traps for row in rows_of(model, *paths, shape=shape)}
+
+
+def test_a_layer_that_runs_and_returns_no_tensor_is_said_to():
+    (row,) = rows_of(toys.NoTensor(), "count")
+    assert (row.call_id, row.order, row.shape, row.flops) == ("count", None, None, None)
+    assert (row.calls, row.traps) == (1, ("returns no tensor",))
+
+
+def test_a_layer_that_does_not_run_is_said_not_to_with_the_reason():
+    (row,) = rows_of(toys.UncalledBranch(), "aux")
+    assert (row.order, row.calls) == (None, 0)
+    assert row.traps == ("not called: auxiliary head, runs only in training mode",)
+
+
+def test_what_is_written_over_is_said_with_the_layer_that_did_it():
+    assert traps(toys.InplaceRelu(), "conv", "relu") == {
+        "conv": ("written over in place by relu (ReLU)",),
+        "relu": (),
+    }
+
+
+def test_an_addition_in_the_models_own_code_is_put_down_to_the_model():
+    assert traps(toys.InplaceAdd(), "conv") == {
+        "conv": ("written over in place inside (model) (InplaceAdd)",)
+    }
+
+
+def test_a_reused_module_has_a_row_for_each_call():
+    assert traps(toys.ReusedRelu(), "relu") == {
+        "relu": ("called 2 times",),
+        "relu#1": ("called 2 times",),
+    }
+
+
+def test_every_tensor_of_a_nested_output_has_a_row():
+    assert traps(toys.SeveralOutputs(), "split") == {
+        f"split[{key}]": ("5 outputs",)
+        for key in ("pair.0", "pair.1", "bounds.low", "bounds.high", "list.0")
+    }
+
+
+def test_a_leading_axis_that_is_not_the_batch_is_said_to_be():
+    assert traps(toys.FoldedLeadingAxis(), "heads") == {"heads": ("leading axis 3 is not N",)}
+    assert traps(toys.SharedLeadingAxis(), "bias") == {
+        "bias": ("leading axis 1 is shared by all images",)
+    }
+
+
+def test_a_convolution_costs_two_operations_a_multiply_add():
+    conv = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False))
+    (row,) = rows_of(conv, "0", shape=(1, 3, 6, 5))
+    # 4 x 3 places of 4 channels, each of 3 x 3 x 3 products and sums; four bytes a value
+    assert (row.shape, row.flops, row.params) == ((1, 4, 4, 3), 2 * 4 * 3 * 4 * 27, 4 * 27)
+    assert row.output_mb == pytest.approx(4 * 4 * 3 * 4 / 1e6)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0)])
+def test_a_model_that_raises_is_an_error_and_keeps_no_hooks(error):
+    model = toys.RaisesInside(error)
+    with pytest.raises(ForwardError, match=r"^the model failed in broken"):
+        rows_of(model, "conv")
+    assert not any(module._forward_hooks for module in model.modules())
+    assert torch.backends.mha.get_fastpath_enabled()

@@ -1,0 +1,333 @@
+"""Tensor files instead of pictures: the exact input of a bug report, used as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+from safetensors.numpy import save_file
+
+from hookcli.images import read_images
+
+RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
+
+
+def values(*shape, seed=0, dtype=np.float32):
+    """Numbers that no picture has: negative ones, and ones above 1."""
+    return (np.random.default_rng(seed).normal(size=shape) * 3).astype(dtype)
+
+
+@pytest.fixture
+def inspect(run):
+    def command(*words, model="resnet18"):
+        code, out, err = run("inspect", model, *words, *RANDOM, "--format", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def conv1():
+    """The first convolution of the resnet18 of seed 0, called by torch."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = torchvision.models.resnet18(weights=None)
+
+    def call(array):
+        with torch.inference_mode():
+            return model.conv1(torch.tensor(array.astype(np.float32)).unsqueeze(0))
+
+    return call
+
+
+def assert_figures(layer, expected):
+    for name, value in (("mean", expected.mean()), ("std", expected.std(correction=0))):
+        assert layer[name] == pytest.approx(float(value), abs=1e-5 * float(expected.std()))
+    for name, value in (("min", expected.min()), ("max", expected.max())):
+        assert layer[name] == pytest.approx(float(value), rel=1e-5)
+
+
+def read(name):
+    sources, skipped = read_images([name])
+    assert skipped == []
+    return [(source.file, source.key, source.pixels) for source in sources]
+
+
+def reason(name):
+    sources, (skipped,) = read_images([name])
+    assert sources == []
+    return skipped.reason
+
+
+# --- used as they are
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_npy_file_goes_into_the_network_as_it_is(inspect, conv1, dtype, order):
+    array = np.asarray(values(3, 37, 50), dtype=dtype, order=order)
+    np.save("x.npy", array)
+    document = inspect("x.npy", "--layers", "conv1")
+    (layer,), (image,) = document["layers"], document["images"]
+    assert layer["shape"] == [1, 64, 19, 25]  # neither resized nor cropped
+    assert_figures(layer, conv1(array))
+    assert (image["key"], image["width"], image["height"]) == ("x", 50, 37)
+    assert image["pixels_shape"] == [1, 3, 37, 50]
+    assert image["sha256"] == hashlib.sha256(Path("x.npy").read_bytes()).hexdigest()
+
+
+def test_a_safetensors_file_goes_into_the_network_as_it_is(inspect, conv1):
+    array = values(3, 32, 32)
+    save_file({"pixels": array}, "x.safetensors")
+    document = inspect("x.safetensors", "--layers", "conv1")
+    assert_figures(document["layers"][0], conv1(array))
+    assert [image["key"] for image in document["images"]] == ["x"]
+
+
+def test_size_mean_and_std_leave_a_tensor_alone(inspect, conv1):
+    np.save("x.npy", values(3, 32, 32))
+    words = ("--size", "64", "--mean", "0.5,0.5,0.5", "--std", "0.1,0.1,0.1")
+    document = inspect("x.npy", "--layers", "conv1", *words)
+    assert_figures(document["layers"][0], conv1(values(3, 32, 32)))
+
+
+def test_every_row_of_a_batch_is_an_image_with_the_records_that_it_has_alone(run, conv1):
+    array = values(3, 3, 32, 32) * np.array([1, 10, 100], np.float32).reshape(3, 1, 1, 1)
+    np.save("x.npy", array)
+    document = run("inspect", "resnet18", "x.npy", *RANDOM, "--layers", "conv1", "--format", "json")
+    images = json.loads(document.out)["images"]
+    assert [(image["file"], image["key"]) for image in images] == [
+        ("x.npy[0]", "x_0"), ("x.npy[1]", "x_1"), ("x.npy[2]", "x_2"),
+    ]  # fmt: skip
+    for row in range(3):
+        np.save("one.npy", array[row])
+        alone = run(
+            "inspect", "resnet18", "one.npy", *RANDOM, "--layers", "conv1", "--format", "json"
+        )
+        assert_figures(json.loads(alone.out)["layers"][0], conv1(array[row]))
+    (together,) = json.loads(document.out)["layers"]
+    assert_figures(together, torch.cat([conv1(row) for row in array]))
+    assert together["images"] == 3
+
+
+def test_a_batch_of_one_is_named_like_the_file():
+    np.save("x.npy", values(1, 3, 4, 5))
+    ((file, key, pixels),) = read("x.npy")
+    assert (file, key, pixels.shape) == ("x.npy", "x", (3, 4, 5))
+
+
+def test_several_tensors_of_a_file_are_told_apart_by_their_names():
+    arrays = {"a": values(3, 4, 5), "b.c": values(2, 3, 4, 5, seed=1)}
+    save_file(arrays, "x.safetensors")
+    found = {file: (key, pixels) for file, key, pixels in read("x.safetensors")}
+    assert {file: key for file, (key, _) in found.items()} == {
+        "x.safetensors:a": "x_a",
+        "x.safetensors:b.c[0]": "x_b.c_0",
+        "x.safetensors:b.c[1]": "x_b.c_1",
+    }
+    assert np.array_equal(found["x.safetensors:a"][1], arrays["a"])
+    assert np.array_equal(found["x.safetensors:b.c[1]"][1], arrays["b.c"][1])
+
+
+def test_the_suffix_may_be_in_capitals():
+    with Path("X.NPY").open("wb") as file:
+        np.save(file, values(3, 4, 5))
+    assert [file for file, _, _ in read("X.NPY")] == ["X.NPY"]
+
+
+def test_pictures_and_tensors_go_through_one_run(inspect):
+    Image.new("RGB", (40, 30)).save("photo.png")
+    np.save("x.npy", values(2, 3, 64, 64))
+    document = inspect("photo.png", "x.npy", "photo.png", "--layers", "conv1", "--size", "64")
+    files = [image["file"] for image in document["images"]]
+    assert files == ["photo.png", "x.npy[0]", "x.npy[1]", "photo.png"]
+
+
+def test_nan_in_a_tensor_is_counted_and_not_hidden(inspect, conv1):
+    array = values(3, 32, 32)
+    array[0, 16, 16] = np.nan
+    np.save("x.npy", array)
+    layer = inspect("x.npy", "--layers", "conv1")["layers"][0]
+    assert layer["nan_count"] == int(conv1(array).isnan().sum())
+    assert layer["nan_count"] > 0
+
+
+def test_the_run_repeats_from_its_recorded_command(inspect):
+    np.save("x.npy", values(3, 32, 32))
+    assert inspect("x.npy", "--layers", "conv1")["command"][:4] == [
+        "hookcli", "inspect", "resnet18", "x.npy",
+    ]  # fmt: skip
+
+
+# --- for tasks that want more than one picture
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "side", "shape"),
+    [
+        ("r3d_18", "(model)", 16, [1, 3, 16, 16, 16]),
+        ("raft_small", "feature_encoder", 128, [2, 3, 128, 128]),
+        ("lraspp_mobilenet_v3_large", "(model)", 32, [1, 3, 32, 32]),
+    ],
+)
+def test_a_clip_or_a_pair_is_made_of_the_same_tensor(inspect, model, layer, side, shape):
+    array = values(3, side, side)
+    np.save("x.npy", array)
+    words = ("--layers", layer, "--at", "input")
+    seen = inspect("x.npy", *words, model=model)["layers"][0]
+    assert seen["shape"] == shape
+    assert seen["mean"] == pytest.approx(float(array.mean(dtype=np.float64)), abs=1e-6)
+
+
+def test_a_detection_model_is_given_the_tensor_in_its_list(inspect):
+    np.save("x.npy", np.abs(values(3, 40, 30)) / 20)
+    words = ("--layers", "(model)", "--at", "input")
+    (seen,) = inspect("x.npy", *words, model="ssdlite320_mobilenet_v3_large")["layers"]
+    assert (seen["call_id"], seen["shape"]) == ("input:(model)[0]", [3, 40, 30])
+
+
+def test_a_tensor_beside_a_second_picture_is_skipped_and_no_pair_is_made_up(run):
+    np.save("x.npy", values(3, 128, 128))
+    Image.new("RGB", (128, 128)).save("b.png")
+    code, _, err = run("inspect", "raft_small", "x.npy", "--pair", "b.png", *RANDOM)
+    assert code == 3
+    assert err.startswith(
+        "error: no image can be used: 'x.npy' holds pixels; a pair is of two pictures\n"
+    )
+
+
+def test_a_tensor_is_no_second_picture(run):
+    np.save("x.npy", values(3, 128, 128))
+    Image.new("RGB", (128, 128)).save("b.png")
+    code, _, err = run("inspect", "raft_small", "b.png", "--pair", "x.npy", *RANDOM)
+    assert (code, err) == (
+        3,
+        "error: the second image cannot be used: 'x.npy' holds pixels; a pair is of two pictures\n",
+    )
+
+
+def test_a_tensor_that_the_network_cannot_take_ends_with_4_and_its_shape(run):
+    np.save("x.npy", values(1, 32, 32))
+    code, _, err = run("inspect", "resnet18", "x.npy", *RANDOM)
+    assert code == 4
+    assert err.splitlines()[-1].startswith("hint: it was given input 1x1x32x32; ")
+
+
+# --- what is skipped, and why
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        (np.zeros((3, 4, 5), np.int64), "holds int64, and pixels are floats"),
+        (np.zeros((3, 4, 5), np.uint8), "holds uint8, and pixels are floats"),
+        (np.zeros((3, 4, 5), bool), "holds bool, and pixels are floats"),
+        (np.zeros((3, 4, 5), np.complex64), "holds complex64, and pixels are floats"),
+        (np.float32(1), "holds a scalar tensor, not (C, H, W) or (N, C, H, W)"),
+        (values(4, 5), "holds a 4x5 tensor, not (C, H, W) or (N, C, H, W)"),
+        (values(1, 2, 3, 4, 5), "holds a 1x2x3x4x5 tensor, not (C, H, W) or (N, C, H, W)"),
+        (values(0, 3, 4, 5), "holds a 0x3x4x5 tensor, not (C, H, W) or (N, C, H, W)"),
+        (values(3, 0, 5), "holds a 3x0x5 tensor, not (C, H, W) or (N, C, H, W)"),
+        (np.zeros((3, 4, 5), "datetime64[s]"), "holds datetime64[s], and pixels are floats"),
+        (np.array([["a"]]), "holds <U1, and pixels are floats"),
+    ],
+    ids=lambda value: str(getattr(value, "shape", ""))[:20],
+)
+def test_an_array_that_is_not_pixels_is_skipped_with_what_it_holds(array, why):
+    np.save("x.npy", array)
+    assert reason("x.npy") == why
+
+
+class RunsCode:
+    """What an attacker would pickle."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("the code was run"),)
+
+
+def test_a_pickled_array_is_skipped_and_its_code_is_not_run():
+    np.save("x.npy", np.array([RunsCode()], dtype=object), allow_pickle=True)
+    assert reason("x.npy") == "is not a .npy file of numbers"
+    assert not Path("the code was run").exists()
+
+
+def test_an_archive_named_npy_is_skipped():
+    np.savez("x.npz", values(3, 4, 5))
+    data = Path("x.npz").read_bytes()
+    for part in (data, data[:50]):
+        Path("x.npy").write_bytes(part)
+        assert reason("x.npy") == "is not a .npy file of numbers"
+
+
+@pytest.mark.parametrize("begin", [b"{'descr': (", b"{'descr': '<f4'", b"\xff{", b"1 +"])
+def test_a_header_that_is_not_numpys_is_skipped(begin):
+    np.save("x.npy", values(3, 4, 5))
+    data = bytearray(Path("x.npy").read_bytes())
+    data[10:128] = begin.ljust(118)
+    Path("x.npy").write_bytes(data)
+    assert reason("x.npy") == "is not a .npy file of numbers"
+
+
+@pytest.mark.parametrize("keep", [3, 20, 90, 200])
+def test_a_file_that_is_cut_short_is_skipped(keep):
+    np.save("x.npy", values(3, 4, 5))
+    save_file({"a": values(3, 4, 5)}, "x.safetensors")
+    for name in ("x.npy", "x.safetensors"):
+        data = Path(name).read_bytes()
+        Path(name).write_bytes(data[:keep])
+    assert reason("x.npy") == "is not a .npy file of numbers"
+    assert reason("x.safetensors").startswith("is not a safetensors file that numpy can hold: ")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.safetensors"])
+def test_text_with_the_name_of_a_tensor_file_is_skipped(name):
+    Path(name).write_text("hello, this is no tensor at all")
+    assert reason(name).startswith("is not a ")
+
+
+def test_a_header_that_promises_more_than_the_file_holds_costs_no_memory():
+    header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 20, 3, 1 << 10, 1 << 10)}
+    with Path("x.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    assert reason("x.npy") == "is not a .npy file of numbers"
+
+
+def test_one_bad_tensor_of_a_file_skips_the_file_by_name():
+    save_file({"a": values(3, 4, 5), "b": np.zeros((3, 4, 5), np.int32)}, "x.safetensors")
+    assert reason("x.safetensors") == "holds int32, and pixels are floats"
+
+
+def test_a_safetensors_file_without_tensors_is_skipped_with_a_reason(run):
+    save_file({}, "x.safetensors")
+    code, out, err = run("inspect", "resnet18", "x.safetensors", *RANDOM)
+    assert (code, out) == (3, "")
+    assert err.startswith("error: no image can be used: 'x.safetensors' holds no tensors\n")
+
+
+def test_half_precision_that_numpy_does_not_know_is_read_or_skipped_with_a_reason():
+    from safetensors.torch import save_file as save_torch
+
+    tensor = torch.randn(3, 4, 5).bfloat16()
+    save_torch({"a": tensor}, "x.safetensors")
+    sources, skipped = read_images(["x.safetensors"])
+    assert len(sources) + len(skipped) == 1
+    for source in sources:
+        assert np.array_equal(source.pixels.astype(np.float32), tensor.float().numpy())
+
+
+def test_skipped_tensors_are_in_the_list_of_the_run(run):
+    np.save("good.npy", values(3, 32, 32))
+    np.save("bad.npy", np.zeros((3, 4, 5), np.int64))
+    code, _, err = run("inspect", "resnet18", "good.npy", "bad.npy", *RANDOM, "-o", "out")
+    assert code == 6
+    assert "warning: skipped 'bad.npy': holds int64, and pixels are floats" in err.splitlines()
+    assert Path("out/skipped.csv").read_text() == (
+        'file,reason\nbad.npy,"holds int64, and pixels are floats"\n'
+    )
