@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow golden traps format lint types bench check build clean
+.PHONY: help setup demo test test-slow test-browser golden traps format lint types bench check build clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with hookcli and the tools; nothing to do when pyproject.toml is unchanged
 
@@ -18,13 +18,16 @@ $(STAMP): pyproject.toml
 
 demo: setup ## the main job on a sample photo; prints where the result is
 	$(BIN)/hookcli inspect resnet34 sample_images/cat.png --layers conv --weights random -o hookcli-runs/demo --overwrite
-	@echo "The feature maps: hookcli-runs/demo/grids/cat/    the table: hookcli-runs/demo/layers.csv"
+	@echo "Open first: hookcli-runs/demo/report.html    the feature maps: hookcli-runs/demo/grids/cat/"
 
 test: setup ## the fast tests: no network, no GPU, no trained weights
 	$(BIN)/pytest -n 2
 
 test-slow: setup ## the slow tests too
 	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster'
+
+test-browser: setup ## the page in a real browser; needs chromium
+	$(BIN)/pytest -m browser
 
 golden: setup ## rewrite the golden files; look at the diff
 	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/test_golden.py tests/test_grids.py

@@ -92,7 +92,12 @@ class InspectConfig:
         out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
         overwrite: a run that stands in ``out`` may be replaced.
         batch_size: how many images go through the model at once, at most.
+        focus: left, top, width and height of a box in pixels of the image as given; channels are
+            then ranked by how much more they fire inside it.
+        overview: also draw one picture for a slide.
         grids: how feature maps are drawn.
+        rules: thresholds of findings that are not the default ones.
+        fail_on: rules of which a finding ends the run with code 7.
     """
 
     model: ModelRequest
@@ -105,7 +110,11 @@ class InspectConfig:
     out: Path | None = None
     overwrite: bool = False
     batch_size: int = 8
+    focus: tuple[int, int, int, int] | None = None
+    overview: bool = False
     grids: GridStyle = field(default_factory=GridStyle)
+    rules: tuple[tuple[str, float], ...] = ()
+    fail_on: tuple[str, ...] = ()
 
 
 DEFAULTS = InspectConfig(ModelRequest(""), ())
@@ -133,6 +142,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--std", _joined(model.std), None),
         ("--interpolation", model.interpolation, plain.interpolation),
         ("--pair", config.pair, DEFAULTS.pair),
+        ("--focus", None if config.focus is None else ",".join(map(str, config.focus)), None),
         ("--batch-size", config.batch_size, DEFAULTS.batch_size),
         ("--grids", grids.mode, default.mode),
         ("--top", grids.top or default.top, default.top),
@@ -145,7 +155,11 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     for name, value, unset in options:
         if value != unset:
             words += [name, str(value)]
-    return (*words, "--clip") if config.clip else tuple(words)
+    words += [word for rule, value in config.rules for word in ("--rule", f"{rule}={value:g}")]
+    if config.fail_on:
+        words += ["--fail-on", ",".join(config.fail_on)]
+    flags = (("--clip", config.clip), ("--overview", config.overview))
+    return (*words, *(name for name, is_set in flags if is_set))
 
 
 def _as_word(file: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d
+from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
 if TYPE_CHECKING:
     from hookcli.config import GridStyle
@@ -31,12 +31,17 @@ class Tiles:
         channels: (K,) the channel of each tile, counted from 0.
         total: how many channels the activation has.
         shown: height and width of a feature map before it was made small.
+        scores: (K,) how many spreads more each channel fires inside the box of a focus; None without one.
+        figures: (4, K) smallest, largest, mean and spread of each tile's channel; the last two are NaN
+            where the channel is not finite.
     """
 
     levels: Tensor
     channels: Tensor
     total: int
     shown: tuple[int, int]
+    figures: Tensor
+    scores: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,17 @@ class Picture:
     content: Tiles | Bars
 
 
-def take_tiles(activation: Tensor, layout: Layout, style: GridStyle) -> Tiles | Bars:
+def take_tiles(
+    activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None
+) -> Tiles | Bars:
     """The tiles or bars of one image's activation; keeps no reference to it.
 
     Args:
         activation: one image's part, with its leading axis: (1, …).
         layout: what its axes mean; without spatial form it becomes bars.
         style: which channels, in which order, on which scale.
+        focus: (H, W) from 0 to 1, where a box is in what the network sees; channels are then ranked
+            by how much more they fire inside it.
     """
     values = activation.detach()
     values = values.dequantize() if values.is_quantized else values
@@ -81,12 +90,34 @@ def take_tiles(activation: Tensor, layout: Layout, style: GridStyle) -> Tiles | 
     if not layout.is_spatial:
         return _take_bars(values, layout)
     maps = _as_maps(values, layout)
-    channels = _choose_channels(maps, style)
+    scores = None if focus is None else rank_by_focus(maps, focus)
+    channels = _choose_channels(maps, style, scores)
     chosen = maps[channels]
-    low, high = _finite_range(maps if style.scale == "layer" else chosen, style.scale)
+    low, high = _finite_range(chosen, (1, 2))
+    figures = _tile_figures(chosen, low, high)
+    if style.scale == "layer":
+        low, high = _finite_range(maps, (0, 1, 2))
     small = _shrink(chosen, style.tile)
     shown = (maps.shape[1], maps.shape[2])
-    return Tiles(_to_levels(small, low, high), channels, len(maps), shown)
+    levels = _to_levels(small, low, high)
+    shown_scores = None if scores is None else scores[channels]
+    return Tiles(levels, channels, len(maps), shown, figures, shown_scores)
+
+
+def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
+    """(C,) mean inside the box less mean outside, in spreads of the channel; 0 where there is no spread.
+
+    Args:
+        maps: (C, h, w).
+        focus: (H, W) from 0 to 1; averaged over what one place of a map stands for.
+    """
+    size = (maps.shape[1], maps.shape[2])
+    inside = adaptive_avg_pool2d(focus.view(1, 1, *focus.shape).to(maps), size).view(size)
+    means = [
+        (maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in (inside, 1 - inside)
+    ]
+    spread = maps.std((1, 2), correction=0)
+    return torch.where(spread > 0, (means[0] - means[1]) / spread, 0)
 
 
 def _as_maps(values: Tensor, layout: Layout) -> Tensor:
@@ -102,15 +133,16 @@ def _as_maps(values: Tensor, layout: Layout) -> Tensor:
     return image.reshape(len(image), layout.height, layout.width)
 
 
-def _choose_channels(maps: Tensor, style: GridStyle) -> Tensor:
+def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:
     """(K,) channels to show, in order; channels with NaN or Inf come first, whatever the rank."""
     count = len(maps)
     if style.channels is not None:
         inside = [channel for channel in style.channels if channel < count]
         return torch.tensor(inside, dtype=torch.int64, device=maps.device)
-    if style.rank == "index":
+    if scores is None and style.rank == "index":
         return torch.arange(count, device=maps.device)[: style.top]
-    scores = _rank_scores(maps, style.rank).nan_to_num(torch.inf, torch.inf, torch.inf)
+    ranked = _rank_scores(maps, style.rank) if scores is None else scores
+    scores = ranked.nan_to_num(torch.inf, torch.inf, torch.inf)
     order = torch.sort(scores, descending=True, stable=True).indices
     return order[: style.top]
 
@@ -126,10 +158,16 @@ def _rank_scores(maps: Tensor, rank: str) -> Tensor:
     return spreads
 
 
-def _finite_range(maps: Tensor, scale: str) -> tuple[Tensor, Tensor]:
-    """(K, 1, 1) or, for one range a layer, (1, 1, 1) smallest and largest finite values."""
+def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    means = chosen.mean((1, 2))
+    rest = torch.linalg.vector_norm(chosen - means.view(-1, 1, 1), dim=(1, 2))
+    spreads = rest / max(1, chosen[0].numel() if len(chosen) else 1) ** 0.5
+    return torch.stack([low.flatten(), high.flatten(), means, spreads])
+
+
+def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Smallest and largest finite values over ``axes``, which are kept."""
     finite = maps.isfinite()
-    axes = (0, 1, 2) if scale == "layer" else (1, 2)
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
     return low, high

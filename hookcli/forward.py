@@ -18,7 +18,7 @@ from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.feed import PLAIN
 from hookcli.layouts import resolve_layout
-from hookcli.observed import Observed, read_records
+from hookcli.observed import Observed, read_records, take_sample
 from hookcli.stats import reduce_rows, to_dense
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ class BatchResult:
         pictures: what is to be drawn.
         called: module paths of the observed layers that ran.
         output: the model's own; None if it raised.
+        keys: the images that went through.
     """
 
     records: tuple[LayerRecord, ...] = ()
     pictures: tuple[Picture, ...] = ()
     called: frozenset[str] = frozenset()
     output: object = None
+    keys: tuple[str, ...] = ()
 
 
 class BrokenForwardError(ForwardError):
@@ -67,6 +69,8 @@ class HookedForward:
         layers: which modules are observed.
         at: ``output``, ``input`` or ``both``.
         style: how feature maps are drawn.
+        focus: where a box is in what the network sees, (H, W) from 0 to 1.
+        sample: keep some values of every tensor, for histograms.
         one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
         feed: how the model is called with pixels.
     """
@@ -75,6 +79,8 @@ class HookedForward:
     layers: Sequence[LayerInfo]
     at: str
     style: GridStyle
+    focus: Tensor | None = None
+    sample: bool = False
     one_at_a_time: bool = False
     feed: Feed = PLAIN
 
@@ -96,7 +102,9 @@ class HookedForward:
         return [self._forward([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _forward(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
-        collector = _Collector(tuple(keys), self.feed.size_of(pixels), self.style)
+        collector = _Collector(
+            tuple(keys), self.feed.size_of(pixels), self.style, self.sample, self.focus
+        )
         arguments = self.feed.arguments_of(pixels)
         output = None
         with (
@@ -120,6 +128,8 @@ class _Collector:
     keys: tuple[str, ...]
     pixels: tuple[int, int]
     style: GridStyle
+    sample: bool = False
+    focus: Tensor | None = None
     has_other_leading_axis: bool = False
     seen: list[Observed] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
@@ -139,7 +149,10 @@ class _Collector:
             layout = replace(layout, height=0, width=0)
             axis = None if layout.channel_axis is None else layout.channel_axis + 1
             shape, reduced = tuple(tensor.shape), reduce_rows(tensor.unsqueeze(0), axis)
-        self.seen.append(Observed(call, layout, shape, tensor.dtype, reduced))
+        sample = None
+        if self.sample and tensor.numel():
+            sample = take_sample(tensor if lead in (1, count) else tensor.unsqueeze(0))
+        self.seen.append(Observed(call, layout, shape, tensor.dtype, reduced, sample))
         if self.style.mode != "none" and tensor.numel():
             self._draw(call, tensor, layout, shape)
 
@@ -147,12 +160,12 @@ class _Collector:
         """Everything seen, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
-        return BatchResult(records, pictures, frozenset(self.called), output)
+        return BatchResult(records, pictures, frozenset(self.called), output, self.keys)
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         for index, key in enumerate(self.keys):
             part = of_image(tensor, index) if len(self.keys) > 1 else tensor
-            content = take_tiles(part, layout, self.style)
+            content = take_tiles(part, layout, self.style, self.focus)
             if isinstance(content, Tiles) and not len(content.channels):
                 continue  # none of the channels that were asked for exists here
             self.pictures.append(Picture(key, call, layout, shape, content))
@@ -167,4 +180,10 @@ def of_image(batched: Tensor, index: int) -> Tensor:
 def _on_host(content: Tiles | Bars) -> Tiles | Bars:
     if isinstance(content, Bars):
         return replace(content, values=content.values.cpu())
-    return replace(content, levels=content.levels.cpu(), channels=content.channels.cpu())
+    return replace(
+        content,
+        levels=content.levels.cpu(),
+        channels=content.channels.cpu(),
+        figures=content.figures.cpu(),
+        scores=None if content.scores is None else content.scores.cpu(),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hookcli.stats import Reduced, Row
 
 
+_SAMPLE, _BINS = 4096, 24
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One tensor as it was seen inside a hook.
@@ -28,6 +31,7 @@ class Observed:
         shape: one image's part, ``(1, …)``, or the whole tensor where it cannot be divided.
         dtype: as torch names it.
         reduced: its figures, a row an image; one row is every image's.
+        sample: (rows, S) some of its values; None when none were asked for.
     """
 
     call: Call
@@ -35,13 +39,14 @@ class Observed:
     shape: tuple[int, ...]
     dtype: torch.dtype
     reduced: Reduced
+    sample: Tensor | None = None
 
 
 def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[LayerRecord, ...]:
     """Records in plain numbers, image by image; the figures come to the host in one transfer."""
     figures = _to_host([observed.reduced for observed in seen])
     return tuple(
-        _read_record(observed, image, *rows[index if len(rows) > 1 else 0])
+        _read_record(observed, image, index if len(rows) > 1 else 0, rows)
         for index, image in enumerate(images)
         for observed, rows in zip(seen, figures, strict=True)
     )
@@ -70,8 +75,9 @@ def _to_host(parts: Sequence[Reduced]) -> list[list[tuple[Row, ChannelRange | No
 
 
 def _read_record(
-    observed: Observed, image: str, figures: Row, channels: ChannelRange | None
+    observed: Observed, image: str, row: int, rows: Sequence[tuple[Row, ChannelRange | None]]
 ) -> LayerRecord:
+    figures, channels = rows[row]
     mean, std, low, high, zeros, nans, infs = figures
     numel = math.prod(observed.shape) * (2 if observed.dtype.is_complex else 1)
     finite = numel - nans - infs > 0
@@ -86,4 +92,24 @@ def _read_record(
         nan_count=int(nans),
         inf_count=int(infs),
     )
-    return LayerRecord(image, observed.call, observed.layout, stats, channels)
+    record = LayerRecord(image, observed.call, observed.layout, stats, channels)
+    if observed.sample is None or not finite:
+        return record
+    return replace(record, histogram=_count_bins(observed.sample[row], low, high))
+
+
+def take_sample(rows: Tensor) -> Tensor:
+    """(rows, at most 4,096) values at even distances of each row, copied, where they are."""
+    flat = rows.dequantize().flatten(1) if rows.is_quantized else rows.flatten(1)
+    flat = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
+    step = max(1, -(-flat.shape[1] // _SAMPLE))
+    return flat[:, ::step].to(torch.float32, copy=True)
+
+
+def _count_bins(sample: Tensor, low: float, high: float) -> tuple[int, ...]:
+    values = sample.cpu()
+    values = values[values.isfinite()]
+    if low == high or not len(values):
+        return (len(values),)
+    counts = torch.histc(values.double(), _BINS, low, high)
+    return tuple(int(count) for count in counts.tolist())

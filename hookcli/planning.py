@@ -7,6 +7,7 @@ torch is imported only after the images have been read, so that a wrong path is 
 
 from __future__ import annotations
 
+import difflib
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from hookcli import config as choices
 from hookcli.config import LARGEST_SIDE, SIDES
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
+from hookcli.findings import RULES
 from hookcli.fitting import fit_sources, need_one
 from hookcli.images import ImageSource, read_images
 from hookcli.sinks.run_folder import check_folder
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128
+_FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,12 @@ def _check_values(config: InspectConfig) -> None:
     for name, side in (("--size", model.size), ("--resize", model.resize)):
         if side is not None and side > LARGEST_SIDE:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
+    _check_rules(config)
+    if config.focus is not None:
+        if len(config.images) != 1:
+            raise RequestError("--focus is a box in one image", "give one image")
+        if min(config.focus) < 0 or min(config.focus[2:]) < 1:
+            raise RequestError("--focus needs a width and a height of at least 1")
     _check_colours("--mean", model.mean)
     _check_colours("--std", model.std)
     if model.std is not None and min(model.std) <= 0:
@@ -168,6 +177,15 @@ def _check_values(config: InspectConfig) -> None:
         from hookcli.sinks.grids import load_palette
 
         load_palette(grids.colormap)
+
+
+def _check_rules(config: InspectConfig) -> None:
+    for name in (*config.fail_on, *(rule for rule, _ in config.rules)):
+        if name not in RULES:
+            close = difflib.get_close_matches(name, RULES, n=3)
+            raise RequestError(
+                f"no rule is called {name!r}", f"one of: {', '.join(close or RULES)}"
+            )
 
 
 def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
@@ -197,7 +215,9 @@ def _make_plan(
             )
             pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
     megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
-    files = grids * len(sources) + 3 + (len(sources) < len(config.images))
+    files = (
+        (grids + 1) * len(sources) + _FILES + config.overview + (len(sources) < len(config.images))
+    )
     return Plan(len(layers), len(sources), files, megabytes, _out_dir(config, sources))
 
 

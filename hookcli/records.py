@@ -160,6 +160,8 @@ class LayerRecord:
         stats: the figures.
         channels: each channel's range; None where the layout has no channel axis.
         grid: the picture's file, relative to the run folder; empty when none was drawn.
+        histogram: how many of a sample of the values lie in each of equal parts of the way from the
+            smallest to the largest; empty when no sample was taken.
     """
 
     image: str
@@ -168,6 +170,7 @@ class LayerRecord:
     stats: TensorStats
     channels: ChannelRange | None = None
     grid: str = ""
+    histogram: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class ImageResult:
         sha256: of the file's bytes.
         predictions: the foremost first; empty when the output has no form that is known.
         pixels_shape: of what the network was given, with the leading axis 1.
+        seen: file of the picture that the network saw, relative to the run folder.
         note: what was made of the image when a network wants more than one: a clip, a pair.
     """
 
@@ -63,6 +64,7 @@ class ImageResult:
     predictions: tuple[Prediction, ...] = ()
     pixels_shape: tuple[int, ...] = ()
     note: str = ""
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,57 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """A picture of one image's part of one call, and what its tiles show.
+
+    Attributes:
+        image: the image's key.
+        call_id: of the call.
+        file: relative to the run folder.
+        size: width and height of the picture, in pixels.
+        places: the first tile's ``left``, ``top``, ``width`` and ``height``, the steps to the next
+            column and row, and the number of columns; None for bars.
+        channels: of each tile, counted from 0.
+        low: smallest value of each tile's channel.
+        high: largest value.
+        mean: None where the channel is not finite.
+        spread: standard deviation; None where the channel is not finite.
+        score: how many spreads more each channel fires inside the box of a focus; empty without one.
+    """
+
+    image: str
+    call_id: str
+    file: str
+    size: tuple[int, int]
+    places: dict[str, int] | None = None
+    channels: tuple[int, ...] = ()
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    mean: tuple[float | None, ...] = ()
+    spread: tuple[float | None, ...] = ()
+    score: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that deserves a look.
+
+    Attributes:
+        rule: one of ``hookcli.findings.RULES``.
+        layer: the call id it is about, or a module path; empty when it is about the run.
+        number: what was measured; None where nothing is.
+        threshold: what it was measured against.
+        sentence: for people, with the number.
+    """
+
+    rule: str
+    layer: str
+    number: float | None
+    threshold: float | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """Everything a run found, in the order in which it found it.
 
@@ -105,6 +158,9 @@ class RunResult:
         records: one an image, layer call and output.
         uncalled: the selected layers that never ran.
         layers: how many layers were selected.
+        findings: what deserves a look, the gravest first.
+        grids: what the pictures show.
+        failed: the rules of ``--fail-on`` that did not hold.
         out_dir: the run folder; empty when nothing was written.
         files: what was written, relative to ``out_dir``.
         seconds: how long each stage took.
@@ -116,11 +172,16 @@ class RunResult:
     records: tuple[LayerRecord, ...]
     uncalled: tuple[Uncalled, ...]
     layers: int
+    findings: tuple[Finding, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    failed: tuple[str, ...] = ()
     out_dir: str = ""
     files: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        """0, or 6 when some images were skipped."""
+        """0; 7 when a rule of ``--fail-on`` did not hold; 6 when some images were skipped."""
+        if self.failed:
+            return errors.FAILED_RULE
         return errors.SKIPPED if self.skipped else errors.DONE

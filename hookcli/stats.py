@@ -86,6 +86,18 @@ def to_dense(tensor: Tensor) -> Tensor:
     return values if values.layout == torch.strided else values.to_dense()
 
 
+def name_not_finite(tensor: Tensor) -> str:
+    """``NaN``, ``Inf``, ``NaN and Inf``, or nothing: also for a tensor that holds no values of its own."""
+    if tensor.is_meta or tensor.is_nested:
+        return ""
+    values = to_dense(tensor)
+    values = values.dequantize() if values.is_quantized else values
+    if not (values.is_floating_point() or values.is_complex()) or bool(values.isfinite().all()):
+        return ""
+    kinds = {"NaN": values.isnan(), "Inf": values.isinf()}
+    return " and ".join(name for name, where in kinds.items() if bool(where.any()))
+
+
 def _as_float(rows: Tensor) -> Tensor:
     values = rows.detach()
     if values.is_quantized:

@@ -22,6 +22,14 @@ from torchvision.models import ResNet18_Weights
 
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
 TWO = (*SMALL, "--layers", "conv[1:2]")
+WRITTEN = [
+    "layers.csv",
+    "manifest.json",
+    "report.html",
+    "report.json",
+    "run.json",
+    "seen/photo.jpg",
+]
 RANDOM = "warning: the weights are RANDOM, as asked for\n"
 # DESIGN.md, section 3
 DOCUMENT = [
@@ -63,8 +71,8 @@ def photo():
 
 
 def draw(name):
-    image = Image.new("RGB", (40, 30))
-    image.putdata([(6 * x, 8 * y, (x * y) % 256) for y in range(30) for x in range(40)])
+    image = Image.new("RGB", (100, 80))
+    image.putdata([(2 * x, 3 * y, (x * y) % 256) for y in range(80) for x in range(100)])
     image.save(name, "PNG")
     return name
 
@@ -81,9 +89,9 @@ def test_a_run_ends_with_0_and_says_what_it_did_on_stderr(inspect, photo):
     ended = inspect(photo, *TWO)
     assert ended.code == 0
     assert ended.err == (
-        "resnet18: 2 layers, 1 image, about 3 files, up to about 0.0 MB, into hookcli-runs/resnet18-photo\n"
+        "resnet18: 2 layers, 1 image, about 6 files, up to about 0.0 MB, into hookcli-runs/resnet18-photo\n"
         f"{RANDOM}"
-        "wrote 3 files into hookcli-runs/resnet18-photo\n"
+        "wrote 6 files into hookcli-runs/resnet18-photo\n"
     )
 
 
@@ -109,7 +117,10 @@ def test_the_run_folder_holds_what_was_said(inspect, photo):
         "grids/photo/002_layer1.0.conv1.png",
         "layers.csv",
         "manifest.json",
+        "report.html",
+        "report.json",
         "run.json",
+        "seen/photo.jpg",
     ]
 
 
@@ -347,7 +358,7 @@ def test_a_run_named_with_o_is_protected_and_ends_with_5(inspect, photo):
 def test_overwrite_replaces_a_run_named_with_o(inspect, photo):
     inspect(photo, *TWO, "-o", "out", "--grids", "layers")
     assert inspect(photo, *SMALL, "--layers", "conv[1]", "-o", "out", "--overwrite").code == 0
-    assert sorted(contents("out")) == ["layers.csv", "manifest.json", "run.json"]
+    assert sorted(contents("out")) == WRITTEN
 
 
 def test_a_folder_of_other_files_is_protected_and_ends_with_5(inspect, photo):
@@ -359,11 +370,21 @@ def test_a_folder_of_other_files_is_protected_and_ends_with_5(inspect, photo):
 
 def test_overwrite_writes_among_other_files_and_deletes_none(inspect, photo):
     Path("out/grids/trip").mkdir(parents=True)
-    mine = {"notes.txt": b"mine", "report.html": b"mine", "grids/trip/001_beach.png": b"mine"}
+    mine = {"notes.txt": b"mine", "index.html": b"mine", "grids/trip/001_beach.png": b"mine"}
     for name, data in mine.items():
         Path("out", name).write_bytes(data)
     assert inspect(photo, *TWO, "-o", "out", "--overwrite").code == 0
     assert mine.items() <= contents("out").items()
+
+
+def test_overwrite_does_not_write_over_a_file_that_is_not_a_runs(inspect, photo):
+    Path("out").mkdir()
+    Path("out/report.html").write_bytes(b"mine")
+    err = check_error(inspect(photo, *TWO, "-o", "out", "--overwrite"), 5)
+    assert err.startswith(
+        "error: 'out/report.html' is not a run's, and a run would write over it\n"
+    )
+    assert contents("out") == {"report.html": b"mine"}
 
 
 def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
@@ -376,7 +397,10 @@ def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
         "layers.csv",
         "manifest.json",
         "notes.txt",
+        "report.html",
+        "report.json",
         "run.json",
+        "seen/photo.jpg",
     ]
 
 
@@ -402,7 +426,7 @@ def test_two_runs_of_one_command_write_the_same_bytes(inspect, photo):
     words = (photo, other, "no.png", *TWO, "--grids", "layers")
     first, second = inspect(*words, "-o", "a"), inspect(*words, "-o", "b", "-q", "--overwrite")
     assert (first.code, second.code) == (6, 6)
-    assert len(contents("a")) == 4 + 2 * 2
+    assert len(contents("a")) == 6 + 3 * 2
     assert contents("a") == contents("b")
     assert first.out == second.out
 
@@ -428,7 +452,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     before = contents(".")
     ended = inspect(photo, *TWO, "--grids", "layers", "--dry-run")
     # 2 grids and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each
-    line = r"resnet18: 2 layers, 1 image, about 5 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
+    line = r"resnet18: 2 layers, 1 image, about 8 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
     assert (ended.code, ended.out) == (0, "")
     assert re.fullmatch(line, ended.err)
     assert contents(".") == before
@@ -674,7 +698,7 @@ def test_a_run_is_done_though_nobody_listens(photo, closed):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "Traceback" not in done.stdout + done.stderr
-    assert sorted(contents("out")) == ["layers.csv", "manifest.json", "run.json"]
+    assert sorted(contents("out")) == WRITTEN
 
 
 def test_a_table_that_a_full_disk_cannot_take_ends_with_5_and_the_run_is_done(photo):
@@ -726,7 +750,7 @@ def test_an_interrupted_run_ends_with_130_and_keeps_what_is_complete(photo):
     assert "error: interrupted\n" in err
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 5  # the plan, the warning, and at most three for the error
-    assert sorted(contents("out")) == ["run.json"]
+    assert sorted(contents("out")) == ["run.json", "seen/photo.jpg"]
 
 
 # Channels that do not exist, classifiers of another size

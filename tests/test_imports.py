@@ -31,17 +31,20 @@ FLOORS = (
     ("0", ("errors", "config", "escape", "feed")),
     ("0, a step up", ("records", "files")),
     ("0, two steps up", ("layouts", "results", "aggregate")),
+    ("0, three steps up", ("findings",)),
     ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps", "failures")),
     ("1, a step up", ("observed",)),
-    ("2", ("sinks", "sinks.grids", "sinks.table")),
+    ("2", ("sinks", "sinks.grids", "sinks.table", "sinks.report", "sinks.overview")),
     ("2, a step up", ("sinks.run_folder",)),
-    ("3", ("forward", "survey", "capturing", "fitting")),
+    ("3", ("forward", "survey", "capturing", "fitting", "producer")),
     ("3, a step up", ("planning",)),
-    ("4", ("pipeline",)),
-    ("5", ("cli", "cli.console", "cli.options")),
+    ("4", ("closing",)),
+    ("4, a step up", ("pipeline",)),
+    ("5", ("cli", "cli.console", "cli.options", "cli.reading")),
     ("5, a step up", ("cli.completion", "cli.listing")),
-    ("5, two steps up", ("cli.inspect", "cli.layers", "cli.models")),
-    ("5, three steps up", ("cli.entry",)),
+    ("5, two steps up", ("cli.outcome",)),
+    ("5, three steps up", ("cli.inspect", "cli.layers", "cli.models", "cli.report")),
+    ("5, four steps up", ("cli.entry",)),
     ("the doors", ("", "__main__")),  # `import hookcli` and `python -m hookcli`
 )
 LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in rooms}
@@ -49,19 +52,21 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 # Where a third-party package may be imported at all.
 THIRD_PARTY = {
     "torch": {
-        *("failures", "observed", "feed"),
+        *("failures", "observed", "feed", "producer"),
         *("models", "layers", "hooks", "stats", "feature_maps"),
-        *("forward", "survey", "capturing", "planning", "pipeline"),
+        *("forward", "survey", "capturing", "planning", "pipeline", "closing"),
     },
     "torchvision": {"models"},
     "safetensors": {"models", "images"},
     "timm": {"models"},
     "huggingface_hub": {"models"},
     "numpy": {"sinks.grids", "images"},
-    "matplotlib": {"sinks.grids"},
-    "PIL": {"images", "models", "fitting", "sinks.grids"},
+    "matplotlib": {"sinks.grids", "sinks.overview"},
+    "PIL": {"images", "models", "fitting", "sinks.grids", "sinks.overview"},
     "rich": {"cli.listing"},
-    "typer": {"cli.console", "cli.options", "cli.inspect", "cli.models", "cli.entry"},
+    "jinja2": {"sinks.report"},
+    "markupsafe": {"sinks.report"},
+    "typer": {"cli.console", "cli.options", "cli.inspect", "cli.models", "cli.report", "cli.entry"},
     "_typeshed": {"sinks.table"},
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}

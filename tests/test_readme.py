@@ -52,7 +52,7 @@ def test_the_python_of_the_readme_runs(code):
 
 def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
     helps = ""
-    for command in ("inspect", "layers", "models"):
+    for command in ("inspect", "layers", "models", "report"):
         monkeypatch.setattr(sys, "argv", ["hookcli", command, "--help"])
         assert _run() == 0
         helps += capsys.readouterr().out

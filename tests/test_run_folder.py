@@ -197,7 +197,7 @@ def test_what_others_put_into_a_run_folder_stays():
 
 
 def test_overwrite_deletes_nothing_in_a_folder_that_never_held_a_run():
-    foreign = ["report.html", "overview.png", "grids/trip/001_beach.png", "tensors/a.safetensors"]
+    foreign = ["index.html", "overview.png", "grids/trip/001_beach.png", "tensors/a.safetensors"]
     for name in foreign:
         file = Path("run") / name
         file.parent.mkdir(parents=True, exist_ok=True)

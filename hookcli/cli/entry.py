@@ -16,6 +16,7 @@ from hookcli.cli import console
 from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
 from hookcli.cli.models import models
+from hookcli.cli.report import report
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command()(inspect)
 app.command()(layers)
 app.command()(models)
+app.command()(report)
 
 
 def _print_version(asked: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.cli import console, options
+from hookcli.cli import console, options, reading
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.config import DEFAULTS, ModelRequest
 from hookcli.records import shape_text
@@ -38,7 +38,7 @@ def layers(
     from hookcli.models import build_skeleton
     from hookcli.survey import SurveyRow, survey
 
-    request = ModelRequest(model, size=size, arguments=options.read_model_arguments(model_arg))
+    request = ModelRequest(model, size=size, arguments=reading.read_model_arguments(model_arg))
     with console.no_data():
         loaded = build_skeleton(request)
         chosen = select_layers(loaded.module, layers, exclude)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +74,16 @@ def print_listing(listing: Listing, look: Look, output_format: str) -> None:
         lines = [f"\n{escape.for_markdown(line)}\n" for line in listing.caption]
     else:
         print_table(look, rows)
-        lines = [f"{escape.for_terminal(line)}\n" for line in listing.caption]
+        lines = [f"{_wrapped(escape.for_terminal(line))}\n" for line in listing.caption]
     console.print_data("".join(lines))
+
+
+def _wrapped(line: str) -> str:
+    """A line that fits the terminal, in several if it must."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line, text_width(), subsequent_indent=f"{indent}    ", break_long_words=False
+    )
 
 
 def text_width() -> int:

@@ -9,9 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from hookcli import config
-from hookcli.errors import RequestError
 
-_HIGHEST_CHANNEL = 1_000_000
 CACHE_ENV = "XDG_CACHE_HOME"
 
 
@@ -138,6 +136,26 @@ Colormap = Annotated[str, typer.Option(metavar="NAME", help="ember, or any matpl
 Tile = Annotated[
     int, typer.Option(metavar="PX", min=8, max=1024, help="The longest side of a tile.")
 ]
+Overview = Annotated[
+    bool, typer.Option("--overview", help="Also draw overview.png, one picture for a slide.")
+]
+Focus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X,Y,W,H",
+        help="Rank channels by how much more they fire inside this box of the image, in its pixels.",
+    ),
+]
+Rule = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME=VALUE", help="Another threshold for a finding: dead=0.5. Repeatable."
+    ),
+]
+FailOn = Annotated[
+    str,
+    typer.Option(metavar="RULES", help="End with code 7 when one of these is found: nan,inf,dead."),
+]
 Format = Annotated[
     Literal["table", "json", "csv", "md"],
     typer.Option("--format", help="What is written to stdout."),
@@ -147,59 +165,3 @@ Quiet = Annotated[
 ]
 ShowTime = Annotated[bool, typer.Option("--time", help="Say how long each stage took.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
-
-
-def read_channels(text: str | None) -> tuple[int, ...] | None:
-    """``3,7,10-20`` as channel numbers; None for no choice.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
-    if text is None:
-        return None
-    channels: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if (
-            not first.isdecimal()
-            or (dash and not last.isdecimal())
-            or (dash and int(last) < int(first))
-        ):
-            raise RequestError(
-                f"--channels cannot read {part.strip()!r}",
-                "channels are counted from 0: '3,7,10-20', or all",
-            )
-        if int(last or first) > _HIGHEST_CHANNEL:
-            raise RequestError(f"--channels cannot read {part.strip()!r}: no layer has so many")
-        channels.extend(range(int(first), int(last if dash else first) + 1))
-    return tuple(dict.fromkeys(channels))
-
-
-def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """``0.485,0.456,0.406`` as numbers; None for no choice.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise RequestError(
-            f"{name} cannot read {text!r}", "write three numbers: 0.485,0.456,0.406"
-        ) from error
-
-
-def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
-    """``KEY=VALUE`` words as pairs.
-
-    Raises:
-        RequestError: one has no ``=`` or no key.
-    """
-    for word in words:
-        if not word.partition("=")[0].isidentifier() or "=" not in word:
-            raise RequestError(
-                f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
-            )
-    return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)

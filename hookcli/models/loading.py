@@ -7,24 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from PIL import Image
 
 from hookcli.errors import ModelError
 from hookcli.feed import Feed
 from hookcli.models.building import SkipInitialisation, build_model, build_random
 from hookcli.models.device import find_device
+from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
 from hookcli.models.origins import OWN, find_origin
-from hookcli.models.preprocessing import (
-    ALONE,
-    Preprocessing,
-    make_preprocessing,
-    seen_size,
-    to_arguments,
-)
+from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.weighting import add_weights
 from hookcli.results import ModelInfo
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
@@ -55,6 +51,29 @@ class LoadedModel:
             size_of=partial(seen_size, self.module, task),
             alone=task in ALONE,
         )
+
+    def find_box(self, size: tuple[int, int], box: tuple[int, int, int, int]) -> Tensor:
+        """(H, W) from 0 to 1: where a box of the image is in what the layers see.
+
+        The picture of a white box is prepared as the image is, so that it is resized and cropped alike.
+
+        Args:
+            size: width and height of the image.
+            box: left, top, width and height in its pixels.
+        """
+        left, top, width, height = box
+        pictures = [Image.new("RGB", size, colour) for colour in ("black", "white", "black")]
+        pictures[2].paste("white", (left, top, left + width, top + height))
+        task = self.info.task
+        black, white, drawn = (
+            seen_pixels(self.module, task, self.prepare.to_pixels([picture]).unsqueeze(0))
+            for picture in pictures
+        )
+        return ((drawn - black) / (white - black).where(white != black, 1)).clamp(0, 1)
+
+    def show(self, pixels: Tensor) -> bytes:
+        """What the network sees of one image, as a JPEG file."""
+        return show_pixels(self.info.task, self.prepare.transform, pixels)
 
 
 def load_model(request: ModelRequest) -> LoadedModel:

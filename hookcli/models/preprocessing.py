@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
 
-ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
 _CROPPED = 8  # a picture longer than this is cropped before it is resized: the rest is never seen
 _LONGEST = 100  # times the short side, where the whole picture is shown
 _FLOW_STEP, _FLOW_LEAST, _FLOW_MOST = (
@@ -111,24 +110,6 @@ class Preprocessing:
         if self.task == "optical_flow":
             return "a pair of images" if count > 1 else "a pair: the same image twice"
         return ""
-
-
-def to_arguments(task: str, pixels: Tensor) -> tuple[Any, ...]:
-    """What the model is called with, for pixels (N, …) of ``to_pixels``."""
-    if task == "detection":
-        return (list(pixels),)
-    if task == "optical_flow":
-        return pixels[:, 0], pixels[:, 1]
-    return (pixels,)
-
-
-def seen_size(module: nn.Module, task: str, pixels: Tensor) -> tuple[int, int]:
-    """Height and width of what the layers see: detection models resize and pad what they are given."""
-    if task == "detection":
-        with torch.inference_mode():
-            batch, _ = module.transform(list(pixels))  # type: ignore[operator]
-        pixels = batch.tensors
-    return int(pixels.shape[-2]), int(pixels.shape[-1])
 
 
 def make_preprocessing(

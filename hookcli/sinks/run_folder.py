@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 REQUEST, MANIFEST = "run.json", "manifest.json"
+_ALWAYS = ("layers.csv", "report.html", "report.json")  # what every run writes beside them
 _RUN_FILES = (
     MANIFEST, "layers.csv", "skipped.csv", "report.html", "records.parquet", "overview.png",
-    "gradient_flow.png", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors",
+    "gradient_flow.png", "report.json", "seen/*.jpg", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors",
 )  # fmt: skip
-_RUN_DIRS = ("grids/*", "grids", "sheets", "tensors")
+_RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors")
 
 
 class RunFolder:
@@ -79,7 +80,11 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> str:
         """Write one text file of the run; returns its name."""
-        write_atomic(self.folder / name, text.encode())
+        return self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, data: bytes) -> str:
+        """Write one file of the run; returns its name."""
+        write_atomic(self.folder / name, data)
         self.files.append(name)
         return name
 
@@ -123,6 +128,12 @@ def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
             f"{name!r} holds files that are not a run's",
             "choose another folder with -o; --overwrite writes there and deletes none of them",
         )
+    if not is_run:
+        for file in (folder / name for name in _ALWAYS if (folder / name).exists()):
+            raise OutputError(
+                f"{str(file)!r} is not a run's, and a run would write over it",
+                "choose another folder with -o",
+            )
     return is_run
 
 

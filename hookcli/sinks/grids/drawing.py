@@ -6,6 +6,7 @@ Nothing here writes files.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,24 +37,46 @@ _SHEET_HEIGHT = 1600  # pixels that a sheet may be tall before it gets a second 
 _STRIP = 512
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tiles of a grid are, in its pixels: the first one's corner and size, and the steps between them."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    step_x: int
+    step_y: int
+    columns: int
+
+
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> Pixels:
     """Tiles (K, h, w) in rows, each under its label, below the heading's lines."""
     cells = enlarge(tiles, tile_size)
-    count, height, width = cells.shape
-    widest = max([width, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels)])
-    row_height, column_width = height + _LABEL_ROW + _GAP, widest + _GAP
-    columns = _columns(count, row_height, column_width)
-    rows = -(-count // columns)
-    canvas = new_canvas(heading, columns * column_width - _GAP, rows * row_height)
-    top = heading_height(heading)
+    place = place_tiles(tiles.shape, labels, heading, tile_size)
+    rows = -(-len(cells) // place.columns)
+    canvas = new_canvas(heading, place.columns * place.step_x - _GAP, rows * place.step_y)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
-        y = top + index // columns * row_height
-        x = MARGIN + index % columns * column_width
-        write_text(canvas, label, (x, y), LABEL_SIZE, column_width)
-        canvas[y + _LABEL_ROW : y + _LABEL_ROW + height, x : x + width] = cell
+        y = place.top + index // place.columns * place.step_y
+        x = place.left + index % place.columns * place.step_x
+        write_text(canvas, label, (x, y - _LABEL_ROW), LABEL_SIZE, place.step_x)
+        canvas[y : y + place.height, x : x + place.width] = cell
     return canvas
+
+
+def place_tiles(
+    shape: tuple[int, ...], labels: Sequence[str], heading: Sequence[str], tile_size: int
+) -> Places:
+    """Where ``draw_grid`` puts tiles of (K, h, w)."""
+    count, height, width = shape
+    factor = _enlargement(shape, tile_size)
+    height, width = height * factor, width * factor
+    widest = max([width, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels)])
+    step_x, step_y = widest + _GAP, height + _LABEL_ROW + _GAP
+    top = heading_height(heading) + _LABEL_ROW
+    return Places(MARGIN, top, width, height, step_x, step_y, _columns(count, step_y, step_x))
 
 
 def draw_bars(values: NDArray[np.float32], heading: Sequence[str]) -> Pixels:
@@ -150,8 +173,12 @@ def draw_strip(values: NDArray[np.float32], height: int) -> Pixels:
 
 def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
     """Each pixel of (K, h, w) as a square, by the largest whole factor that fits ``tile_size``."""
-    factor = max(1, tile_size // max(1, *tiles.shape[1:]))
+    factor = _enlargement(tiles.shape, tile_size)
     return tiles.repeat(factor, 1).repeat(factor, 2)
+
+
+def _enlargement(shape: tuple[int, ...], tile_size: int) -> int:
+    return max(1, tile_size // max(1, *shape[1:]))
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hookcli.feature_maps import Bars, Tiles
 from hookcli.files import safe_name, write_atomic
 from hookcli.records import shape_text
+from hookcli.results import Grid
 from hookcli.sinks.grids import drawing
 from hookcli.sinks.grids.canvas import load_palette, to_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-    from PIL import Image
 
     from hookcli.config import GridStyle
     from hookcli.feature_maps import Picture
@@ -32,47 +33,48 @@ class GridWriter:
 
     def __init__(self, out_dir: Path, style: GridStyle) -> None:
         self._out_dir = out_dir
-        self._style = style
+        self.style = style
         self._palette = load_palette(style.colormap)
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
-        self._pending: list[Future[Path]] = []
-
-    @property
-    def mode(self) -> str:
-        """``layers``, ``sheet`` or ``none``."""
-        return self._style.mode
+        self._pending: list[Future[Grid | None]] = []
 
     def write_grid(self, picture: Picture) -> str:
         """Queue one layer's grid; returns its file, relative to the run folder."""
         file = f"grids/{picture.image}/{grid_name(picture.call)}"
-        self._queue(file, render_grid, picture)
+        self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
         """Queue one picture of all layers; returns its file, relative to the run folder."""
         file = f"sheets/{image_key}.png"
-        self._queue(file, render_sheet, image_key, rows)
+        self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
-    def finish(self) -> None:
-        """Wait until everything is on disk.
+    def finish(self) -> tuple[Grid, ...]:
+        """Wait until everything is on disk; what the grids show, in the order in which they were queued.
 
         Raises:
             OutputError: a file could not be written.
         """
-        for future in self._pending:
-            future.result()
+        return tuple(grid for future in self._pending if (grid := future.result()) is not None)
 
     def close(self) -> None:
         """Drop what has not been started; what is being written gets complete."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _queue(self, file: str, render: Callable[..., Pixels], *arguments: object) -> None:
-        self._pending.append(self._threads.submit(self._write, file, render, *arguments))
+    def _write_grid(self, file: str, picture: Picture) -> Grid:
+        canvas = render_grid(picture, self.style)
+        write_atomic(self._out_dir / file, self._encode(canvas))
+        return describe_grid(picture, self.style, file, (canvas.shape[1], canvas.shape[0]))
 
-    def _write(self, file: str, render: Callable[..., Pixels], *arguments: object) -> Path:
-        canvas = render(*arguments, self._style)
-        return write_atomic(self._out_dir / file, _encode(to_image(canvas, self._palette)))
+    def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> None:
+        canvas = render_sheet(image_key, rows, self.style)
+        write_atomic(self._out_dir / file, self._encode(canvas))
+
+    def _encode(self, canvas: Pixels) -> bytes:
+        stream = io.BytesIO()
+        to_image(canvas, self._palette).save(stream, "PNG")
+        return stream.getvalue()
 
 
 def grid_name(call: Call) -> str:
@@ -85,15 +87,30 @@ def grid_name(call: Call) -> str:
 
 def render_grid(picture: Picture, style: GridStyle) -> Pixels:
     """One layer's picture as palette indices; the same input gives the same picture."""
-    title = f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.name}"
-    if isinstance(picture.content, Tiles):
-        title += _frame_note(picture)
     content = picture.content
     if isinstance(content, Bars):
-        return drawing.draw_bars(content.values.numpy(), [title, _bars_note(content)])
-    labels = [str(channel) for channel in content.channels.tolist()]
-    notes = [_channels_note(content, style), _scale_note(content, style)]
-    return drawing.draw_grid(content.levels.numpy(), labels, [title, *notes], style.tile)
+        heading = [_title(picture), _bars_note(content)]
+        return drawing.draw_bars(content.values.numpy(), heading)
+    levels = content.levels.numpy()
+    return drawing.draw_grid(levels, *_words(picture, content, style), style.tile)
+
+
+def describe_grid(picture: Picture, style: GridStyle, file: str, size: tuple[int, int]) -> Grid:
+    """What the tiles of a grid show, and where they are."""
+    content = picture.content
+    if isinstance(content, Bars):
+        return Grid(picture.image, picture.call.id, file, size)
+    words = _words(picture, content, style)
+    places = drawing.place_tiles(tuple(content.levels.shape), *words, style.tile)
+    rows = content.figures.tolist()
+    if content.scores is not None:
+        rows.append(content.scores.tolist())
+    figures = [
+        tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in row)
+        for row in rows
+    ]
+    channels = tuple(content.channels.tolist())
+    return Grid(picture.image, picture.call.id, file, size, asdict(places), channels, *figures)
 
 
 def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> Pixels:
@@ -114,10 +131,15 @@ def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> P
     return drawing.draw_sheet(parts, [image_key, note], style.tile)
 
 
-def _encode(image: Image.Image) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, "PNG")
-    return stream.getvalue()
+def _words(picture: Picture, tiles: Tiles, style: GridStyle) -> tuple[list[str], list[str]]:
+    """The tiles' labels and the lines above them."""
+    labels = [str(channel) for channel in tiles.channels.tolist()]
+    title = _title(picture) + _frame_note(picture)
+    return labels, [title, _channels_note(tiles, style), _scale_note(tiles, style)]
+
+
+def _title(picture: Picture) -> str:
+    return f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.name}"
 
 
 def _frame_note(picture: Picture) -> str:
@@ -132,7 +154,8 @@ def _frame_note(picture: Picture) -> str:
 def _channels_note(tiles: Tiles, style: GridStyle) -> str:
     shown = len(tiles.channels)
     count = f"all {shown}" if shown == tiles.total else f"{shown} of {tiles.total}"
-    return f"{count} channels {_order_note(style)}, the number above each counted from 0"
+    order = _order_note(style) if tiles.scores is None else "by how much more they fire in the box"
+    return f"{count} channels {order}, the number above each counted from 0"
 
 
 def _order_note(style: GridStyle) -> str:

@@ -1,0 +1,142 @@
+"""What ``hookcli inspect`` prints when a run has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.cli import console
+from hookcli.cli.listing import Listing, Look, print_listing
+from hookcli.config import to_command
+from hookcli.records import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hookcli.aggregate import LayerRow
+    from hookcli.config import GridStyle, InspectConfig
+    from hookcli.results import ImageResult, Prediction, RunResult
+
+_FOCUSED = 5  # channels of a layer
+_SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
+_FINDINGS = 8  # shown below the table
+_LOOK = Look(
+    header=("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"),
+    words=("call", "type", "shape", "layout"),
+    fold=("call",),
+    drop=("layout", "type", "dead", "zero", "shape", "std", "max", "min", "mean"),
+)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
+    """The table, what was predicted and what deserves a look, on stdout."""
+    from hookcli.aggregate import LayerRow, aggregate_layers
+
+    rows = aggregate_layers(result.records)
+    listing = Listing(
+        LayerRow, rows, _cells, _document(config, result, rows), tuple(_caption(result))
+    )
+    print_listing(listing, _LOOK, output_format)
+
+
+def _caption(result: RunResult) -> Iterator[str]:
+    """What stands below the table: the weights, and what the network saw."""
+    trained = "" if result.model.trained else ", NOT TRAINED"
+    yield f"weights: {result.model.weights}{trained}"
+    for image in result.images:
+        if image.predictions:
+            yield _prediction_text(image, trained=result.model.trained)
+    focused = [grid for grid in result.grids if grid.score]
+    if focused:
+        yield "fires most inside the box, in spreads more than outside:"
+    for grid in focused:
+        best = zip(grid.channels[:_FOCUSED], grid.score, strict=False)
+        yield f"  {grid.call_id}: " + ", ".join(f"channel {c} ({s:.2f})" for c, s in best)
+    findings = [finding for finding in result.findings if finding.rule not in _SAID]
+    if findings:
+        yield "look here first:"
+    for finding in findings[:_FINDINGS]:
+        yield f"  {finding.rule}: {finding.sentence}"
+    if len(findings) > _FINDINGS:
+        yield f"  and {len(findings) - _FINDINGS} more, in report.html"
+
+
+def _document(
+    config: InspectConfig, result: RunResult, rows: Sequence[LayerRow]
+) -> dict[str, object]:
+    return {
+        "command": to_command(config),
+        "run_folder": result.out_dir,
+        "model": result.model,
+        "images": result.images,
+        "skipped": result.skipped,
+        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in result.uncalled],
+        "findings": result.findings,
+        "layers": rows,
+    }
+
+
+def _cells(row: LayerRow) -> list[str]:
+    figures = [_number(value) for value in (row.mean, row.std, row.min, row.max)]
+    zero = "" if row.zero_fraction is None else f"{row.zero_fraction:.1%}"
+    dead = "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}"
+    shape = shape_text(row.shape)
+    broken = [f"{row.nan_count} NaN"] * (row.nan_count > 0) + [f"{row.inf_count} Inf"] * (
+        row.inf_count > 0
+    )
+    call = " ".join([row.call_id, *broken])
+    return [str(row.order), call, row.module_type, shape, row.layout, *figures, zero, dead]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _prediction_text(image: ImageResult, *, trained: bool) -> str:
+    said = ", ".join(_prediction(prediction) for prediction in image.predictions)
+    note = "" if trained else " (meaningless: the weights are random)"
+    return f"{image.file}: {said}{note}"
+
+
+def _prediction(prediction: Prediction) -> str:
+    if prediction.value is None and prediction.index is None:
+        return prediction.category
+    value = "?"
+    if prediction.value is not None:
+        pixels = prediction.measure == "pixels"
+        value = f"{prediction.value:.3g} pixels" if pixels else f"{prediction.value:.1%}"
+    if prediction.box is None:
+        return f"{prediction.category} {value}"
+    left, top, right, bottom = (round(side) for side in prediction.box)
+    return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
+
+
+def warn_of_missing_channels(style: GridStyle, result: RunResult) -> None:
+    """Say which of the channels that were asked for do not exist."""
+    if style.mode == "none" or not style.channels:
+        return
+    counts = {
+        r.call.id: len(r.channels.low) for r in result.records if r.channels and r.layout.is_spatial
+    }
+    short = [call_id for call_id, count in counts.items() if count <= max(style.channels)]
+    if short:
+        more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
+        console.warn(f"--channels: {short[0]} has channels 0 to {counts[short[0]] - 1} only{more}")
+
+
+def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
+    """What happened and where it is, on stderr."""
+    for note in dict.fromkeys(image.note for image in result.images if image.note):
+        console.say(f"the model saw {note}", quiet=quiet)
+    for uncalled in result.uncalled:
+        console.say(f"not called: {uncalled.layer.label}: {uncalled.reason}", quiet=quiet)
+    console.say(f"wrote {count(len(result.files), 'file')} into {result.out_dir}", quiet=quiet)
+    if result.failed:
+        console.print_error(f"--fail-on: found {', '.join(result.failed)}")
+    if time:
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
+        console.say(f"time: {stages}")

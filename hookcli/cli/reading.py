@@ -1,0 +1,98 @@
+"""Words of the command line that are more than a number or a choice, read."""
+
+from __future__ import annotations
+
+from hookcli.errors import RequestError
+
+_HIGHEST_CHANNEL = 1_000_000
+
+
+def read_channels(text: str | None) -> tuple[int, ...] | None:
+    """``3,7,10-20`` as channel numbers; None for no choice.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    if text is None:
+        return None
+    channels: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or (dash and int(last) < int(first))
+        ):
+            raise RequestError(
+                f"--channels cannot read {part.strip()!r}",
+                "channels are counted from 0: '3,7,10-20', or all",
+            )
+        if int(last or first) > _HIGHEST_CHANNEL:
+            raise RequestError(f"--channels cannot read {part.strip()!r}: no layer has so many")
+        channels.extend(range(int(first), int(last if dash else first) + 1))
+    return tuple(dict.fromkeys(channels))
+
+
+def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """``0.485,0.456,0.406`` as numbers; None for no choice.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise RequestError(
+            f"{name} cannot read {text!r}", "write three numbers: 0.485,0.456,0.406"
+        ) from error
+
+
+def read_box(text: str | None) -> tuple[int, int, int, int] | None:
+    """``X,Y,W,H`` as numbers; None for no choice.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    if text is None:
+        return None
+    try:
+        left, top, width, height = (int(part) for part in text.split(","))
+    except ValueError as error:
+        raise RequestError(
+            f"--focus cannot read {text!r}", "write X,Y,W,H in pixels: 120,80,60,40"
+        ) from error
+    return left, top, width, height
+
+
+def read_rules(words: list[str]) -> tuple[tuple[str, float], ...]:
+    """``NAME=VALUE`` words as rules with thresholds.
+
+    Raises:
+        RequestError: one cannot be read.
+    """
+    rules = []
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            rules.append((name, float(value)))
+        except ValueError as error:
+            raise RequestError(
+                f"--rule cannot read {word!r}", "write NAME=VALUE, for example dead=0.5"
+            ) from error
+    return tuple(rules)
+
+
+def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
+    """``KEY=VALUE`` words as pairs.
+
+    Raises:
+        RequestError: one has no ``=`` or no key.
+    """
+    for word in words:
+        if not word.partition("=")[0].isidentifier() or "=" not in word:
+            raise RequestError(
+                f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
+            )
+    return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)

@@ -1,0 +1,71 @@
+"""What stands between pixels and a model: its arguments, what its layers see, what a person can see."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torchvision.transforms.functional import to_pil_image
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
+
+
+def to_arguments(task: str, pixels: Tensor) -> tuple[Any, ...]:
+    """What the model is called with, for pixels (N, …) of ``to_pixels``."""
+    if task == "detection":
+        return (list(pixels),)
+    if task == "optical_flow":
+        return pixels[:, 0], pixels[:, 1]
+    return (pixels,)
+
+
+def seen_size(module: nn.Module, task: str, pixels: Tensor) -> tuple[int, int]:
+    """Height and width of what the layers see: detection models resize and pad what they are given."""
+    if task == "detection":
+        with torch.inference_mode():
+            batch, _ = module.transform(list(pixels))  # type: ignore[operator]
+        pixels = batch.tensors
+    return int(pixels.shape[-2]), int(pixels.shape[-1])
+
+
+def seen_pixels(module: nn.Module, task: str, pixels: Tensor) -> Tensor:
+    """(H, W) of the first colour of what the layers see of pixels (1, …): of a clip the first frame, of a pair the first."""
+    if task == "detection":
+        device = next(module.parameters()).device
+        with torch.inference_mode():
+            batch, _ = module.transform([pixels[0].to(device)])  # type: ignore[operator]
+        pixels = batch.tensors.cpu()
+    plane = pixels[0]
+    while plane.dim() > 2:
+        plane = plane[0]
+    return plane
+
+
+def show_pixels(task: str, transform: Any, pixels: Tensor) -> bytes:
+    """What the network sees of one image, as a JPEG file; of a clip the middle frame, of a pair the first."""
+    if task == "video":
+        pixels = pixels[:, pixels.shape[1] // 2]
+    pixels = pixels[0] if task == "optical_flow" else pixels
+    mean, std = _normalisation(task, transform)
+    shown = pixels[:3] * torch.tensor(std).view(-1, 1, 1) + torch.tensor(mean).view(-1, 1, 1)
+    if not (float(shown.min()) > -0.1 and float(shown.max()) < 1.1):  # pixels of the user's own
+        shown = (pixels[:3] - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-12)
+    stream = io.BytesIO()
+    to_pil_image(shown.nan_to_num(0).clamp(0, 1)).save(stream, "JPEG", quality=90)
+    return stream.getvalue()
+
+
+def _normalisation(task: str, transform: Any) -> tuple[Sequence[float], Sequence[float]]:
+    """What a transform took off the colours, and divided them by."""
+    if task == "optical_flow":
+        return [0.5] * 3, [0.5] * 3
+    for part in [transform, *getattr(transform, "transforms", ())]:
+        if hasattr(part, "mean") and hasattr(part, "std"):
+            return [float(v) for v in part.mean], [float(v) for v in part.std]
+    return [0.0] * 3, [1.0] * 3

@@ -1,0 +1,269 @@
+"""Every rule of the findings: one case that breaks it, one that almost does."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from hookcli.feed import PLAIN
+from hookcli.findings import RULES, Evidence, find
+from hookcli.producer import find_producer
+from hookcli.records import (
+    Call,
+    ChannelRange,
+    LayerInfo,
+    LayerRecord,
+    Layout,
+    TensorStats,
+    Uncalled,
+)
+from hookcli.results import ModelInfo, SkippedImage
+
+STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)
+LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))
+TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True)
+
+
+def record(path="conv", kind="Conv2d", order=1, image="cat", channels=LIVE, **figures):
+    call = Call(LayerInfo(path, kind), order=order)
+    layout = Layout("NCHW", 1, 2, 2)
+    return LayerRecord(image, call, layout, replace(STATS, **figures), channels)
+
+
+def rules_of(*records, thresholds=RULES, **evidence):
+    return [finding.rule for finding in find(Evidence(records, **evidence), thresholds)]
+
+
+def sentence(*records, **evidence):
+    (finding,) = find(Evidence(records, **evidence))
+    return finding.sentence
+
+
+def ranged(*pairs):
+    return ChannelRange(tuple(low for low, _ in pairs), tuple(high for _, high in pairs))
+
+
+def test_a_layer_in_order_gives_no_finding():
+    assert rules_of(record(), model=TRAINED) == []
+
+
+def test_nan_and_inf_are_counted_over_layers():
+    records = (record("a", nan_count=3), record("b", order=2, nan_count=1, inf_count=2))
+    found = find(Evidence(records, producer="NaN is made by a (Conv2d): what went in was finite"))
+    assert [(f.rule, f.layer, f.number) for f in found] == [("nan", "a", 4.0), ("inf", "b", 2.0)]
+    assert found[0].sentence == (
+        "NaN is made by a (Conv2d): what went in was finite; 4 NaN values in 2 layers, first in a"
+    )
+
+
+def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():
+    assert rules_of(record(), producer="NaN is made by late (Log): what went in was finite") == [
+        "nan"
+    ]
+
+
+@pytest.mark.parametrize(("dead", "found"), [(1, ["dead"]), (0, [])])
+def test_dead_channels_count_from_a_fifth(dead, found):
+    channels = ranged(*[(0.0, 0.0)] * dead, *[(-1.0, 1.0)] * (5 - dead))
+    assert rules_of(record(channels=channels)) == found
+
+
+def test_a_dead_channel_is_dead_in_every_image_of_the_run():
+    dead, alive = ranged((0.0, 0.0), (0.0, 1.0)), ranged((0.0, 0.5), (0.0, 1.0))
+    assert rules_of(record(channels=dead), record(channels=alive, image="dog")) == []
+    both = (record(channels=dead), record(channels=dead, image="dog"))
+    assert sentence(*both) == "1 of 2 channels of conv are zero everywhere in every image"
+
+
+def test_a_threshold_can_be_changed():
+    one = record(channels=ranged((0.0, 0.0), (0.0, 1.0)))
+    assert rules_of(one, thresholds={"dead": 0.51}) == []
+    assert rules_of(one, thresholds={"dead": 0.5}) == ["dead"]
+
+
+def test_a_channel_of_one_value_is_constant_where_it_has_several_places():
+    channels = ranged((3.0, 3.0), (-1.0, 1.0))
+    assert rules_of(record(channels=channels)) == ["constant"]
+    assert rules_of(record(channels=channels, shape=(1, 2))) == []  # logits have one value each
+
+
+@pytest.mark.parametrize(
+    ("kind", "pair", "found"),
+    [
+        ("ReLU6", (6.0, 6.0), ["constant", "saturated"]),
+        ("ReLU6", (5.9, 6.0), []),
+        ("Sigmoid", (0.995, 1.0), ["saturated"]),
+        ("Sigmoid", (0.0, 0.005), ["saturated"]),
+        ("Sigmoid", (0.005, 0.5), []),
+        ("ReLU", (6.0, 7.0), []),
+    ],
+)
+def test_an_activation_that_stays_at_its_end_is_saturated(kind, pair, found):
+    assert rules_of(record(kind=kind, channels=ranged(pair))) == found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [(1.0, 20.0, ["exploding"]), (1.0, 19.0, []), (20.0, 1.0, ["vanishing"]), (19.0, 1.0, [])],
+)
+def test_spreads_are_compared_with_the_layer_of_the_same_type_before(first, second, found):
+    before, after = record("a", std=first), record("b", order=3, std=second)
+    between = record("norm", "BatchNorm2d", order=2, std=1000.0)
+    assert rules_of(after, between, before) == found
+
+
+def test_float16_is_near_its_limit_from_half_of_it():
+    near = record(dtype="float16", max=32752.0)
+    assert sentence(near) == "conv reaches 32752, 50% of what float16 can hold"
+    assert rules_of(record(dtype="float16", max=32000.0)) == []
+    assert rules_of(record(dtype="float32", max=1e6)) == []
+
+
+def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
+    found = find(
+        Evidence(
+            (),
+            uncalled=[Uncalled(LayerInfo(path, "Linear"), "unused") for path in ("a", "b")],
+            skipped=[SkippedImage("x.png", "is empty")],
+            model=replace(TRAINED, trained=False, weights="random (seed 0)"),
+        )
+    )
+    assert [(f.rule, f.sentence) for f in found] == [
+        ("uncalled", "a and 1 more did not run: unused"),
+        ("skipped", "skipped x.png: is empty"),
+        (
+            "untrained",
+            "the weights are not trained (random (seed 0)): figures say nothing about the model",
+        ),
+    ]
+
+
+def test_an_image_smaller_than_the_network_sees_is_said_to_be():
+    sizes = {"cat": ((223, 400), (224, 224)), "dog": ((224, 224), (224, 224))}
+    (finding,) = find(Evidence((), sizes=sizes))
+    assert (finding.rule, finding.number) == ("small", 223 / 224)
+    assert rules_of(sizes={"dog": sizes["dog"]}) == []
+
+
+def test_the_gravest_rule_comes_first():
+    dead = record("b", channels=ranged((0.0, 0.0)), order=2)
+    assert rules_of(dead, record("a", inf_count=1)) == ["inf", "dead"]
+
+
+# Who made it
+
+
+class Log(nn.Module):
+    def forward(self, x):
+        return x.log()
+
+
+class Divides(nn.Module):
+    """A division between two modules makes Inf (x - x is 0)."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.second(1 / (x - x))
+
+
+def made_by(model, pixels=None):
+    pixels = torch.ones(1, 1, 2, 2) if pixels is None else pixels
+    return find_producer(model.eval(), PLAIN, pixels)
+
+
+def test_a_leaf_that_makes_nan_of_finite_values_is_the_producer():
+    model = nn.Sequential(nn.Sequential(nn.Identity(), Log()), nn.ReLU())
+    assert made_by(model, -torch.ones(1, 1, 2, 2)) == (
+        "NaN is made by 0.1 (Log): what went in was finite"
+    )
+
+
+def test_an_operation_between_modules_is_put_between_them():
+    assert made_by(Divides()) == (
+        "Inf is made inside (model) (Divides), after first and before second, between modules"
+    )
+
+
+def test_a_parameter_that_is_nan_is_named():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1))
+    model[0].weight.data.fill_(math.nan)
+    assert made_by(model) == "0 (Conv2d) has NaN in its own weight"
+
+
+def test_pixels_that_are_not_finite_are_the_input():
+    assert made_by(nn.Sequential(nn.ReLU()), torch.full((1, 1, 2, 2), math.inf)) == (
+        "the input holds Inf"
+    )
+
+
+def test_a_model_whose_values_are_finite_has_no_producer():
+    assert made_by(nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())) == ""
+
+
+def test_no_hook_is_left_by_the_search():
+    model = Divides()
+    made_by(model)
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+# Through the command
+
+
+@pytest.fixture
+def photo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.linear_gradient("L").convert("RGB").save("photo.png")
+    return "photo.png"
+
+
+WORDS = ("--weights", "random", "--size", "64", "--grids", "none", "--layers", "conv1", "-o", "run")
+
+
+def test_a_rule_of_fail_on_ends_the_run_with_7_when_all_is_written(run, photo):
+    ended = run(
+        "inspect", "resnet18", photo, *WORDS, "--fail-on", "nan,untrained", "--format", "json"
+    )
+    assert ended.code == 7
+    assert "error: --fail-on: found untrained\n" in ended.err
+    assert [f["rule"] for f in json.loads(ended.out)["findings"]] == ["untrained"]
+    assert Path("run/manifest.json").exists()
+
+
+def test_a_rule_that_holds_ends_with_0(run, photo):
+    assert run("inspect", "resnet18", photo, *WORDS, "--fail-on", "nan, inf ,dead").code == 0
+
+
+@pytest.mark.parametrize("words", [("--fail-on", "deed"), ("--rule", "deed=1")])
+def test_a_rule_that_does_not_exist_is_refused_with_near_names(run, photo, words):
+    ended = run("inspect", "resnet18", photo, *WORDS, *words)
+    assert (ended.code, ended.err) == (2, "error: no rule is called 'deed'\nhint: one of: dead\n")
+
+
+def test_who_made_a_nan_is_found_though_no_selected_layer_holds_it(run, photo):
+    Path("late.py").write_text(
+        "from torch import nn\n"
+        "class Log(nn.Module):\n    def forward(self, x): return (-x.abs() - 1).log()\n"
+        "def make(): return nn.Sequential(nn.Conv2d(3, 4, 3), Log())\n"
+    )
+    words = ("--grids", "none", "--layers", "conv", "-o", "run", "--format", "json")
+    ended = run("inspect", "late.py:make", photo, *words)
+    assert [f["sentence"] for f in json.loads(ended.out)["findings"]] == [
+        "NaN is made by 1 (Log): what went in was finite"
+    ]
+
+
+def test_a_finding_stands_in_the_manifest_too(run, photo):
+    run("inspect", "resnet18", photo, *WORDS)
+    manifest = json.loads(Path("run/manifest.json").read_text())
+    assert [f["rule"] for f in manifest["findings"]] == ["untrained"]

@@ -1,0 +1,134 @@
+"""``--focus``: a box of the image, followed into what the network sees, and the channels that fire in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as fn
+
+from hookcli.config import ModelRequest
+from hookcli.feature_maps import rank_by_focus
+from hookcli.models import build_skeleton, load_model
+
+
+def box_in(name, picture, box, **request):
+    return build_skeleton(ModelRequest(name, **request)).find_box(picture, box)
+
+
+def edges(mask):
+    """Left, top, right and bottom of where the mask is at least half."""
+    rows, columns = (mask >= 0.5).any(1).nonzero(), (mask >= 0.5).any(0).nonzero()
+    return [int(v) for v in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)]
+
+
+def test_a_box_is_followed_through_resize_and_crop():
+    # 512 x 256 to 512 x 256 (short side 256), then the middle 224: 144 off the left, 16 off the top
+    mask = box_in("resnet18", (512, 256), (200, 100, 50, 30))
+    assert mask.shape == (224, 224)
+    assert edges(mask) == [200 - 144, 100 - 16, 250 - 144, 130 - 16]
+
+
+def test_the_box_is_that_of_a_picture_prepared_by_torchvision():
+    drawn = torch.zeros(3, 300, 451)
+    drawn[:, 60:160, 200:260] = 1
+    expected = fn.center_crop(fn.resize(drawn, [256], antialias=True), [224])[0]
+    mask = box_in("resnet18", (451, 300), (200, 60, 60, 100))
+    assert (mask - expected).abs().max() < 0.02
+
+
+def test_a_model_that_does_not_crop_sees_the_whole_box():
+    assert edges(box_in("fcn_resnet50", (100, 50), (0, 0, 50, 50), size=64)) == [0, 0, 64, 64]
+
+
+def test_a_detection_model_resizes_by_itself_and_pads():
+    loaded = load_model(ModelRequest("ssdlite320_mobilenet_v3_large", weights="random"))
+    mask = loaded.find_box((200, 100), (100, 0, 100, 50))
+    assert mask.shape == (320, 320)
+    assert edges(mask) == [160, 0, 320, 160]
+
+
+def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():
+    focus = torch.zeros(4, 4)
+    focus[:2, :2] = 1
+    inside, everywhere, outside = torch.zeros(4, 4), torch.ones(4, 4), torch.ones(4, 4)
+    inside[:2, :2] = 4.0
+    outside[:2, :2] = 0.0
+    scores = rank_by_focus(torch.stack([inside, everywhere, outside]), focus)
+    # a quarter holds 4: mean 1, variance (9 + 3) / 4 = 3; the other way round the spread is sqrt(3) / 4
+    assert scores.tolist() == pytest.approx([4 / 3**0.5, 0.0, -1 / (3**0.5 / 4)])
+
+
+def test_a_small_map_takes_the_share_of_the_box_in_each_place():
+    focus = torch.zeros(8, 8)
+    focus[:, :2] = 1  # half of the first of two columns
+    maps = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
+    # inside: weights 0.5 and 0, mean 1; outside: 0.5 and 1, mean 1/3; spread 0.5
+    assert rank_by_focus(maps, focus).item() == pytest.approx((1 - 1 / 3) / 0.5)
+
+
+@pytest.fixture
+def photo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.linear_gradient("L").convert("RGB").save("photo.png")  # 256 by 256
+    return "photo.png"
+
+
+WORDS = ("--weights", "random", "--size", "64", "--layers", "conv1", "-o", "run")
+
+
+def test_the_grid_the_page_and_stdout_show_the_channels_of_the_box(run, photo):
+    ended = run("inspect", "resnet18", photo, *WORDS, "--focus", "100,40,40,40")
+    assert ended.code == 0
+    assert (
+        "fires most inside the box, in spreads more than outside:\n  conv1: channel " in ended.out
+    )
+    document = json.loads(Path("run/report.json").read_text())
+    scores = document["grids"][0]["score"]
+    assert scores == sorted(scores, reverse=True)
+    assert document["focus"]["box"] == [100, 40, 40, 40]
+    assert "What fires inside the box" in Path("run/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ("0,0,8,8", "--focus 0,0,8,8 is cut away: the network sees the middle of the image"),
+        ("250,0,10,10", "--focus 250,0,10,10 is not inside the image, which is 256 by 256 pixels"),
+        ("1,2,3", "--focus cannot read '1,2,3'"),
+        ("0,0,0,5", "--focus needs a width and a height of at least 1"),
+    ],
+)
+def test_a_box_that_cannot_be_seen_is_refused(run, photo, box, message):
+    ended = run("inspect", "resnet18", photo, *WORDS, "--focus", box)
+    assert ended.code == 2
+    assert f"error: {message}\n" in ended.err
+
+
+def test_a_box_is_in_one_image(run, photo):
+    ended = run("inspect", "resnet18", photo, photo, *WORDS, "--focus", "1,1,9,9")
+    assert (ended.code, "--focus is a box in one image" in ended.err) == (2, True)
+
+
+def test_an_overview_is_one_picture_of_the_run(run, photo):
+    assert (
+        run(
+            "inspect",
+            "resnet18",
+            photo,
+            *WORDS[:-4],
+            "--layers",
+            "conv,fc",
+            "-o",
+            "run",
+            "--overview",
+        ).code
+        == 0
+    )
+    with Image.open("run/overview.png") as picture:
+        assert picture.size == (1560, 936)
+        assert len(picture.convert("RGB").getcolors(1 << 20)) > 1000
+    assert "overview.png" in json.loads(Path("run/manifest.json").read_text())["files"]

@@ -1,0 +1,188 @@
+"""The page of a run: what it says, what it lets in, and what it makes of names that mean harm."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from hookcli.sinks.report import read_document, render_report
+
+PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
+HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
+
+
+def document(name="conv", file="cat.png", **more):
+    """A run of one layer on one image, as ``report.json`` holds it."""
+    row = {
+        "order": 1, "call_id": name, "module_path": name, "module_type": "Conv2d", "call_index": 0,
+        "side": "output", "output_key": "", "shape": [1, 2, 4, 4], "dtype": "float32",
+        "layout": "NCHW", "mean": 0.5, "std": 1.5, "min": -1.0, "max": 2.0, "zero_fraction": 0.25,
+        "nan_count": 0, "inf_count": 0, "dead_channels": 1, "channels": 2, "images": 1, "params": 54,
+    }  # fmt: skip
+    grid = {
+        "image": "cat", "call_id": name, "file": "grids/cat/001_conv.png", "size": [100, 60],
+        "places": {"left": 10, "top": 20, "width": 8, "height": 8, "step_x": 12, "step_y": 25, "columns": 2},
+        "channels": [1, 0], "low": [-1.0, 0.0], "high": [2.0, 0.0], "mean": [0.5, 0.0], "spread": [1.5, 0.0],
+    }  # fmt: skip
+    prediction = {
+        "measure": "probability",
+        "category": name,
+        "index": 3,
+        "value": 0.125,
+        "box": None,
+    }
+    whole = {
+        "command": ["hookcli", "inspect", "toy", file],
+        "model": {"name": "toy", "weights": "random (seed 0)", "trained": False, "device": "cpu", "dtype": "float32"},
+        "versions": {"hookcli": "0.1.0", "torch": "2", "torchvision": "0"},
+        "images": [{"key": "cat", "file": file, "predictions": [prediction], "note": "", "seen": "seen/cat.jpg"}],
+        "skipped": [], "uncalled": [{"layer": name, "reason": "unused"}],
+        "findings": [{"rule": "dead", "layer": name, "number": 0.5, "threshold": 0.2, "sentence": f"1 of 2 of {name}"}],
+        "layers": [row], "histograms": {name: [1, 4, 2]}, "grids": [grid], "focus": None,
+    }  # fmt: skip
+    return whole | more
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def test_the_page_says_what_the_document_says():
+    page = Page(render_report(document()))
+    text = " ".join(" ".join(page.text).split())
+    for said in (
+        "Not trained.",
+        "conv 12.5%",
+        "1 of 2 of conv (0.5, threshold 0.2)",
+        "25.0%",
+        "1/2",
+        "unused",
+    ):
+        assert said in text
+    assert [img.get("src") for img in page.all("img")][:2] == [
+        "seen/cat.jpg",
+        "grids/cat/001_conv.png",
+    ]
+
+
+def test_the_same_document_gives_the_same_bytes():
+    assert render_report(document()) == render_report(document())
+
+
+def test_names_that_mean_harm_are_text():
+    page = Page(render_report(document(HOSTILE, HOSTILE)))
+    scripts = page.all("script")
+    assert [script.get("type") for script in scripts] == ["application/json", None]
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    links = [a["href"] for a in page.all("a")]
+    assert set(links) == {"#layers", "#layer-0"}
+    assert HOSTILE in "".join(page.text)
+
+
+def test_the_data_of_the_page_cannot_end_its_script():
+    text = render_report(document("</script><img src=x onerror=alert(1)>"))
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    grids = json.loads(data[1])["grids"]
+    assert grids[0]["call_id"] == "</script><img src=x onerror=alert(1)>"
+
+
+def test_the_policy_lets_only_the_pages_own_script_run_and_nothing_be_fetched():
+    text = render_report(document())
+    policy = Page(text).all("meta")[1]["content"]
+    assert policy.startswith("default-src 'none'; img-src 'self' file: data:;")
+    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/=]+';", policy)
+    assert "http" not in policy
+
+
+def test_a_page_of_one_file_holds_its_pictures(tmp_path):
+    for name in ("grids/cat/001_conv.png", "seen/cat.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    pictures = [img.get("src") for img in Page(render_report(document(), tmp_path)).all("img")][:2]
+    assert pictures[0].startswith("data:image/jpeg;base64,")
+    assert pictures[1].startswith("data:image/png;base64,")
+
+
+def test_a_run_without_findings_or_pictures_says_so():
+    text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
+    assert "Nothing: no rule was broken." in text
+    assert "No picture: none was drawn." in text
+
+
+@pytest.mark.parametrize("count", [200, 201])
+def test_of_more_than_200_images_the_rest_is_in_the_table_and_said_to_be(count):
+    images = [
+        {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
+        for n in range(count)
+    ]
+    page = Page(render_report(document(images=images)))
+    assert len(page.all("option")) == 200 + 2  # and the choice of types
+    assert ("more images are in the table" in " ".join(page.text)) == (count > 200)
+
+
+def test_a_layer_without_figures_has_empty_cells():
+    whole = document()
+    row = whole["layers"][0] | dict.fromkeys(
+        ("mean", "std", "min", "max", "zero_fraction", "dead_channels")
+    )
+    assert "None" not in " ".join(Page(render_report(whole | {"layers": [row]})).text)
+
+
+# The command
+
+
+@pytest.fixture
+def ran(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
+    assert run("inspect", "resnet18", PHOTO, *words).code == 0
+    return Path("run")
+
+
+def test_a_run_leaves_its_page(ran):
+    text = (ran / "report.html").read_text()
+    assert text == render_report(read_document(ran))
+    linked = [img["src"] for img in Page(text).all("img") if "src" in img]
+    assert all((ran / file).is_file() for file in linked)
+    assert (ran / "report.html").stat().st_size < 300_000
+
+
+def test_the_page_is_made_again_from_the_folder_without_torch(ran):
+    before = (ran / "report.html").read_bytes()
+    (ran / "report.html").unlink()
+    code = (
+        "import sys; from hookcli.cli import entry; sys.argv = ['hookcli', 'report', 'run']\n"
+        "code = entry._run(); assert not {'torch', 'PIL', 'numpy'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "run/report.html\n")
+    assert (ran / "report.html").read_bytes() == before
+
+
+def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
+    Path("empty").mkdir()
+    assert run("report", "empty").err.startswith("error: 'empty' is not a run's folder\n")
+    assert run("report", "nowhere").code == 2
+    (ran / "report.json").write_text("{")
+    assert "is damaged" in run("report", "run").err
+    (ran / "report.json").unlink()
+    assert "did not come to its end" in run("report", "run").err
