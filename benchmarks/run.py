@@ -55,6 +55,7 @@ def main() -> None:
         for layers, goal in zip(("conv", "leaf"), goals, strict=True):
             ratios = pair_forwards(batch, layers)
             report(f"forward, statistics of '{layers}', batch {batch} / bare forward", ratios, goal)
+    report("seconds that the page adds", [page_seconds() for _ in range(7)], "at most 0.15")
     extra = sorted(peak_over_bare(8) for _ in range(5))
     print(
         f"{'peak memory over the bare forward, 36 convs, batch 8, MB':<58}"
@@ -108,6 +109,23 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
         observed.run(keys, pixels)
     times = 40 if batch == 1 else 12
     return [seconds(lambda: observed.run(keys, pixels)) / seconds(bare) for _ in range(times)]
+
+
+def page_seconds() -> float:
+    """Seconds that a fresh process takes to import what the page needs, and to make it."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(inspect_command(Path(folder) / "run"))
+        code = (
+            "import sys, time, json, pathlib; start = time.perf_counter()\n"
+            "from hookcli.sinks.report import read_document, render_report\n"
+            "render_report(read_document(pathlib.Path(sys.argv[1])))\n"
+            "print(time.perf_counter() - start)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(Path(folder) / "run")],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    return float(done.stdout)
 
 
 def peak_over_bare(batch: int) -> float:

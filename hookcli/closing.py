@@ -18,7 +18,6 @@ from hookcli.records import LayerRecord, Uncalled
 from hookcli.results import ImageResult, RunResult, SkippedImage
 from hookcli.sinks import table
 from hookcli.sinks.overview import draw_overview
-from hookcli.sinks.report import render_report
 from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
@@ -97,6 +96,8 @@ def close(
     folder: RunFolder, prepared: PreparedRun, found: Found, grids: Sequence[Grid]
 ) -> RunResult:
     """Write the tables, the page and the manifest."""
+    from hookcli.sinks.report import render_report
+
     uncalled = _find_uncalled(prepared, found)
     seen = _find(prepared, found, uncalled)
     write_tables(folder, prepared, found)

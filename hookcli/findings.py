@@ -6,6 +6,7 @@ needs the model itself (who produced a NaN) is given what was found out.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -159,14 +160,17 @@ def _float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Findin
 
 def _run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """What is said about the run as a whole."""
-    reasons: dict[str, list[str]] = {}
+    alike: dict[str, list[Uncalled]] = {}
     for uncalled in evidence.uncalled:
-        reasons.setdefault(uncalled.reason, []).append(uncalled.layer.label)
+        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # whatever the module's path
+        alike.setdefault(kind, []).append(uncalled)
     if len(evidence.uncalled) > limits["uncalled"]:
-        for reason, labels in reasons.items():
-            more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-            sentence = f"{labels[0]}{more} did not run: {reason}"
-            yield Finding("uncalled", labels[0], float(len(labels)), limits["uncalled"], sentence)
+        for group in alike.values():
+            first, rest = group[0], len(group) - 1
+            label = first.layer.label
+            more = f" (and {rest} more, alike)" if rest else ""
+            sentence = f"{label} did not run: {first.reason}{more}"
+            yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
     if len(evidence.skipped) > limits["skipped"]:
         first, count = evidence.skipped[0], len(evidence.skipped)
         more = f" (and {count - 1} more)" if count > 1 else ""

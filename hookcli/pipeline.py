@@ -76,6 +76,8 @@ def run(prepared: PreparedRun) -> RunResult:
             for sources, pixels in _batches(loaded, prepared.sources, config.batch_size):
                 found.add(_run_batch(prepared, forward, folder, sources, pixels), writer)
                 clock.lap("forward")
+            import hookcli.sinks.report  # noqa: F401  0.07 s, while the grids are being written
+
             grids = writer.finish()
         except BrokenForwardError as error:
             found.add_partial(error.partial, writer)

@@ -136,7 +136,7 @@ def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
         )
     )
     assert [(f.rule, f.sentence) for f in found] == [
-        ("uncalled", "a and 1 more did not run: unused"),
+        ("uncalled", "a did not run: unused (and 1 more, alike)"),
         ("skipped", "skipped x.png: is empty"),
         (
             "untrained",

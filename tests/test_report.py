@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 from hookcli.sinks.report import read_document, render_report
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
+GOLDEN = Path(__file__).parent / "golden" / "page.html"
 HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
 
 
@@ -86,6 +88,13 @@ def test_the_page_says_what_the_document_says():
 
 def test_the_same_document_gives_the_same_bytes():
     assert render_report(document()) == render_report(document())
+
+
+def test_the_page_of_a_tiny_run_is_the_golden_one():
+    page = render_report(document())
+    if os.environ.get("HOOKCLI_REWRITE_GOLDEN"):
+        GOLDEN.write_text(page, encoding="utf-8")
+    assert page == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_names_that_mean_harm_are_text():
