@@ -13,7 +13,7 @@ from hookcli import aggregate, findings
 from hookcli.config import to_command
 from hookcli.hooks import named_tensors
 from hookcli.layers import explain_uncalled
-from hookcli.producer import find_producer
+from hookcli.producer import find_producers
 from hookcli.records import LayerRecord, Uncalled
 from hookcli.results import ImageResult, RunResult, SkippedImage
 from hookcli.sinks import table
@@ -45,7 +45,7 @@ class Found:
     records: list[LayerRecord] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
-    broken: str = ""  # the first image with values that are not finite
+    broken: dict[str, str] = field(default_factory=dict)  # NaN, Inf: the first image that holds it
     focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
 
     def add(self, batch: tuple[list[ImageResult], list[BatchResult]], writer: GridWriter) -> None:
@@ -54,8 +54,8 @@ class Found:
         self.images += images
         for result in results:
             self.add_partial(result, writer)
-            if not self.broken and not _is_finite(result.output):
-                self.broken = result.keys[0]
+            for kind in _kinds_of(result.output):
+                self.broken.setdefault(kind, result.keys[0])
 
     def add_partial(self, result: BatchResult, writer: GridWriter) -> None:
         """Take over the records of one forward, whether or not it came to its end."""
@@ -65,8 +65,9 @@ class Found:
         for record in result.records:
             grid = grids.get((record.image, record.call.id), "")
             self.records.append(replace(record, grid=grid))
-            if not self.broken and record.stats.nan_count + record.stats.inf_count:
-                self.broken = record.image
+            for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
+                if count:
+                    self.broken.setdefault(kind, record.image)
 
 
 def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:
@@ -144,14 +145,18 @@ def close(
 def _find(
     prepared: PreparedRun, found: Found, uncalled: tuple[Uncalled, ...]
 ) -> tuple[Finding, ...]:
-    """The findings of the run; who made a NaN or Inf is found by a forward of its own."""
+    """The findings of the run; who made a NaN or Inf is found by forwards of their own."""
     loaded = prepared.loaded
-    producer = ""
+    producers: dict[str, str] = {}
+    asked = {name for name in ("NaN", "Inf") if name.lower() in prepared.config.fail_on}
     for source in prepared.sources:
-        if source.key == found.broken:
+        held = {kind for kind, image in found.broken.items() if image == source.key}
+        wanted = (asked | held) - producers.keys()
+        if wanted:
             pixels = prepare_pixels(loaded, source).unsqueeze(0).to(loaded.info.device)
             pixels = pixels.to(getattr(torch, loaded.info.dtype))
-            producer = find_producer(loaded.module, loaded.feed, pixels)
+            made = find_producers(loaded.module, loaded.feed, pixels)
+            producers |= {kind: made[kind] for kind in wanted & made.keys()}
     evidence = findings.Evidence(
         found.records,
         uncalled,
@@ -161,14 +166,15 @@ def _find(
             i.key: ((i.height, i.width), (i.pixels_shape[-2], i.pixels_shape[-1]))
             for i in found.images
         },
-        producer,
+        producers,
     )
     return findings.find(evidence, dict(prepared.config.rules))
 
 
-def _is_finite(output: object) -> bool:
-    """Whether all that the model returned is finite."""
-    return not any(name_not_finite(tensor) for _, tensor in named_tensors(output))
+def _kinds_of(output: object) -> list[str]:
+    """Which of ``NaN`` and ``Inf`` the model's own output holds."""
+    found = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
+    return [kind for kind in ("NaN", "Inf") if kind in found]
 
 
 def write_tables(folder: RunFolder, prepared: PreparedRun, found: Found) -> None:

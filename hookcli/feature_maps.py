@@ -117,7 +117,7 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
         (maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in (inside, 1 - inside)
     ]
     spread = maps.std((1, 2), correction=0)
-    return torch.where(spread > 0, (means[0] - means[1]) / spread, 0)
+    return torch.where(spread == 0, 0, (means[0] - means[1]) / spread)
 
 
 def _as_maps(values: Tensor, layout: Layout) -> Tensor:

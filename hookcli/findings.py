@@ -41,6 +41,9 @@ _ENDS = {
     "Tanh": (-0.99, 0.99),
 }
 _FLOAT16_LARGEST = 65504.0
+_LEAST_VALUES = 4  # of a channel, over all images
+_PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth")
+_ROUNDING = 8  # pixels that a network's own steps may add
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Evidence:
         skipped: images that were not used.
         model: which model ran.
         sizes: height and width of each image by key, as given, and of what the network saw of it.
-        producer: what was found out about who made the first value that is not finite, as a sentence.
+        producers: who made the first ``NaN`` and ``Inf``, as sentences.
     """
 
     records: Sequence[LayerRecord]
@@ -61,7 +64,7 @@ class Evidence:
     skipped: Sequence[SkippedImage] = ()
     model: ModelInfo | None = None
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
-    producer: str = ""
+    producers: Mapping[str, str] = field(default_factory=dict)
 
 
 def find(evidence: Evidence, thresholds: Mapping[str, float] = RULES) -> tuple[Finding, ...]:
@@ -86,12 +89,12 @@ def _not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
             count = record.stats.nan_count if rule == "nan" else record.stats.inf_count
             if count > limits[rule]:
                 counts[record.call.id] = counts.get(record.call.id, 0) + count
-        made = name in evidence.producer
+        made = evidence.producers.get(name, "")
         if not counts and not made:
             continue
         layer = next(iter(counts), "")
         held = f"{_values(sum(counts.values()), name)} in {_layers(len(counts))}, first in {layer}"
-        parts = [evidence.producer] * bool(evidence.producer) + [held] * bool(counts)
+        parts = [made] * bool(made) + [held] * bool(counts)
         total = float(sum(counts.values()))
         yield Finding(rule, layer, total, limits[rule], "; ".join(parts))
 
@@ -99,6 +102,8 @@ def _not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
 def _channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Channels that are dead, constant or saturated in all images of the run."""
     for call_id, group in _by_call(evidence.records):
+        if group[0].call.side != "output" or not _says_something(group):
+            continue
         ranges = [record.channels for record in group if record.channels is not None]
         if not ranges or len({len(each.low) for each in ranges}) != 1:
             continue
@@ -106,7 +111,7 @@ def _channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Findi
         highs = [max(values) for values in zip(*(each.high for each in ranges), strict=True)]
         pairs = list(zip(lows, highs, strict=True))
         dead = sum(low == 0 == high for low, high in pairs)
-        constant = sum(low == high != 0 for low, high in pairs) if _is_spread(group[0]) else 0
+        constant = sum(low == high != 0 for low, high in pairs)
         stuck = sum(_at_an_end(group[0].call.layer.module_type, low, high) for low, high in pairs)
         everywhere = " in every image" if len(ranges) > 1 else ""
         for rule, count, what in (
@@ -125,9 +130,11 @@ def _scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding
     before: dict[tuple[str, str, str], LayerRecord] = {}
     worst: dict[tuple[str, str], Finding] = {}
     for record in sorted(evidence.records, key=lambda r: (r.image, r.call.order)):
-        if not record.stats.std or record.call.side != "output":
+        call = record.call
+        if not record.stats.std or call.side != "output" or call.layer.module_type in _PASSING:
             continue
-        kind = (record.image, record.call.layer.module_type, record.call.output_key)
+        form = f"{record.layout.name} {record.layout.is_spatial} {call.output_key}"
+        kind = (record.image, call.layer.module_type, form)
         previous = before.get(kind)
         before[kind] = record
         if previous is None or not previous.stats.std:
@@ -166,10 +173,10 @@ def _run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
         alike.setdefault(kind, []).append(uncalled)
     if len(evidence.uncalled) > limits["uncalled"]:
         for group in alike.values():
-            first, rest = group[0], len(group) - 1
-            label = first.layer.label
+            head, rest = group[0], len(group) - 1
+            label = head.layer.label
             more = f" (and {rest} more, alike)" if rest else ""
-            sentence = f"{label} did not run: {first.reason}{more}"
+            sentence = f"{label} did not run: {head.reason}{more}"
             yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
     if len(evidence.skipped) > limits["skipped"]:
         first, count = evidence.skipped[0], len(evidence.skipped)
@@ -184,12 +191,17 @@ def _run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
 
 def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     shares = {key: min(given) / min(seen) for key, (given, seen) in evidence.sizes.items()}
-    small = {key: share for key, share in shares.items() if share < limits["small"]}
+    small = {
+        key: share
+        for key, share in shares.items()
+        if share < limits["small"]
+        and min(evidence.sizes[key][1]) - min(evidence.sizes[key][0]) > _ROUNDING
+    }
     if small:
         key = min(small, key=lambda each: small[each])
         given, seen = evidence.sizes[key]
         sentence = (
-            f"{key} is {given[1]} by {given[0]} pixels and was enlarged to the {seen[1]} by {seen[0]} "
+            f"{key} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by {seen[0]} "
             "that the network sees"
         )
         yield Finding("small", "", small[key], limits["small"], sentence)
@@ -202,9 +214,11 @@ def _by_call(records: Iterable[LayerRecord]) -> list[tuple[str, list[LayerRecord
     return list(groups.items())
 
 
-def _is_spread(record: LayerRecord) -> bool:
-    """Whether a channel has several values, so that one value in all of them says something."""
-    return record.channels is not None and record.stats.numel > len(record.channels.low)
+def _says_something(group: Sequence[LayerRecord]) -> bool:
+    """Whether a channel was seen at several places or in several images: one value may be zero by chance."""
+    first = group[0]
+    places = first.stats.numel / len(first.channels.low) if first.channels else 0
+    return places * len(group) >= _LEAST_VALUES
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:

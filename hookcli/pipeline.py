@@ -71,7 +71,7 @@ def run(prepared: PreparedRun) -> RunResult:
         forward.focus = focus.to(loaded.info.device)
     with folder:
         writer = GridWriter(folder.folder, config.grids)
-        found = Found(focus=None if focus is None else _describe_focus(config, focus))
+        found = Found(focus=None if focus is None else _describe_focus(prepared, focus))
         try:
             for sources, pixels in _batches(loaded, prepared.sources, config.batch_size):
                 found.add(_run_batch(prepared, forward, folder, sources, pixels), writer)
@@ -108,7 +108,17 @@ def _find_focus(prepared: PreparedRun) -> Tensor | None:
             f"--focus {left},{top},{width},{height} is not inside the image, which is "
             f"{source.size[0]} by {source.size[1]} pixels"
         )
-    mask = prepared.loaded.find_box(source.size, box)
+    if len(prepared.sources) != 1:
+        raise RequestError("--focus is a box in one image", "give one image")
+    if source.pixels is not None:
+        mask = torch.zeros(source.pixels.shape[-2:])
+        mask[top : top + height, left : left + width] = 1
+    else:
+        mask = prepared.loaded.find_box(source.size, box)
+    if float(mask.min()) > 1 - _LEAST_FOCUS:
+        raise RequestError(
+            "--focus is all that the network sees, and leaves nothing to compare with"
+        )
     if float(mask.max()) < _LEAST_FOCUS:
         raise RequestError(
             f"--focus {left},{top},{width},{height} is cut away: the network sees the middle of the image",
@@ -117,14 +127,21 @@ def _find_focus(prepared: PreparedRun) -> Tensor | None:
     return mask
 
 
-def _describe_focus(config: InspectConfig, mask: Tensor) -> dict[str, Any]:
-    """The box as given, and its left, top, width and height as shares of what the network sees."""
+def _describe_focus(prepared: PreparedRun, mask: Tensor) -> dict[str, Any]:
+    """The box as given, and its left, top, width and height as shares of the picture that is shown."""
+    source, box = prepared.sources[0], prepared.config.focus
+    if box is not None and (source.pixels is not None or prepared.loaded.prepare.crop is None):
+        sides = (*source.size, *source.size)
+        return {
+            "box": box,
+            "seen": [length / side for length, side in zip(box, sides, strict=True)],
+        }
     inside = mask >= _LEAST_FOCUS
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()
     height, width = mask.shape
     seen = (left / width, top / height, (right + 1 - left) / width, (bottom + 1 - top) / height)
-    return {"box": config.focus, "seen": seen}
+    return {"box": box, "seen": seen}
 
 
 def _batches(

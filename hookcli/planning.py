@@ -8,6 +8,7 @@ torch is imported only after the images have been read, so that a wrong path is 
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -162,11 +163,7 @@ def _check_values(config: InspectConfig) -> None:
         if side is not None and side > LARGEST_SIDE:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
     _check_rules(config)
-    if config.focus is not None:
-        if len(config.images) != 1:
-            raise RequestError("--focus is a box in one image", "give one image")
-        if min(config.focus) < 0 or min(config.focus[2:]) < 1:
-            raise RequestError("--focus needs a width and a height of at least 1")
+    _check_focus(config)
     _check_colours("--mean", model.mean)
     _check_colours("--std", model.std)
     if model.std is not None and min(model.std) <= 0:
@@ -188,8 +185,22 @@ def _check_rules(config: InspectConfig) -> None:
             )
 
 
+def _check_focus(config: InspectConfig) -> None:
+    if config.focus is not None:
+        if len(config.images) != 1:
+            raise RequestError("--focus is a box in one image", "give one image")
+        if config.grids.mode != "layers":
+            raise RequestError(
+                f"--focus ranks channels in grids, and not with --grids {config.grids.mode}"
+            )
+        if min(config.focus) < 0:
+            raise RequestError("--focus begins inside the image: X and Y are at least 0")
+        if min(config.focus[2:]) < 1:
+            raise RequestError("--focus needs a width and a height of at least 1")
+
+
 def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
-    if values is not None and len(values) != 3:
+    if values is not None and (len(values) != 3 or not all(map(math.isfinite, values))):
         raise RequestError(f"{name} takes three numbers, one a colour: 0.485,0.456,0.406")
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from hookcli.records import Call
 
 
-def find_producer(model: nn.Module, feed: Feed, pixels: Tensor) -> str:
-    """Who made the first value that is not finite, as a sentence; empty when there is none.
+def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, str]:
+    """Who made the first ``NaN`` and the first ``Inf``, as sentences; nothing for what was not made.
 
-    The producer is the innermost call whose inputs and parameters are finite and whose output is not.
+    The producer is the innermost call whose inputs and parameters hold none and whose output does.
     When that module has parts, and none of them is it, an operation between them did it.
 
     Args:
@@ -33,69 +33,76 @@ def find_producer(model: nn.Module, feed: Feed, pixels: Tensor) -> str:
         feed: how it is called.
         pixels: of one image, (1, …).
     """
-    if kind := _not_finite([pixels]):
-        return f"the input holds {kind}"
-    watcher = _Watcher(model)
+    held = _kinds([pixels])
+    watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in held})
     with (
         ModelFailure(),
         torch.inference_mode(),
         hooks.watch(model, list_layers(model), watcher.started, watcher.finished),
     ):
         model(*feed.arguments_of(pixels))
-    return watcher.sentence
+    return watcher.made
 
 
 @dataclass(slots=True)
 class _Running:
-    """A call that has started: were its inputs finite, and which part of it ended last."""
+    """A call that has started: what its inputs held, and which part of it ended last."""
 
     call: Call
-    inputs_finite: bool
+    kinds: frozenset[str]
     last_part: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.call.id} ({self.call.layer.module_type})"
+
+    @property
+    def given(self) -> str:
+        held = " and ".join(sorted(self.kinds))
+        return f"{held} went in" if held else "what went in was finite"
 
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward until something that is not finite comes out of something that was."""
+    """Follows one forward and notes where each kind came out of what held none."""
 
     model: nn.Module
-    sentence: str = ""
+    made: dict[str, str]
     running: list[_Running] = field(default_factory=list)
-    # a call that was given what is not finite, though all before it was: where it started
-    tainted: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
     def started(self, call: Call, inputs: object) -> None:
-        kind = "" if self.sentence else _not_finite(t for _, t in hooks.named_tensors(inputs))
-        if kind and self.running and self.running[-1].inputs_finite:
+        kinds = _kinds(tensor for _, tensor in hooks.named_tensors(inputs))
+        if self.running:
             parent = self.running[-1]
-            self.tainted.setdefault(parent.call.id, (parent.last_part, call.id, kind))
-        self.running.append(_Running(call, not kind))
+            for kind in sorted(kinds - parent.kinds - self.made.keys()):
+                self.made[kind] = _between(parent, kind, f"before {call.id}")
+        self.running.append(_Running(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:
         ended = self.running.pop()
         if self.running:
             self.running[-1].last_part = call.id
-        if self.sentence or not ended.inputs_finite:
-            return
-        if kind := _not_finite(t for _, t in hooks.named_tensors(output)):
-            self.sentence = self._blame(ended, kind)
+        kinds = _kinds(tensor for _, tensor in hooks.named_tensors(output))
+        for kind in sorted(kinds - ended.kinds - self.made.keys()):
+            self.made[kind] = self._blame(ended, kind)
 
     def _blame(self, ended: _Running, kind: str) -> str:
-        layer = ended.call.layer
-        name = f"{ended.call.id} ({layer.module_type})"
-        module = self.model.get_submodule(layer.module_path)
-        for parameter, values in [*module.named_parameters(), *module.named_buffers()]:
-            if held := _not_finite([values]):
-                return f"{name} has {held} in its own {parameter}"
-        if not module._modules or not ended.last_part:
-            return f"{kind} is made by {name}: what went in was finite"
-        after, before, made = self.tainted.get(ended.call.id, (ended.last_part, "", kind))
-        place = f"after {after}" if after else "at its start"
-        end = f" and before {before}" if before else " and before its end"
-        return f"{made} is made inside {name}, {place}{end}, between modules"
+        module = self.model.get_submodule(ended.call.layer.module_path)
+        if module._modules and ended.last_part:
+            return _between(ended, kind, "before its end")
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for name, values in own:
+            if kind in _kinds([values]):
+                return f"{ended.name} has {kind} in its own {name}"
+        return f"{kind} is made by {ended.name}: {ended.given}"
 
 
-def _not_finite(tensors: Iterable[Tensor]) -> str:
-    """``NaN``, ``Inf``, ``NaN and Inf``, or nothing."""
+def _between(parent: _Running, kind: str, end: str) -> str:
+    place = f"after {parent.last_part}" if parent.last_part else "at its start"
+    return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
+
+
+def _kinds(tensors: Iterable[Tensor]) -> frozenset[str]:
+    """Which of ``NaN`` and ``Inf`` the tensors hold."""
     found = " ".join(name_not_finite(tensor) for tensor in tensors)
-    return " and ".join(name for name in ("NaN", "Inf") if name in found)
+    return frozenset(name for name in ("NaN", "Inf") if name in found)

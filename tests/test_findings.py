@@ -14,7 +14,7 @@ from torch import nn
 
 from hookcli.feed import PLAIN
 from hookcli.findings import RULES, Evidence, find
-from hookcli.producer import find_producer
+from hookcli.producer import find_producers
 from hookcli.records import (
     Call,
     ChannelRange,
@@ -56,7 +56,9 @@ def test_a_layer_in_order_gives_no_finding():
 
 def test_nan_and_inf_are_counted_over_layers():
     records = (record("a", nan_count=3), record("b", order=2, nan_count=1, inf_count=2))
-    found = find(Evidence(records, producer="NaN is made by a (Conv2d): what went in was finite"))
+    found = find(
+        Evidence(records, producers={"NaN": "NaN is made by a (Conv2d): what went in was finite"})
+    )
     assert [(f.rule, f.layer, f.number) for f in found] == [("nan", "a", 4.0), ("inf", "b", 2.0)]
     assert found[0].sentence == (
         "NaN is made by a (Conv2d): what went in was finite; 4 NaN values in 2 layers, first in a"
@@ -64,15 +66,15 @@ def test_nan_and_inf_are_counted_over_layers():
 
 
 def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():
-    assert rules_of(record(), producer="NaN is made by late (Log): what went in was finite") == [
-        "nan"
-    ]
+    assert rules_of(
+        record(), producers={"NaN": "NaN is made by late (Log): what went in was finite"}
+    ) == ["nan"]
 
 
 @pytest.mark.parametrize(("dead", "found"), [(1, ["dead"]), (0, [])])
 def test_dead_channels_count_from_a_fifth(dead, found):
     channels = ranged(*[(0.0, 0.0)] * dead, *[(-1.0, 1.0)] * (5 - dead))
-    assert rules_of(record(channels=channels)) == found
+    assert rules_of(record(channels=channels, shape=(1, 5, 2, 2))) == found
 
 
 def test_a_dead_channel_is_dead_in_every_image_of_the_run():
@@ -86,6 +88,13 @@ def test_a_threshold_can_be_changed():
     one = record(channels=ranged((0.0, 0.0), (0.0, 1.0)))
     assert rules_of(one, thresholds={"dead": 0.51}) == []
     assert rules_of(one, thresholds={"dead": 0.5}) == ["dead"]
+
+
+def test_one_value_a_channel_is_dead_by_chance_until_four_images_say_so():
+    dead = ranged((0.0, 0.0), (0.0, 1.0))
+    assert rules_of(record(channels=dead, shape=(1, 2))) == []
+    many = [record(channels=dead, shape=(1, 2), image=str(n)) for n in range(4)]
+    assert rules_of(*many) == ["dead"]
 
 
 def test_a_channel_of_one_value_is_constant_where_it_has_several_places():
@@ -146,9 +155,9 @@ def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
 
 
 def test_an_image_smaller_than_the_network_sees_is_said_to_be():
-    sizes = {"cat": ((223, 400), (224, 224)), "dog": ((224, 224), (224, 224))}
+    sizes = {"cat": ((215, 400), (224, 224)), "dog": ((224, 224), (224, 224))}
     (finding,) = find(Evidence((), sizes=sizes))
-    assert (finding.rule, finding.number) == ("small", 223 / 224)
+    assert (finding.rule, finding.number) == ("small", 215 / 224)
     assert rules_of(sizes={"dog": sizes["dog"]}) == []
 
 
@@ -179,18 +188,19 @@ class Divides(nn.Module):
 
 def made_by(model, pixels=None):
     pixels = torch.ones(1, 1, 2, 2) if pixels is None else pixels
-    return find_producer(model.eval(), PLAIN, pixels)
+    return find_producers(model.eval(), PLAIN, pixels)
 
 
 def test_a_leaf_that_makes_nan_of_finite_values_is_the_producer():
     model = nn.Sequential(nn.Sequential(nn.Identity(), Log()), nn.ReLU())
-    assert made_by(model, -torch.ones(1, 1, 2, 2)) == (
-        "NaN is made by 0.1 (Log): what went in was finite"
-    )
+    assert made_by(model, -torch.ones(1, 1, 2, 2)) == {
+        "NaN": "NaN is made by 0.1 (Log): what went in was finite"
+    }
 
 
 def test_an_operation_between_modules_is_put_between_them():
-    assert made_by(Divides()) == (
+    made = made_by(Divides())
+    assert made["Inf"] == (
         "Inf is made inside (model) (Divides), after first and before second, between modules"
     )
 
@@ -198,17 +208,36 @@ def test_an_operation_between_modules_is_put_between_them():
 def test_a_parameter_that_is_nan_is_named():
     model = nn.Sequential(nn.Conv2d(1, 1, 1))
     model[0].weight.data.fill_(math.nan)
-    assert made_by(model) == "0 (Conv2d) has NaN in its own weight"
+    assert made_by(model) == {"NaN": "0 (Conv2d) has NaN in its own weight"}
 
 
 def test_pixels_that_are_not_finite_are_the_input():
-    assert made_by(nn.Sequential(nn.ReLU()), torch.full((1, 1, 2, 2), math.inf)) == (
-        "the input holds Inf"
-    )
+    assert made_by(nn.Sequential(nn.ReLU()), torch.full((1, 1, 2, 2), math.inf)) == {
+        "Inf": "the input holds Inf"
+    }
 
 
 def test_a_model_whose_values_are_finite_has_no_producer():
-    assert made_by(nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())) == ""
+    assert made_by(nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())) == {}
+
+
+class Masked(nn.Module):
+    """A causal mask of minus infinity that softmax swallows, then a NaN of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+        self.soft, self.log = nn.Softmax(-1), Log()
+
+    def forward(self, x):
+        return self.log(self.soft(x + self.mask) - 2)
+
+
+def test_a_mask_of_minus_infinity_is_not_taken_for_the_maker_of_a_nan():
+    assert made_by(Masked()) == {
+        "Inf": "Inf is made inside (model) (Masked), at its start and before soft, between modules",
+        "NaN": "NaN is made by log (Log): what went in was finite",
+    }
 
 
 def test_no_hook_is_left_by_the_search():

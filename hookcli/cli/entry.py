@@ -72,6 +72,9 @@ def main() -> None:
         if not ended:
             sys.excepthook = _report_bug  # only now: Typer puts in its own
     console.close_stdout()
+    if code == errors.INTERRUPTED:
+        # Python ends by SIGINT instead when the interrupt came inside exec() of text, as of a named tuple
+        os._exit(code)
     sys.exit(code)
 
 

@@ -50,12 +50,14 @@ def _caption(result: RunResult) -> Iterator[str]:
     for image in result.images:
         if image.predictions:
             yield _prediction_text(image, trained=result.model.trained)
-    focused = [grid for grid in result.grids if grid.score]
+    focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
     if focused:
         yield "fires most inside the box, in spreads more than outside:"
     for grid in focused:
         best = zip(grid.channels[:_FOCUSED], grid.score, strict=False)
-        yield f"  {grid.call_id}: " + ", ".join(f"channel {c} ({s:.2f})" for c, s in best)
+        yield f"  {grid.call_id}: " + ", ".join(
+            f"channel {c} ({'not finite' if s is None else format(s, '.2f')})" for c, s in best
+        )
     findings = [finding for finding in result.findings if finding.rule not in _SAID]
     if findings:
         yield "look here first:"

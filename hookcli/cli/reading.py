@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hookcli.errors import RequestError
 
 _HIGHEST_CHANNEL = 1_000_000
@@ -76,7 +78,10 @@ def read_rules(words: list[str]) -> tuple[tuple[str, float], ...]:
     for word in words:
         name, _, value = word.partition("=")
         try:
-            rules.append((name, float(value)))
+            threshold = float(value)
+            if not math.isfinite(threshold):
+                raise ValueError
+            rules.append((name, threshold))
         except ValueError as error:
             raise RequestError(
                 f"--rule cannot read {word!r}", "write NAME=VALUE, for example dead=0.5"

@@ -25,7 +25,14 @@ def report(
     from hookcli.files import write_atomic
     from hookcli.sinks.report import read_document, render_report
 
-    page = render_report(read_document(run), run if single_file else None)
+    document = read_document(run)
+    if document["missing"]:
+        console.warn(
+            f"{len(document['missing'])} pictures are missing, first {document['missing'][0]}"
+        )
+    if not (run / "manifest.json").exists():
+        console.warn(f"{str(run)!r} has no manifest: the run did not come to its end")
+    page = render_report(document, run if single_file else None)
     file = write_atomic(run / "report.html", page.encode())
     console.print_data(f"{file}\n")
     if open_page:

@@ -63,7 +63,8 @@ def load_from_file(origin: Origin, request: ModelRequest) -> Weighted:
     check_fit(str(file), state, expected)
     module.load_state_dict(state)
     known = categories_of(origin)
-    fits = expected[list(expected)[-1]].shape[:1] == (len(known),)
+    count = dict(sized.arguments).get("num_classes", str(len(known)))
+    fits = count == str(len(known))
     return Weighted(
         module,
         str(file),

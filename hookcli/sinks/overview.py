@@ -74,6 +74,9 @@ def _write_predictions(axes: Axes, document: dict[str, Any], image: dict[str, An
 
 def _plot_depth(axes: Axes, layers: Sequence[dict[str, Any]]) -> None:
     rows = [row for row in layers if row["mean"] is not None and row["side"] == "output"]
+    if not rows:
+        axes.axis("off")
+        return
     places = range(1, len(rows) + 1)
     means = [row["mean"] for row in rows]
     lows = [row["mean"] - row["std"] for row in rows]

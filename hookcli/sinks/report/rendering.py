@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 DOCUMENT = "report.json"
 MOST_IMAGES = 200
+_KEYS = {
+    "command", "model", "versions", "images", "skipped", "uncalled", "findings", "layers", "histograms",
+    "grids", "focus",
+}  # fmt: skip
 
 
 def read_document(run: Path) -> dict[str, Any]:
@@ -44,9 +48,11 @@ def read_document(run: Path) -> dict[str, Any]:
         raise RequestError(
             f"{str(run / DOCUMENT)!r} is damaged", "run hookcli inspect again"
         ) from error
-    if not isinstance(document, dict) or not {"model", "layers", "images"} <= document.keys():
+    if not isinstance(document, dict) or not document.keys() >= _KEYS or not document["versions"]:
         raise RequestError(f"{str(run / DOCUMENT)!r} is not a run's", "run hookcli inspect again")
-    return document
+    files = [grid["file"] for grid in document["grids"]]
+    files += [image["seen"] for image in document["images"] if image["seen"]]
+    return document | {"missing": [file for file in files if not (run / file).is_file()]}
 
 
 def render_report(document: dict[str, Any], run: Path | None = None) -> str:
@@ -78,7 +84,6 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         row["call_id"]: _ours(draw_histogram(document["histograms"].get(row["call_id"], ())))
         for row in layers
     }
-    first = images[0]["key"] if images else ""
     data = {"grids": facts, "seen": seen, "images": [image["key"] for image in images]}
     return environment.get_template("page.html.j2").render(
         document=document,
@@ -86,7 +91,8 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         images=images,
         left_out=len(document["images"]) - len(images),
         anchors=anchors,
-        first_grids={grid["call_id"]: grid for grid in facts if grid["image"] == first},
+        first_grids={grid["call_id"]: grid for grid in reversed(facts)},
+        missing=document.get("missing", ()),
         seen=seen,
         depth=_ours(draw_depth(layers, anchors)),
         histograms=histograms,
@@ -116,6 +122,8 @@ def _linked(file: str) -> str:
 def _embedded(run: Path) -> Any:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
+        if not (run / file).resolve().is_relative_to(run.resolve()):
+            return ""
         try:
             data = (run / file).read_bytes()
         except OSError:

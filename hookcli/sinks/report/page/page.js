@@ -53,9 +53,14 @@ function showImage(index) {
   for (const article of document.querySelectorAll("article[data-call]")) {
     const picture = article.querySelector("img");
     const grid = grids.get(`${key}\n${article.dataset.call}`);
-    if (picture && grid) picture.src = grid.src;
+    if (!picture) continue;
+    if (grid) picture.src = grid.src;
+    picture.parentElement.hidden = !grid;
+    article.querySelector(".absent").hidden = Boolean(grid);
   }
 }
+
+if (data.images.length) showImage(0);
 
 // One grid, large: a channel at a time.
 const viewer = byId("viewer");
@@ -86,6 +91,7 @@ function tileAt(grid, event, picture) {
 
 function show() {
   const grid = gridOf(layer), call = articles[layer].dataset.call, stage = byId("stage-tile");
+  if (!grid) { byId("viewer-title").textContent = call; byId("facts").textContent = "No picture for this image."; return; }
   byId("viewer-title").textContent = call;
   byId("whole").src = grid.src;
   byId("mark").style.display = "none";
@@ -114,7 +120,7 @@ function show() {
 byId("whole").addEventListener("mousemove", pick);
 byId("whole").addEventListener("click", pick);
 function pick(event) {
-  const index = tileAt(gridOf(layer), event, byId("whole"));
+  const grid = gridOf(layer), index = grid ? tileAt(grid, event, byId("whole")) : -1;
   if (index >= 0) { tile = index; show(); }
 }
 byId("overlay").addEventListener("change", show);
@@ -122,7 +128,7 @@ byId("strength").addEventListener("input", show);
 byId("close").addEventListener("click", () => viewer.close());
 viewer.addEventListener("keydown", (event) => {
   if (event.target.type === "range") return;
-  const grid = gridOf(layer), count = grid.places ? grid.channels.length : 1;
+  const grid = gridOf(layer), count = grid && grid.places ? grid.channels.length : 1;
   const steps = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
   if (!steps) return;
   event.preventDefault();
