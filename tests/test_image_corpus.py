@@ -138,7 +138,7 @@ def test_nothing_but_our_own_lines_is_on_stderr(ended, manifest):
     assert warnings == [
         *skipped,
         "warning: the weights are RANDOM, as asked for",
-        f"wrote 4 files into {ended.folder}",
+        f"wrote {6 + len(manifest['images'])} files into {ended.folder}",
     ]
 
 
