@@ -47,6 +47,7 @@ class Found:
     called: set[str] = field(default_factory=set)
     broken: dict[str, str] = field(default_factory=dict)  # NaN, Inf: the first image that holds it
     focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
+    written: dict[str, str] = field(default_factory=dict)  # who wrote over what a call returned
 
     def add(self, batch: tuple[list[ImageResult], list[BatchResult]], writer: GridWriter) -> None:
         """Take over a finished batch; its pictures are queued."""
@@ -118,6 +119,7 @@ def close(
             "histograms": {r.call.id: r.histogram for r in reversed(found.records)},
             "grids": grids,
             "focus": found.focus,
+            "written": found.written,
         }
     )
     folder.write("report.json", table.render_json(document))
@@ -167,6 +169,7 @@ def _find(
             for i in found.images
         },
         producers,
+        found.written,
     )
     return findings.find(evidence, dict(prepared.config.rules))
 

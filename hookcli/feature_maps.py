@@ -80,8 +80,8 @@ def take_tiles(
         activation: one image's part, with its leading axis: (1, …).
         layout: what its axes mean; without spatial form it becomes bars.
         style: which channels, in which order, on which scale.
-        focus: (H, W) from 0 to 1, where a box is in what the network sees; channels are then ranked
-            by how much more they fire inside it.
+        focus: (2, H, W) from 0 to 1, what of the network's view is inside a box and what outside;
+            channels are then ranked by how much more they fire inside.
     """
     values = activation.detach()
     values = values.dequantize() if values.is_quantized else values
@@ -109,13 +109,10 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
 
     Args:
         maps: (C, h, w).
-        focus: (H, W) from 0 to 1; averaged over what one place of a map stands for.
+        focus: (2, H, W) from 0 to 1, inside and outside; averaged over what one place of a map stands for.
     """
-    size = (maps.shape[1], maps.shape[2])
-    inside = adaptive_avg_pool2d(focus.view(1, 1, *focus.shape).to(maps), size).view(size)
-    means = [
-        (maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in (inside, 1 - inside)
-    ]
+    shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
+    means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
     spread = maps.std((1, 2), correction=0)
     return torch.where(spread == 0, 0, (means[0] - means[1]) / spread)
 

@@ -6,6 +6,7 @@ which image's, and what is said when the model raises.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,14 @@ from hookcli.errors import ForwardError
 from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.feed import PLAIN
+from hookcli.layers import list_layers
 from hookcli.layouts import resolve_layout
 from hookcli.observed import Observed, read_records, take_sample
+from hookcli.overwriting import WriteWatcher
 from hookcli.stats import reduce_rows, to_dense
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.config import GridStyle
     from hookcli.feed import Feed
@@ -69,10 +72,12 @@ class HookedForward:
         layers: which modules are observed.
         at: ``output``, ``input`` or ``both``.
         style: how feature maps are drawn.
-        focus: where a box is in what the network sees, (H, W) from 0 to 1.
+        focus: what of the network's view is inside a box and what outside, (2, H, W) from 0 to 1.
         sample: keep some values of every tensor, for histograms.
         one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
         feed: how the model is called with pixels.
+        find_writes: the next forward also finds out who writes over what.
+        written: what it found: the module that wrote over what a call returned, by call id.
     """
 
     model: nn.Module
@@ -83,6 +88,8 @@ class HookedForward:
     sample: bool = False
     one_at_a_time: bool = False
     feed: Feed = PLAIN
+    find_writes: bool = False
+    written: dict[str, str] = field(default_factory=dict)
 
     def run(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
         """Run the images ``keys`` with pixels (N, …); one result a forward that was needed.
@@ -109,7 +116,7 @@ class HookedForward:
         output = None
         with (
             ModelFailure() as failure,
-            torch.inference_mode(),
+            self._without_gradients(),
             hooks.observe(self.model, self.layers, collector, self.at, collector.called),
         ):
             output = self.model(*arguments)
@@ -119,6 +126,22 @@ class HookedForward:
             raise BrokenForwardError(message, hint, collector.result(None)) from failure.error
         self.one_at_a_time |= collector.has_other_leading_axis
         return collector.result(output)
+
+    @contextmanager
+    def _without_gradients(self) -> Iterator[None]:
+        """The mode a forward runs in; the one that finds writes needs the counters of tensors."""
+        if not self.find_writes:
+            with torch.inference_mode():
+                yield
+            return
+        self.find_writes = False
+        watcher = WriteWatcher(self.written)
+        everything = list_layers(self.model)
+        with (
+            torch.no_grad(),
+            hooks.watch(self.model, everything, watcher.started, watcher.finished),
+        ):
+            yield
 
 
 @dataclass(slots=True)

@@ -64,14 +64,16 @@ def run(prepared: PreparedRun) -> RunResult:
     )
     loaded = prepared.loaded
     forward = HookedForward(
-        loaded.module, prepared.layers, config.at, config.grids, sample=True, feed=loaded.feed
-    )
+        loaded.module, prepared.layers, config.at, config.grids,
+        sample=True, feed=loaded.feed, find_writes=True,
+    )  # fmt: skip
     focus = _find_focus(prepared)
     if focus is not None:
         forward.focus = focus.to(loaded.info.device)
     with folder:
         writer = GridWriter(folder.folder, config.grids)
-        found = Found(focus=None if focus is None else _describe_focus(prepared, focus))
+        found = Found(written=forward.written)
+        found.focus = None if focus is None else _describe_focus(prepared, focus)
         try:
             for sources, pixels in _batches(loaded, prepared.sources, config.batch_size):
                 found.add(_run_batch(prepared, forward, folder, sources, pixels), writer)
@@ -93,7 +95,7 @@ def run(prepared: PreparedRun) -> RunResult:
 
 
 def _find_focus(prepared: PreparedRun) -> Tensor | None:
-    """Where the box of ``--focus`` is in what the network sees.
+    """What of the network's view is inside the box of ``--focus``, and what outside: (2, H, W).
 
     Raises:
         RequestError: it is outside of the image, or is cut away.
@@ -110,38 +112,27 @@ def _find_focus(prepared: PreparedRun) -> Tensor | None:
         )
     if len(prepared.sources) != 1:
         raise RequestError("--focus is a box in one image", "give one image")
-    if source.pixels is not None:
-        mask = torch.zeros(source.pixels.shape[-2:])
-        mask[top : top + height, left : left + width] = 1
-    else:
-        mask = prepared.loaded.find_box(source.size, box)
-    if float(mask.min()) > 1 - _LEAST_FOCUS:
+    shares = prepared.loaded.find_box(source.size, box, as_pixels=source.pixels is not None)
+    if float(shares[1].max()) < _LEAST_FOCUS:
         raise RequestError(
             "--focus is all that the network sees, and leaves nothing to compare with"
         )
-    if float(mask.max()) < _LEAST_FOCUS:
+    if float(shares[0].max()) < _LEAST_FOCUS:
         raise RequestError(
             f"--focus {left},{top},{width},{height} is cut away: the network sees the middle of the image",
             "choose a box nearer to the middle, or another --resize",
         )
-    return mask
+    return shares
 
 
-def _describe_focus(prepared: PreparedRun, mask: Tensor) -> dict[str, Any]:
+def _describe_focus(prepared: PreparedRun, shares: Tensor) -> dict[str, Any]:
     """The box as given, and its left, top, width and height as shares of the picture that is shown."""
-    source, box = prepared.sources[0], prepared.config.focus
-    if box is not None and (source.pixels is not None or prepared.loaded.prepare.crop is None):
-        sides = (*source.size, *source.size)
-        return {
-            "box": box,
-            "seen": [length / side for length, side in zip(box, sides, strict=True)],
-        }
-    inside = mask >= _LEAST_FOCUS
+    inside = shares[0] >= _LEAST_FOCUS
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()
-    height, width = mask.shape
+    height, width = inside.shape
     seen = (left / width, top / height, (right + 1 - left) / width, (bottom + 1 - top) / height)
-    return {"box": box, "seen": seen}
+    return {"box": prepared.config.focus, "seen": seen}
 
 
 def _batches(

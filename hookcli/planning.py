@@ -189,10 +189,8 @@ def _check_focus(config: InspectConfig) -> None:
     if config.focus is not None:
         if len(config.images) != 1:
             raise RequestError("--focus is a box in one image", "give one image")
-        if config.grids.mode != "layers":
-            raise RequestError(
-                f"--focus ranks channels in grids, and not with --grids {config.grids.mode}"
-            )
+        if config.grids.mode == "none":
+            raise RequestError("--focus ranks the channels of grids, and not with --grids none")
         if min(config.focus) < 0:
             raise RequestError("--focus begins inside the image: X and Y are at least 0")
         if min(config.focus[2:]) < 1:

@@ -138,6 +138,7 @@ class Finding:
         number: what was measured; None where nothing is.
         threshold: what it was measured against.
         sentence: for people, with the number.
+        images: keys of the images that show it; empty when it is about the layer or the run as a whole.
     """
 
     rule: str
@@ -145,6 +146,7 @@ class Finding:
     number: float | None
     threshold: float | None
     sentence: str
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

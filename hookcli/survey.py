@@ -7,7 +7,7 @@ counters are all that is read, never a value.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feed import PLAIN
 from hookcli.layers import explain_uncalled, list_layers
 from hookcli.layouts import resolve_layout
+from hookcli.overwriting import WriteWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,14 +62,12 @@ class SurveyRow:
 
 @dataclass(slots=True)
 class _Output:
-    """A tensor that a call returned, and who wrote over it later."""
+    """A tensor that a call returned."""
 
     call: Call
     key: str
     tensor: Tensor
-    version: int
     flops: int = 0
-    written_by: str = ""
 
 
 @dataclass(slots=True)
@@ -78,34 +77,19 @@ class _Watcher:
     counter: FlopCounterMode
     called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
-    _intact: list[_Output] = field(default_factory=list)
-    _running: list[tuple[Call, int]] = field(default_factory=list)
+    writes: WriteWatcher = field(default_factory=WriteWatcher)
+    _flops: list[int] = field(default_factory=list)
 
-    def started(self, call: Call, _inputs: object) -> None:
-        self._blame()
-        self._running.append((call, self.counter.get_total_flops()))
+    def started(self, call: Call, inputs: object) -> None:
+        self.writes.started(call, inputs)
+        self._flops.append(self.counter.get_total_flops())
 
     def finished(self, call: Call, output: object) -> None:
-        self._blame()
+        self.writes.finished(call, output)
         self.called.add(call.layer.module_path)
-        _, before = self._running.pop()
-        flops = self.counter.get_total_flops() - before
+        flops = self.counter.get_total_flops() - self._flops.pop()
         for key, tensor in hooks.named_tensors(output):
-            entry = _Output(call, key, tensor, tensor._version, flops)
-            self.outputs.append(entry)
-            self._intact.append(entry)
-
-    def _blame(self) -> None:
-        """Put what was written over since the last start or end down to the module that is running."""
-        changed = [entry for entry in self._intact if entry.tensor._version != entry.version]
-        if changed:
-            layer = self._running[-1][0].layer
-            how = "by" if layer.is_leaf else "inside"
-            for entry in changed:
-                entry.written_by = (
-                    f"written over in place {how} {layer.label} ({layer.module_type})"
-                )
-            self._intact = [entry for entry in self._intact if not entry.written_by]
+            self.outputs.append(_Output(call, key, tensor, flops))
 
 
 def survey(
@@ -144,7 +128,8 @@ def survey(
             several = keys[entry.call.id]
             lead = leads.get(_output_id(entry), (2,))
             count = calls[entry.call.layer.module_path, entry.key]
-            rows.append(_row(entry, size, count, several, lead))
+            written = watcher.writes.written.get(_output_id(entry), "")
+            rows.append(_row(entry, size, count, several, lead, written))
     rows.sort(key=lambda row: row.order or 0)
     shown = {entry.call.layer.module_path for entry in outputs}
     missing = [layer for layer in selected if layer.module_path not in shown]
@@ -179,12 +164,17 @@ def _watch_forward(
 
 
 def _row(
-    entry: _Output, size: tuple[int, int], calls: int, several: int, lead: tuple[int, ...]
+    entry: _Output,
+    size: tuple[int, int],
+    calls: int,
+    several: int,
+    lead: tuple[int, ...],
+    written: str,
 ) -> SurveyRow:
     shape = tuple(entry.tensor.shape)
     layer = entry.call.layer
     layout = resolve_layout(shape, layer.channels, size)
-    traps = [entry.written_by] if entry.written_by else []
+    traps = [f"written over in place {written}"] if written else []
     if calls > 1:
         traps.append(f"called {calls} times")
     if several > 1:
@@ -230,4 +220,4 @@ def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow
 
 
 def _output_id(entry: _Output) -> str:
-    return f"{entry.call.id}[{entry.key}]" if entry.key else entry.call.id
+    return replace(entry.call, output_key=entry.key).id

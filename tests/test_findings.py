@@ -112,6 +112,8 @@ def test_a_channel_of_one_value_is_constant_where_it_has_several_places():
         ("Sigmoid", (0.0, 0.005), ["saturated"]),
         ("Sigmoid", (0.005, 0.5), []),
         ("ReLU", (6.0, 7.0), []),
+        ("Hardswish", (3.0, 7.0), ["saturated"]),
+        ("Hardswish", (2.9, 7.0), []),
     ],
 )
 def test_an_activation_that_stays_at_its_end_is_saturated(kind, pair, found):
@@ -159,6 +161,40 @@ def test_an_image_smaller_than_the_network_sees_is_said_to_be():
     (finding,) = find(Evidence((), sizes=sizes))
     assert (finding.rule, finding.number) == ("small", 215 / 224)
     assert rules_of(sizes={"dog": sizes["dog"]}) == []
+
+
+def test_what_is_written_over_in_place_is_said_with_the_module_that_does_it():
+    records = (record("a"), record("b", order=2), record("c", order=3))
+    written = {"a": "by relu (ReLU)", "c": "inside block (Block)", "elsewhere": "by relu (ReLU)"}
+    found = find(Evidence(records, written=written))
+    assert [(f.rule, f.layer, f.number) for f in found] == [("overwritten", "a", 2.0)]
+    assert found[0].sentence == (
+        "what a returns is written over in place by relu (ReLU), as with 1 more layer; "
+        "the figures are of what was returned"
+    )
+    assert rules_of(*records, written={"elsewhere": "by relu (ReLU)"}) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "figures"),
+    [
+        ("nan", {"nan_count": 1}),
+        ("inf", {"inf_count": 1}),
+        ("float16", {"dtype": "float16", "max": 6e4}),
+    ],
+)
+def test_a_finding_names_the_images_that_show_it(rule, figures):
+    records = [record(image="cat"), record(image="dog", **figures), record(image="elk", **figures)]
+    (finding,) = find(Evidence(records))
+    assert (finding.rule, finding.images) == (rule, ("dog", "elk"))
+
+
+def test_an_explosion_names_the_images_in_which_it_is_seen():
+    pairs = [("cat", 19.0), ("dog", 20.0), ("elk", 50.0)]
+    records = [record("a", image=image) for image, _ in pairs]
+    records += [record("b", order=2, image=image, std=std) for image, std in pairs]
+    (finding,) = find(Evidence(records))
+    assert (finding.number, finding.images) == (50.0, ("dog", "elk"))
 
 
 def test_the_gravest_rule_comes_first():

@@ -16,7 +16,13 @@ from hookcli.models import build_skeleton, load_model
 
 
 def box_in(name, picture, box, **request):
-    return build_skeleton(ModelRequest(name, **request)).find_box(picture, box)
+    inside, _outside = build_skeleton(ModelRequest(name, **request)).find_box(picture, box)
+    return inside
+
+
+def both(inside):
+    """Inside and outside, where nothing is padding."""
+    return torch.stack([inside, 1 - inside])
 
 
 def edges(mask):
@@ -46,9 +52,28 @@ def test_a_model_that_does_not_crop_sees_the_whole_box():
 
 def test_a_detection_model_resizes_by_itself_and_pads():
     loaded = load_model(ModelRequest("ssdlite320_mobilenet_v3_large", weights="random"))
-    mask = loaded.find_box((200, 100), (100, 0, 100, 50))
-    assert mask.shape == (320, 320)
-    assert edges(mask) == [160, 0, 320, 160]
+    inside, outside = loaded.find_box((200, 100), (100, 0, 100, 50))
+    assert inside.shape == (320, 320)
+    assert edges(inside) == [160, 0, 320, 160]
+    assert (inside + outside).tolist() == torch.ones(320, 320).tolist()
+
+
+def test_padding_is_neither_inside_nor_outside_of_the_box():
+    loaded = load_model(ModelRequest("fasterrcnn_mobilenet_v3_large_320_fpn", weights="random"))
+    # short side 320 of 100 by 70: 457 by 320, filled up to 480 by 320
+    inside, outside = loaded.find_box((100, 70), (50, 0, 50, 70))
+    assert inside.shape == (320, 480)
+    covered = (inside + outside > 0).all(0)
+    assert int(covered.sum()) == 457
+    assert not covered[457:].any()
+
+
+def test_the_box_in_a_tensor_file_is_in_its_own_pixels():
+    loaded = build_skeleton(ModelRequest("resnet18"))
+    inside, outside = loaded.find_box((8, 6), (2, 1, 3, 4), as_pixels=True)
+    assert edges(inside) == [2, 1, 5, 5]
+    assert float(inside.sum()) == 12
+    assert float(outside.sum()) == 48 - 12
 
 
 def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():
@@ -57,9 +82,16 @@ def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():
     inside, everywhere, outside = torch.zeros(4, 4), torch.ones(4, 4), torch.ones(4, 4)
     inside[:2, :2] = 4.0
     outside[:2, :2] = 0.0
-    scores = rank_by_focus(torch.stack([inside, everywhere, outside]), focus)
+    scores = rank_by_focus(torch.stack([inside, everywhere, outside]), both(focus))
     # a quarter holds 4: mean 1, variance (9 + 3) / 4 = 3; the other way round the spread is sqrt(3) / 4
     assert scores.tolist() == pytest.approx([4 / 3**0.5, 0.0, -1 / (3**0.5 / 4)])
+
+
+def test_what_is_padding_counts_for_nothing():
+    maps = torch.tensor([[[4.0, 0.0, 100.0]]])
+    inside, outside = torch.tensor([[1.0, 0, 0]]), torch.tensor([[0, 1.0, 0]])
+    spread = maps.std(correction=0).item()
+    assert rank_by_focus(maps, torch.stack([inside, outside])).item() == pytest.approx(4 / spread)
 
 
 def test_a_small_map_takes_the_share_of_the_box_in_each_place():
@@ -67,7 +99,7 @@ def test_a_small_map_takes_the_share_of_the_box_in_each_place():
     focus[:, :2] = 1  # half of the first of two columns
     maps = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
     # inside: weights 0.5 and 0, mean 1; outside: 0.5 and 1, mean 1/3; spread 0.5
-    assert rank_by_focus(maps, focus).item() == pytest.approx((1 - 1 / 3) / 0.5)
+    assert rank_by_focus(maps, both(focus)).item() == pytest.approx((1 - 1 / 3) / 0.5)
 
 
 @pytest.fixture
@@ -111,6 +143,15 @@ def test_a_box_that_cannot_be_seen_is_refused(run, photo, box, message):
 def test_a_box_is_in_one_image(run, photo):
     ended = run("inspect", "resnet18", photo, photo, *WORDS, "--focus", "1,1,9,9")
     assert (ended.code, "--focus is a box in one image" in ended.err) == (2, True)
+
+
+def test_a_sheet_is_ranked_by_the_box_too(run, photo):
+    words = (*WORDS, "--focus", "100,40,40,40", "--grids", "sheet")
+    assert run("inspect", "resnet18", photo, *words).code == 0
+    (grid,) = json.loads(Path("run/report.json").read_text())["grids"]
+    assert grid["file"] == "sheets/photo.png"
+    assert len(grid["channels"]) == len(grid["score"]) == 12
+    assert list(grid["score"]) == sorted(grid["score"], reverse=True)
 
 
 def test_an_overview_is_one_picture_of_the_run(run, photo):

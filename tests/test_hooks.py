@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from hookcli.errors import RequestError
-from hookcli.hooks import named_tensors, observe, refuse_unhookable
+from hookcli.hooks import named_tensors, observe, refuse_unhookable, watch
+from hookcli.layers import list_layers
+from hookcli.overwriting import WriteWatcher
 from hookcli.records import LayerInfo
 from tests import toy_models as toys
 from tests.toy_models import pixel
@@ -372,3 +374,44 @@ def test_the_refusal_names_the_part_that_is_compiled():
 
 def test_a_plain_model_is_not_refused():
     refuse_unhookable(toys.Nested())
+
+
+# Who writes over what
+
+
+def written_by(model, pixels):
+    watcher = WriteWatcher()
+    with torch.no_grad(), watch(model, list_layers(model), watcher.started, watcher.finished):
+        model(pixels)
+    return watcher.written
+
+
+class AddsInPlace(nn.Module):
+    """The shortcut of torchvision's ResNet, and a branch that nobody writes over."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.side = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
+
+    def forward(self, x):
+        out = self.conv(x)
+        out += x
+        return out + self.side(x)
+
+
+def test_the_module_that_writes_over_an_output_is_found():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(1, 1, 1), nn.ReLU())
+    assert written_by(model, torch.ones(1, 1, 2, 2)) == {"0": "by 1 (ReLU)"}
+
+
+def test_an_operation_between_modules_is_put_down_to_the_block():
+    written = written_by(nn.Sequential(AddsInPlace()), torch.ones(1, 1, 2, 2))
+    assert written == {"0.conv": "inside 0 (AddsInPlace)"}
+
+
+def test_the_watcher_keeps_no_output_alive():
+    model = nn.Sequential(nn.Conv2d(1, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1))
+    watcher = WriteWatcher()
+    with torch.no_grad(), watch(model, list_layers(model), watcher.started, watcher.finished):
+        model(torch.ones(1, 1, 2, 2))
+    assert all(returned.tensor() is None for returned in watcher._intact)

@@ -33,7 +33,7 @@ FLOORS = (
     ("0, two steps up", ("layouts", "results", "aggregate")),
     ("0, three steps up", ("findings",)),
     ("1", ("models", "layers", "images", "hooks", "stats", "feature_maps", "failures")),
-    ("1, a step up", ("observed",)),
+    ("1, a step up", ("observed", "overwriting")),
     ("2", ("sinks", "sinks.grids", "sinks.table", "sinks.report", "sinks.overview")),
     ("2, a step up", ("sinks.run_folder",)),
     ("3", ("forward", "survey", "capturing", "fitting", "producer")),
@@ -52,7 +52,7 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 # Where a third-party package may be imported at all.
 THIRD_PARTY = {
     "torch": {
-        *("failures", "observed", "feed", "producer"),
+        *("failures", "observed", "overwriting", "feed", "producer"),
         *("models", "layers", "hooks", "stats", "feature_maps"),
         *("forward", "survey", "capturing", "planning", "pipeline", "closing"),
     },

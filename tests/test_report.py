@@ -100,7 +100,11 @@ def test_the_page_of_a_tiny_run_is_the_golden_one():
 def test_names_that_mean_harm_are_text():
     page = Page(render_report(document(HOSTILE, HOSTILE)))
     scripts = page.all("script")
-    assert [script.get("type") for script in scripts] == ["application/json", None]
+    assert [script.get("type") for script in scripts] == [
+        "application/json",
+        "application/json",
+        None,
+    ]
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     links = [a["href"] for a in page.all("a")]
     assert set(links) == {"#layers", "#layer-0"}
@@ -110,8 +114,7 @@ def test_names_that_mean_harm_are_text():
 def test_the_data_of_the_page_cannot_end_its_script():
     text = render_report(document("</script><img src=x onerror=alert(1)>"))
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    grids = json.loads(data[1])["grids"]
-    assert grids[0]["call_id"] == "</script><img src=x onerror=alert(1)>"
+    assert json.loads(data[1])["calls"] == ["</script><img src=x onerror=alert(1)>"]
 
 
 def test_the_policy_lets_only_the_pages_own_script_run_and_nothing_be_fetched():
@@ -137,15 +140,56 @@ def test_a_run_without_findings_or_pictures_says_so():
     assert "No picture: none was drawn." in text
 
 
-@pytest.mark.parametrize("count", [200, 201])
-def test_of_more_than_200_images_the_rest_is_in_the_table_and_said_to_be(count):
+@pytest.mark.parametrize(("count", "shown"), [(200, 200), (201, 1)])
+def test_200_images_have_a_section_each(count, shown):
     images = [
         {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
         for n in range(count)
     ]
     page = Page(render_report(document(images=images)))
-    assert len(page.all("option")) == 200 + 2  # and the choice of types
-    assert ("more images are in the table" in " ".join(page.text)) == (count > 200)
+    assert len(page.all("details")) == shown
+    assert ("The first of 201 images" in " ".join(page.text)) == (count > 200)
+
+
+def test_of_more_than_200_images_those_with_a_finding_are_shown():
+    images = [
+        {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
+        for n in range(500)
+    ]
+    finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
+    whole = document(images=images, findings=[finding | {"images": ["i7", "i444"]}])
+    text = " ".join(" ".join(Page(render_report(whole)).text).split())
+    assert (
+        "Of 500 images, 2 with a finding of their own. The figures of this page are of all." in text
+    )
+    assert "i7.png" in text
+    assert "i444.png" in text
+    assert "i8.png" not in text
+
+
+def test_what_is_not_spatial_is_listed_with_its_reason():
+    grid = document()["grids"][0] | {"places": None, "channels": []}
+    row = document()["layers"][0] | {"layout": "NC"}
+    text = " ".join(
+        " ".join(Page(render_report(document(grids=[grid], layers=[row]))).text).split()
+    )
+    assert "Not spatial conv drawn as bars: one value a channel, without height and width" in text
+
+
+def test_who_writes_over_a_layer_stands_beside_it():
+    text = " ".join(Page(render_report(document(written={"conv": "by relu (ReLU)"}))).text)
+    assert "Written over in place by relu (ReLU) after it returned" in text
+
+
+def test_a_sheet_stands_once_in_the_page_and_its_layers_lead_to_the_table():
+    grids = [document()["grids"][0] | {"file": "sheets/cat.png"}]
+    page = Page(render_report(document(grids=grids)))
+    assert [img["src"] for img in page.all("img") if "src" in img] == [
+        "seen/cat.jpg",
+        "sheets/cat.png",
+    ]
+    assert [row["id"] for row in page.all("tr") if "id" in row] == ["layer-0"]
+    assert page.all("article") == []
 
 
 def test_a_layer_without_figures_has_empty_cells():

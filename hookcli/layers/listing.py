@@ -80,6 +80,8 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     module = model.get_submodule(layer.module_path)
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         return "it only holds modules, which the model calls one by one"
+    if type(module).__name__ == "StochasticDepth":
+        return "stochastic depth drops a block beside its shortcut, and this block has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
     return "the model did not call it for this input"

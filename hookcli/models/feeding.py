@@ -28,27 +28,29 @@ def to_arguments(task: str, pixels: Tensor) -> tuple[Any, ...]:
 def seen_size(module: nn.Module, task: str, pixels: Tensor) -> tuple[int, int]:
     """Height and width of what the layers see: detection models resize and pad what they are given."""
     if task == "detection":
-        with torch.inference_mode():
-            batch, _ = module.transform(list(pixels))  # type: ignore[operator]
-        pixels = batch.tensors
+        pixels = _transformed(module, *pixels)
     return int(pixels.shape[-2]), int(pixels.shape[-1])
 
 
 def seen_pixels(module: nn.Module, task: str, pixels: Tensor) -> Tensor:
     """(H, W) of the first colour of what the layers see of pixels (1, …): of a clip the first frame, of a pair the first."""
     if task == "detection":
-        device = next(module.parameters()).device
-        with torch.inference_mode():
-            batch, _ = module.transform([pixels[0].to(device)])  # type: ignore[operator]
-        pixels = batch.tensors.cpu()
+        pixels = _transformed(module, pixels[0]).cpu()
     plane = pixels[0]
     while plane.dim() > 2:
         plane = plane[0]
     return plane
 
 
-def show_pixels(task: str, transform: Any, pixels: Tensor) -> bytes:
-    """What the network sees of one image, as a JPEG file; of a clip the middle frame, of a pair the first."""
+def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) -> bytes:
+    """What the layers see of one image, as a JPEG file; of a clip the middle frame, of a pair the first.
+
+    Detection models resize and pad what they are given: the picture has the padding too, so that
+    feature maps lie over it.
+    """
+    if task == "detection":
+        pixels = _transformed(module, pixels)[0].cpu()
+        transform = module.transform
     if task == "video":
         pixels = pixels[:, pixels.shape[1] // 2]
     pixels = pixels[0] if task == "optical_flow" else pixels
@@ -63,10 +65,21 @@ def show_pixels(task: str, transform: Any, pixels: Tensor) -> bytes:
     return stream.getvalue()
 
 
+def _transformed(module: nn.Module, *images: Tensor) -> Tensor:
+    """The batch that a detection model makes of its images: normalised, resized and padded."""
+    device = next(module.parameters()).device
+    with torch.inference_mode():
+        batch, _ = module.transform([image.to(device) for image in images])  # type: ignore[operator]
+    made: Tensor = batch.tensors
+    return made
+
+
 def _normalisation(task: str, transform: Any) -> tuple[Sequence[float], Sequence[float]]:
     """What a transform took off the colours, and divided them by."""
     if task == "optical_flow":
         return [0.5] * 3, [0.5] * 3
+    if task == "detection":
+        return transform.image_mean, transform.image_std
     for part in [transform, *getattr(transform, "transforms", ())]:
         if hasattr(part, "mean") and hasattr(part, "std"):
             return [float(v) for v in part.mean], [float(v) for v in part.std]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.errors import ModelError
 from hookcli.feed import Feed
@@ -52,28 +53,40 @@ class LoadedModel:
             alone=task in ALONE,
         )
 
-    def find_box(self, size: tuple[int, int], box: tuple[int, int, int, int]) -> Tensor:
-        """(H, W) from 0 to 1: where a box of the image is in what the layers see.
+    def find_box(
+        self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
+    ) -> Tensor:
+        """(2, H, W) from 0 to 1: what of the layers' view is inside a box of the image, and what outside.
 
         The picture of a white box is prepared as the image is, so that it is resized and cropped alike.
+        What is the same for black and white, such as padding, is neither inside nor outside.
 
         Args:
             size: width and height of the image.
             box: left, top, width and height in its pixels.
+            as_pixels: the image is a tensor file, which is used as it is.
         """
         left, top, width, height = box
         pictures = [Image.new("RGB", size, colour) for colour in ("black", "white", "black")]
         pictures[2].paste("white", (left, top, left + width, top + height))
-        task = self.info.task
+        prepare = self.prepare
         black, white, drawn = (
-            seen_pixels(self.module, task, self.prepare.to_pixels([picture]).unsqueeze(0))
+            seen_pixels(
+                self.module,
+                self.info.task,
+                prepare.repeat(pil_to_tensor(picture).float() / 255).unsqueeze(0)
+                if as_pixels
+                else prepare.to_pixels([picture]).unsqueeze(0),
+            )
             for picture in pictures
         )
-        return ((drawn - black) / (white - black).where(white != black, 1)).clamp(0, 1)
+        seen = white != black
+        inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
+        return torch.stack([inside, seen * (1 - inside)])
 
     def show(self, pixels: Tensor) -> bytes:
         """What the network sees of one image, as a JPEG file."""
-        return show_pixels(self.info.task, self.prepare.transform, pixels)
+        return show_pixels(self.module, self.info.task, self.prepare.transform, pixels)
 
 
 def load_model(request: ModelRequest) -> LoadedModel:

@@ -101,29 +101,45 @@ def draw_bars(values: NDArray[np.float32], heading: Sequence[str]) -> Pixels:
 
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
-) -> Pixels:
-    """One row a layer: its name, then tiles (K, h, w) with their labels; in columns when there are many."""
+) -> tuple[Pixels, list[Places]]:
+    """One row a layer: its name, then tiles (K, h, w) with their labels; in columns when there are many.
+
+    Returns:
+        The canvas, and where the tiles of each row are in it.
+    """
     blocks = [_sheet_row(name, enlarge(tiles, tile_size), labels) for name, tiles, labels in rows]
     columns = _stack(blocks, _column_height(blocks))
     widths = [max(block.shape[1] for block in column) + _GAP * 4 for column in columns]
     tallest = max((sum(len(block) for block in column) for column in columns), default=0)
     canvas = new_canvas(heading, sum(widths), tallest)
     x = MARGIN
+    corners = []
     for column, width in zip(columns, widths, strict=True):
         y = heading_height(heading)
         for block in column:
             canvas[y : y + len(block), x : x + block.shape[1]] = block
+            corners.append((x, y + 2 * _LABEL_ROW))
             y += len(block)
         x += width
-    return canvas
+    return canvas, [
+        _in_a_row(corner, enlarge(tiles, tile_size).shape)
+        for corner, (_, tiles, _) in zip(corners, rows, strict=True)
+    ]
+
+
+def _in_a_row(corner: tuple[int, int], shape: tuple[int, ...]) -> Places:
+    count, height, width = shape
+    return Places(*corner, width, height, width + _GAP, height + _GAP, max(1, count))
 
 
 def _column_height(blocks: Sequence[Pixels]) -> int:
-    """The height that makes a sheet about square; image viewers give up at 65,535 pixels."""
+    """The height that makes a sheet about square, in columns alike; image viewers give up at 65,535 pixels."""
     if not blocks:
         return 1
-    area = sum(len(block) for block in blocks) * max(block.shape[1] for block in blocks)
-    return max(_SHEET_HEIGHT, math.isqrt(area), *(len(block) for block in blocks))
+    total, tallest = sum(map(len, blocks)), max(map(len, blocks))
+    limit = max(_SHEET_HEIGHT, tallest, math.isqrt(total * max(b.shape[1] for b in blocks)))
+    columns = -(-total // limit)
+    return total if columns == 1 else -(-total // columns) + tallest
 
 
 def _stack(blocks: Sequence[Pixels], height: int) -> list[list[Pixels]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hookcli.sinks.grids.canvas import Pixels
 
 _SHEET_TOP = 12
+_FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
@@ -36,7 +37,7 @@ class GridWriter:
         self.style = style
         self._palette = load_palette(style.colormap)
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
-        self._pending: list[Future[Grid | None]] = []
+        self._pending: list[Future[list[Grid]]] = []
 
     def write_grid(self, picture: Picture) -> str:
         """Queue one layer's grid; returns its file, relative to the run folder."""
@@ -56,20 +57,24 @@ class GridWriter:
         Raises:
             OutputError: a file could not be written.
         """
-        return tuple(grid for future in self._pending if (grid := future.result()) is not None)
+        return tuple(grid for future in self._pending for grid in future.result())
 
     def close(self) -> None:
         """Drop what has not been started; what is being written gets complete."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _write_grid(self, file: str, picture: Picture) -> Grid:
+    def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
         canvas = render_grid(picture, self.style)
         write_atomic(self._out_dir / file, self._encode(canvas))
-        return describe_grid(picture, self.style, file, (canvas.shape[1], canvas.shape[0]))
+        return [describe_grid(picture, file, canvas, _place_tiles(picture, self.style))]
 
-    def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> None:
-        canvas = render_sheet(image_key, rows, self.style)
+    def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
+        canvas, places = render_sheet(image_key, rows, self.style)
         write_atomic(self._out_dir / file, self._encode(canvas))
+        return [
+            describe_grid(picture, file, canvas, place)
+            for picture, place in zip(rows, places, strict=True)
+        ]
 
     def _encode(self, canvas: Pixels) -> bytes:
         stream = io.BytesIO()
@@ -95,26 +100,39 @@ def render_grid(picture: Picture, style: GridStyle) -> Pixels:
     return drawing.draw_grid(levels, *_words(picture, content, style), style.tile)
 
 
-def describe_grid(picture: Picture, style: GridStyle, file: str, size: tuple[int, int]) -> Grid:
-    """What the tiles of a grid show, and where they are."""
+def describe_grid(
+    picture: Picture, file: str, canvas: Pixels, places: drawing.Places | None
+) -> Grid:
+    """What the tiles of a picture show, and where they are; a sheet has only a layer's first channels."""
     content = picture.content
-    if isinstance(content, Bars):
+    size = (canvas.shape[1], canvas.shape[0])
+    if isinstance(content, Bars) or places is None:
         return Grid(picture.image, picture.call.id, file, size)
-    words = _words(picture, content, style)
-    places = drawing.place_tiles(tuple(content.levels.shape), *words, style.tile)
-    rows = content.figures.tolist()
+    shown = _SHEET_TOP if file.startswith("sheets/") else None
+    rows = content.figures[:, :shown].tolist()
     if content.scores is not None:
-        rows.append(content.scores.tolist())
+        rows.append(content.scores[:shown].tolist())
     figures = [
         tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in row)
         for row in rows
     ]
-    channels = tuple(content.channels.tolist())
+    channels = tuple(content.channels[:shown].tolist())
     return Grid(picture.image, picture.call.id, file, size, asdict(places), channels, *figures)
 
 
-def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> Pixels:
-    """All layers' best channels, a row a layer."""
+def _place_tiles(picture: Picture, style: GridStyle) -> drawing.Places | None:
+    """Where ``render_grid`` puts the tiles; None for bars."""
+    content = picture.content
+    if isinstance(content, Bars):
+        return None
+    shape = tuple(content.levels.shape)
+    return drawing.place_tiles(shape, *_words(picture, content, style), style.tile)
+
+
+def render_sheet(
+    image_key: str, rows: Sequence[Picture], style: GridStyle
+) -> tuple[Pixels, list[drawing.Places]]:
+    """All layers' best channels, a row a layer, and where each row's tiles are."""
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"
@@ -127,7 +145,9 @@ def render_sheet(image_key: str, rows: Sequence[Picture], style: GridStyle) -> P
             labels = [str(channel) for channel in tiles.channels[:_SHEET_TOP].tolist()]
             parts.append((name, tiles.levels[:_SHEET_TOP].numpy(), labels))
     count = min(_SHEET_TOP, style.top or _SHEET_TOP)
-    note = f"up to {count} channels of each layer, {_order_note(style)}; {_scale_text(style)}"
+    focused = any(isinstance(p.content, Tiles) and p.content.scores is not None for p in rows)
+    order = _FOCUS_ORDER if focused else _order_note(style)
+    note = f"up to {count} channels of each layer, {order}; {_scale_text(style)}"
     return drawing.draw_sheet(parts, [image_key, note], style.tile)
 
 
@@ -154,7 +174,7 @@ def _frame_note(picture: Picture) -> str:
 def _channels_note(tiles: Tiles, style: GridStyle) -> str:
     shown = len(tiles.channels)
     count = f"all {shown}" if shown == tiles.total else f"{shown} of {tiles.total}"
-    order = _order_note(style) if tiles.scores is None else "by how much more they fire in the box"
+    order = _order_note(style) if tiles.scores is None else _FOCUS_ORDER
     return f"{count} channels {order}, the number above each counted from 0"
 
 

@@ -13,46 +13,17 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hookcli.errors import OutputError, RequestError
+from hookcli.sinks.report.document import (
+    choose_images,
+    explain_flat,
+    findings_by_image,
+    for_script,
+    pictures_by_image,
+)
 from hookcli.sinks.report.plot import draw_depth, draw_histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-DOCUMENT = "report.json"
-MOST_IMAGES = 200
-_KEYS = {
-    "command", "model", "versions", "images", "skipped", "uncalled", "findings", "layers", "histograms",
-    "grids", "focus",
-}  # fmt: skip
-
-
-def read_document(run: Path) -> dict[str, Any]:
-    """What ``report.json`` of a run folder holds.
-
-    Raises:
-        RequestError: the folder is no run's, or the run did not come to its end.
-        OutputError: it cannot be read.
-    """
-    if not run.is_dir():
-        raise RequestError(f"there is no folder {str(run)!r}", "give the folder of a run")
-    try:
-        document = json.loads((run / DOCUMENT).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        known = (run / "run.json").exists()
-        reason = "is of a run that did not come to its end" if known else "is not a run's folder"
-        raise RequestError(f"{str(run)!r} {reason}", "run hookcli inspect again") from error
-    except OSError as error:
-        raise OutputError(f"cannot read {str(run / DOCUMENT)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise RequestError(
-            f"{str(run / DOCUMENT)!r} is damaged", "run hookcli inspect again"
-        ) from error
-    if not isinstance(document, dict) or not document.keys() >= _KEYS or not document["versions"]:
-        raise RequestError(f"{str(run / DOCUMENT)!r} is not a run's", "run hookcli inspect again")
-    files = [grid["file"] for grid in document["grids"]]
-    files += [image["seen"] for image in document["images"] if image["seen"]]
-    return document | {"missing": [file for file in files if not (run / file).is_file()]}
+    from collections.abc import Callable, Iterable
 
 
 def render_report(document: dict[str, Any], run: Path | None = None) -> str:
@@ -62,6 +33,51 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         document: as in ``report.json``.
         run: the run folder, whose pictures are put into the page itself; None links to them.
     """
+    script = _asset("page.js")
+    style = _asset("page.css")
+    layers = document["layers"]
+    images = choose_images(document)
+    address = _embedded(run) if run else _linked
+    pictures = pictures_by_image(document, images)
+    anchors = {row["call_id"]: f"layer-{index}" for index, row in enumerate(layers)}
+    histograms = {
+        row["call_id"]: _ours(draw_histogram(document["histograms"].get(row["call_id"], ())))
+        for row in layers
+    }
+    calls = [row["call_id"] for row in layers]
+    first = pictures[0] if pictures else []
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            command=shlex.join(document["command"]),
+            images=images,
+            count=len(document["images"]),
+            by_image=findings_by_image(document),
+            anchors=anchors,
+            address=address,
+            first_grids={grid["call_id"]: grid for grid in reversed(first)},
+            sheets=any(grid["file"].startswith("sheets/") for grid in first),
+            flat=explain_flat(layers, first),
+            written=document.get("written", {}),
+            missing=document.get("missing", ()),
+            depth=_ours(draw_depth(layers, anchors)),
+            histograms=histograms,
+            data=_ours(_script_data({"calls": calls, "images": len(images)})),
+            pictures=[
+                _ours(_script_data(for_script(mine, calls, address if index else None)))
+                for index, mine in enumerate(pictures)
+            ],
+            script=_ours(script),
+            style=_ours(style),
+            hashes=_ours(" ".join(_hashes([script]))),
+            number=_number,
+        )
+    )
+
+
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("hookcli.sinks.report", "page"),
         autoescape=True,
@@ -70,38 +86,7 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         lstrip_blocks=True,
     )
     environment.filters["figure"] = _figure
-    script = _asset("page.js")
-    style = _asset("page.css")
-    layers = document["layers"]
-    images = document["images"][:MOST_IMAGES]
-    shown = {image["key"] for image in images}
-    grids = [grid for grid in document["grids"] if grid["image"] in shown]
-    address = _embedded(run) if run else _linked
-    facts = [{**grid, "src": address(grid["file"])} for grid in grids]
-    seen = {image["key"]: address(image["seen"]) for image in images if image.get("seen")}
-    anchors = {row["call_id"]: f"layer-{index}" for index, row in enumerate(layers)}
-    histograms = {
-        row["call_id"]: _ours(draw_histogram(document["histograms"].get(row["call_id"], ())))
-        for row in layers
-    }
-    data = {"grids": facts, "seen": seen, "images": [image["key"] for image in images]}
-    return environment.get_template("page.html.j2").render(
-        document=document,
-        command=shlex.join(document["command"]),
-        images=images,
-        left_out=len(document["images"]) - len(images),
-        anchors=anchors,
-        first_grids={grid["call_id"]: grid for grid in reversed(facts)},
-        missing=document.get("missing", ()),
-        seen=seen,
-        depth=_ours(draw_depth(layers, anchors)),
-        histograms=histograms,
-        data=_ours(_script_data(data)),
-        script=_ours(script),
-        style=_ours(style),
-        hashes=_ours(" ".join(_hashes([script]))),
-        number=_number,
-    )
+    return environment
 
 
 def _ours(text: str) -> Markup:
@@ -109,7 +94,7 @@ def _ours(text: str) -> Markup:
     return Markup(text)  # noqa: S704
 
 
-def _script_data(data: dict[str, Any]) -> str:
+def _script_data(data: object) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -119,7 +104,7 @@ def _linked(file: str) -> str:
     return quote(file)
 
 
-def _embedded(run: Path) -> Any:
+def _embedded(run: Path) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         if not (run / file).resolve().is_relative_to(run.resolve()):

@@ -1,8 +1,18 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const grids = new Map(data.grids.map((grid) => [`${grid.image}\n${grid.call_id}`, grid]));
 let image = 0;
+
+// What an image's pictures show, by layer; read when the image is looked at.
+const read = new Map();
+function picturesOf(index) {
+  if (!read.has(index)) {
+    const text = document.querySelector(`script[data-pictures="${index}"]`).textContent;
+    read.set(index, new Map(JSON.parse(text).map((grid) => [grid.call, grid])));
+  }
+  return read.get(index);
+}
+const seenOf = (index) => document.querySelector(`img[data-seen="${index}"]`)?.src ?? "";
 
 // The table: sort by a column, find by text and type.
 const body = byId("table").tBodies[0];
@@ -41,43 +51,101 @@ byId("filter").addEventListener("input", filter);
 byId("type").addEventListener("change", filter);
 filter();
 
-// Several images: what is looked at is loaded, the rest is not.
-const chooser = byId("image");
-if (chooser) chooser.addEventListener("change", () => showImage(Number(chooser.value)));
+// The pictures of one image, in the section of feature maps.
+const articles = [...document.querySelectorAll("article[data-call]")];
+const sheet = byId("sheet");
+if (data.images) {
+  const first = picturesOf(0);  // their addresses stand in the page
+  for (const article of articles) {
+    const grid = first.get(Number(article.dataset.call));
+    if (grid) grid.src = article.querySelector("img").src;
+  }
+  if (sheet) for (const grid of first.values()) grid.src = sheet.firstElementChild.src;
+}
 
 function showImage(index) {
   image = index;
-  const key = data.images[index];
-  for (const each of document.querySelectorAll(".predictions")) each.hidden = Number(each.dataset.image) !== index;
-  if (byId("seen") && data.seen[key]) byId("seen").src = data.seen[key];
-  for (const article of document.querySelectorAll("article[data-call]")) {
-    const picture = article.querySelector("img");
-    const grid = grids.get(`${key}\n${article.dataset.call}`);
+  const mine = picturesOf(index);
+  if (sheet) {
+    const [grid] = mine.values();
+    sheet.hidden = !grid;
+    if (grid) Object.assign(sheet.firstElementChild, { src: grid.src, width: grid.size[0], height: grid.size[1] });
+  }
+  for (const article of articles) {
+    const picture = article.querySelector("img"), grid = mine.get(Number(article.dataset.call));
     if (!picture) continue;
-    if (grid) picture.src = grid.src;
+    if (grid) Object.assign(picture, { src: grid.src, width: grid.size[0], height: grid.size[1] });
     picture.parentElement.hidden = !grid;
     article.querySelector(".absent").hidden = Boolean(grid);
   }
 }
 
-if (data.images.length) showImage(0);
+const chooser = byId("image");
+if (chooser) {
+  chooser.addEventListener("change", () => showImage(Number(chooser.value)));
+  chooser.value = "0";
+}
 
-// One grid, large: a channel at a time.
-const viewer = byId("viewer");
-const articles = [...document.querySelectorAll("article[data-call]")].filter((each) => each.querySelector("button.grid"));
-let layer = 0, tile = 0;
-
-for (const [index, article] of articles.entries()) {
-  article.querySelector("button.grid").addEventListener("click", (event) => {
-    const grid = gridOf(index);
-    layer = index;
-    tile = grid ? Math.max(0, tileAt(grid, event, event.currentTarget.firstElementChild)) : 0;
-    viewer.showModal();
-    show();
+// An image's own section: its pictures come when it is opened.
+for (const section of document.querySelectorAll("details.image")) {
+  section.addEventListener("toggle", () => {
+    const box = section.querySelector(".maps"), index = Number(section.dataset.image);
+    if (!section.open || box.hasChildNodes()) return;
+    const large = new Image();
+    Object.assign(large, { src: seenOf(index), alt: "The image as the network saw it" });
+    section.querySelector(".large").append(large);
+    fill(box, index);
   });
 }
 
-const gridOf = (index) => grids.get(`${data.images[image]}\n${articles[index].dataset.call}`);
+function fill(box, index) {
+  const drawn = new Set();
+  for (const grid of picturesOf(index).values()) {
+    if (drawn.has(grid.src)) continue;  // one sheet for all layers
+    drawn.add(grid.src);
+    const button = document.createElement("button"), picture = document.createElement("img");
+    Object.assign(picture, { src: grid.src, width: grid.size[0], height: grid.size[1], loading: "lazy", alt: sheet ? "Feature maps of all layers" : `Feature maps of ${data.calls[grid.call]}` });
+    Object.assign(button, { type: "button", className: "grid" });
+    button.append(picture);
+    button.addEventListener("click", (event) => open(index, grid.call, event));
+    box.append(button);
+  }
+  if (!drawn.size) box.textContent = "No pictures were drawn.";
+}
+
+function openTarget() {
+  const target = document.getElementById(location.hash.slice(1));
+  if (target && target.tagName === "DETAILS") target.open = true;
+}
+window.addEventListener("hashchange", openTarget);
+openTarget();
+
+// One picture, large: a channel at a time.
+const viewer = byId("viewer");
+let layer = 0, tile = 0, shown = 0;  // of the image that is shown in the viewer
+for (const article of articles) {
+  article.querySelector("button.grid")?.addEventListener("click", (event) => open(image, Number(article.dataset.call), event));
+}
+sheet?.addEventListener("click", (event) => open(image, picturesOf(image).keys().next().value, event));
+
+function open(index, call, event) {
+  shown = index; layer = call; tile = 0;
+  choose(event, event.currentTarget.firstElementChild);
+  viewer.showModal();
+  show();
+}
+
+const gridOf = (call) => picturesOf(shown).get(call);
+
+// The layer and tile under the pointer; a sheet has those of many layers.
+function choose(event, picture) {
+  const mine = gridOf(layer);
+  for (const grid of mine ? [mine, ...picturesOf(shown).values()] : []) {
+    const index = grid.src === mine.src ? tileAt(grid, event, picture) : -1;
+    if (index >= 0) { layer = grid.call; tile = index; return true; }
+  }
+  return false;
+}
 
 function tileAt(grid, event, picture) {
   if (!grid.places) return -1;
@@ -90,7 +158,7 @@ function tileAt(grid, event, picture) {
 }
 
 function show() {
-  const grid = gridOf(layer), call = articles[layer].dataset.call, stage = byId("stage-tile");
+  const grid = gridOf(layer), call = data.calls[layer], stage = byId("stage-tile");
   if (!grid) { byId("viewer-title").textContent = call; byId("facts").textContent = "No picture for this image."; return; }
   byId("viewer-title").textContent = call;
   byId("whole").src = grid.src;
@@ -109,7 +177,7 @@ function show() {
   stage.style.backgroundSize = `${100 * grid.size[0] / width}% ${100 * grid.size[1] / height}%`;
   stage.style.backgroundPosition = `${100 * x / (grid.size[0] - width)}% ${100 * y / (grid.size[1] - height)}%`;
   stage.parentElement.style.aspectRatio = `${width} / ${height}`;
-  byId("stage-image").src = data.seen[data.images[image]] || "";
+  byId("stage-image").src = seenOf(shown);
   const over = byId("overlay").checked && byId("stage-image").getAttribute("src") !== "";
   stage.parentElement.classList.toggle("over", over);
   stage.style.opacity = over ? byId("strength").value / 100 : 1;
@@ -120,8 +188,7 @@ function show() {
 byId("whole").addEventListener("mousemove", pick);
 byId("whole").addEventListener("click", pick);
 function pick(event) {
-  const grid = gridOf(layer), index = grid ? tileAt(grid, event, byId("whole")) : -1;
-  if (index >= 0) { tile = index; show(); }
+  if (choose(event, byId("whole"))) show();
 }
 byId("overlay").addEventListener("change", show);
 byId("strength").addEventListener("input", show);
@@ -133,6 +200,7 @@ viewer.addEventListener("keydown", (event) => {
   if (!steps) return;
   event.preventDefault();
   tile = Math.min(Math.max(0, tile + steps[1]), count - 1);
-  layer = Math.min(Math.max(0, layer + steps[0]), articles.length - 1);
+  const calls = [...picturesOf(shown).keys()].sort((a, b) => a - b);
+  layer = calls[Math.min(Math.max(0, calls.indexOf(layer) + steps[0]), calls.length - 1)];
   show();
 });

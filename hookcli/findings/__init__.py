@@ -1,0 +1,34 @@
+"""What deserves a look: rules over the records of a run, ranked.
+
+Everything is told from records and their per-channel summary; nothing here sees a tensor. A rule that
+needs the model itself (who produced a NaN) is given what was found out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.findings import by_layer, by_run
+from hookcli.findings.rules import RULES, Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hookcli.results import Finding
+
+__all__ = ["RULES", "Evidence", "find"]
+
+
+def find(evidence: Evidence, thresholds: Mapping[str, float] = RULES) -> tuple[Finding, ...]:
+    """All findings, the gravest rule first, within a rule the largest number first."""
+    limits = {**RULES, **thresholds}
+    found = [
+        *by_layer.find_not_finite(evidence, limits),
+        *by_layer.find_channels(evidence, limits),
+        *by_layer.find_scales(evidence, limits),
+        *by_layer.find_float16(evidence, limits),
+        *by_run.find_overwritten(evidence, limits),
+        *by_run.find_in_run(evidence, limits),
+    ]
+    order = list(RULES)
+    return tuple(sorted(found, key=lambda f: (order.index(f.rule), -(f.number or 0.0))))
