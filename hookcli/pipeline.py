@@ -16,7 +16,6 @@ from hookcli.closing import (
 )
 from hookcli.errors import RequestError
 from hookcli.forward import BrokenForwardError, HookedForward
-from hookcli.models import read_predictions
 from hookcli.planning import Clock, prepare_run
 from hookcli.results import ImageResult, RunResult
 from hookcli.sinks.grids import GridWriter
@@ -162,7 +161,7 @@ def _run_batch(
     loaded = prepared.loaded
     device, dtype = loaded.info.device, getattr(torch, loaded.info.dtype)
     results = forward.run([s.key for s in sources], pixels.to(device=device, dtype=dtype))
-    read = [p for result in results for p in read_predictions(result.output, loaded.categories)]
+    read = [p for result in results for p in loaded.read(result.output)]
     predictions = read if len(read) == len(sources) else [()] * len(sources)
     shape = (1, *pixels.shape[1:])
     images = []

@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from hookcli.cli.entry import _run
+from hookcli.sinks.report import render_report
+from tests.test_report import document
 
 pytestmark = pytest.mark.browser
 
@@ -22,14 +25,41 @@ def folder(tmp_path_factory):
     home = tmp_path_factory.mktemp("page")
     hostile = home / "<img src=x onerror=alert(1)> #?%&'\u202e.png"
     shutil.copy(PHOTOS / "coffee.png", hostile)
-    words = ["inspect", "resnet18", str(PHOTOS / "cat.png"), str(hostile), "--weights", "random"]
+    return inspected(home, PHOTOS / "cat.png", hostile)
+
+
+def inspected(home, *words):
+    words = ["inspect", "resnet18", *map(str, words), "--weights", "random", "-q"]
     patch = pytest.MonkeyPatch()
-    patch.setattr(
-        sys, "argv", ["hookcli", *words, "--layers", "conv,fc", "-o", str(home / "run"), "-q"]
-    )
+    patch.setattr(sys, "argv", ["hookcli", *words, "--layers", "conv,fc", "-o", str(home / "run")])
     assert _run() == 0
     patch.undo()
     return home / "run"
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """A page of 200 images with 36 layers each, which share one picture."""
+    home = tmp_path_factory.mktemp("many")
+    Image.new("RGB", (100, 60)).save(home / "grid.png")
+    whole = document()
+    keys = [f"i{n}" for n in range(200)]
+    calls = [f"layer{n}" for n in range(36)]
+    figures = {name: [0.1234] * 64 for name in ("low", "high", "mean", "spread")}
+    grid = whole["grids"][0] | figures | {"channels": list(range(64)), "file": "grid.png"}
+    whole |= {
+        "images": [whole["images"][0] | {"key": key, "file": f"{key}.png"} for key in keys],
+        "layers": [whole["layers"][0] | {"call_id": call} for call in calls],
+        "histograms": {},
+        "grids": [
+            grid | {"image": key, "call_id": call, "file": f"grid.png?{key}-{call}"}
+            for key in keys
+            for call in calls
+        ],
+    }
+    text = render_report(whole).replace("%3F", "?")
+    (home / "report.html").write_text(text, encoding="utf-8")
+    return home
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +75,17 @@ def browser():
 
 @pytest.fixture
 def page(browser, folder):
+    yield from opened(browser, folder)
+
+
+@pytest.fixture(scope="module")
+def sheets(tmp_path_factory):
+    """A run that drew one sheet an image."""
+    home = tmp_path_factory.mktemp("sheets")
+    return inspected(home, PHOTOS / "cat.png", PHOTOS / "coffee.png", "--grids", "sheet")
+
+
+def opened(browser, folder):
     """The page, open; at the end no error was logged and nothing but files was asked for."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     wrong, asked = [], []
@@ -68,6 +109,15 @@ def open_grid(page, index=0):
     button.scroll_into_view_if_needed()
     button.focus()
     page.keyboard.press("Enter")
+
+
+def wait_for_picture(page, selector):
+    """Until it is there; the page's policy lets no text be run as a condition."""
+    for _ in range(100):
+        if page.locator(selector).first.evaluate("each => each.naturalWidth > 0"):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"no picture in {selector}")
 
 
 def test_the_table_is_found_in_by_text_and_type(page):
@@ -122,8 +172,59 @@ def test_another_image_is_shown_with_its_own_grids(page):
     before = page.locator("article img").first.get_attribute("src")
     page.select_option("#image", "1")
     assert page.locator("article img").first.get_attribute("src") != before
-    assert page.locator(".predictions:not([hidden])").count() == 1
-    page.wait_for_function("document.querySelector('article img').naturalWidth > 0")
+    page.locator("article img").first.scroll_into_view_if_needed()
+    wait_for_picture(page, "article img")
+
+
+def test_an_image_has_a_section_that_opens_with_its_pictures(page):
+    section = page.locator("details.image").nth(1)
+    assert section.locator("button.grid").count() == 0
+    section.locator("summary").click()
+    page.wait_for_selector("#image-1 button.grid")
+    assert section.locator("button.grid").count() == 21
+    section.locator("button.grid").nth(2).click()
+    assert page.inner_text("#viewer-title") == "layer1.0.conv2"
+    wait_for_picture(page, "#stage-image")
+    shown = page.get_attribute("#stage-image", "src")
+    assert shown == section.locator("img[data-seen]").evaluate("each => each.src")
+
+
+def test_a_link_to_an_image_opens_its_section(page):
+    page.evaluate("location.hash = '#image-1'")
+    page.wait_for_selector("#image-1[open]")
+
+
+def test_a_tile_of_a_sheet_is_that_of_its_layer(browser, sheets):
+    for page in opened(browser, sheets):
+        page.locator("#sheet").scroll_into_view_if_needed()
+        page.locator("#sheet").focus()
+        page.keyboard.press("Enter")
+        assert page.inner_text("#viewer-title") == "conv1"
+        page.keyboard.press("ArrowDown")
+        assert page.inner_text("#viewer-title") == "layer1.0.conv1"
+        mark, first = page.locator("#mark").bounding_box(), page.inner_text("#facts")
+        page.mouse.click(mark["x"] + mark["width"] + 12, mark["y"] + 5)  # the tile to the right
+        assert page.inner_text("#viewer-title") == "layer1.0.conv1"
+        assert page.inner_text("#facts") != first
+        page.keyboard.press("Escape")
+        assert page.locator("#table tbody tr[id=layer-3]").count() == 1
+
+
+def test_of_200_images_only_what_is_looked_at_is_loaded(browser, many):
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    asked = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((many / "report.html").as_uri())
+    assert tab.locator("details.image").count() == 200
+    assert len(asked) < 100
+    assert tab.evaluate("read.size") == 1
+    tab.evaluate("document.getElementById('image-150').open = true")
+    tab.wait_for_selector("#image-150 button.grid")
+    assert tab.locator("#image-150 button.grid").count() == 36
+    assert tab.evaluate("read.size") == 2
+    tab.select_option("#image", "199")
+    assert tab.locator("article img").first.get_attribute("src").endswith("grid.png?i199-layer0")
+    tab.close()
 
 
 def test_the_page_fits_a_phone(page):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -16,6 +16,7 @@ from hookcli.models.building import SkipInitialisation, build_model, build_rando
 from hookcli.models.device import find_device
 from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
 from hookcli.models.origins import OWN, find_origin
+from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.weighting import add_weights
 from hookcli.results import ModelInfo
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
+    from hookcli.results import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ class LoadedModel:
             size_of=partial(seen_size, self.module, task),
             alone=task in ALONE,
         )
+
+    def read(self, output: Any) -> list[tuple[Prediction, ...]]:
+        """The predictions of each image of a batch; a model of the user's own must end in a classifier."""
+        if self.info.task == OWN and not _ends_in_classifier(self.module, output):
+            return []
+        return read_predictions(output, self.categories)
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
@@ -87,6 +95,17 @@ class LoadedModel:
     def show(self, pixels: Tensor) -> bytes:
         """What the network sees of one image, as a JPEG file."""
         return show_pixels(self.module, self.info.task, self.prepare.transform, pixels)
+
+
+def _ends_in_classifier(module: nn.Module, output: Any) -> bool:
+    """Whether the rows of ``output`` are as long as what the last linear layer or convolution gives."""
+    own = [
+        part for part in module.modules() if next(part.parameters(recurse=False), None) is not None
+    ]
+    width = (
+        getattr(own[-1], "out_features", getattr(own[-1], "out_channels", None)) if own else None
+    )
+    return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
