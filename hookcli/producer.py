@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookcli import hooks
 from hookcli.failures import ModelFailure
@@ -15,8 +15,6 @@ from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from torch import nn
 
     from hookcli.feed import Feed
     from hookcli.records import Call
@@ -72,10 +70,11 @@ class _Watcher:
 
     def started(self, call: Call, inputs: object) -> None:
         kinds = _kinds(tensor for _, tensor in hooks.named_tensors(inputs))
-        if self.running:
-            parent = self.running[-1]
-            for kind in sorted(kinds - parent.kinds - self.made.keys()):
-                self.made[kind] = _between(parent, kind, f"before {call.id}")
+        for kind in sorted(kinds - self.made.keys()):
+            if self.running:
+                self.made[kind] = _between(self.running[-1], kind, f"before {call.id}")
+            else:
+                self.made[kind] = f"{kind} is made of the pixels before the model's forward begins"
         self.running.append(_Running(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:
@@ -83,17 +82,20 @@ class _Watcher:
         if self.running:
             self.running[-1].last_part = call.id
         kinds = _kinds(tensor for _, tensor in hooks.named_tensors(output))
-        for kind in sorted(kinds - ended.kinds - self.made.keys()):
+        for kind in sorted(kinds - self.made.keys()):
             self.made[kind] = self._blame(ended, kind)
 
     def _blame(self, ended: _Running, kind: str) -> str:
         module = self.model.get_submodule(ended.call.layer.module_path)
-        if module._modules and ended.last_part:
-            return _between(ended, kind, "before its end")
-        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        inside = isinstance(
+            module, nn.MultiheadAttention
+        )  # uses the weights of a part it never calls
+        own = [*module.named_parameters(recurse=inside), *module.named_buffers(recurse=False)]
         for name, values in own:
             if kind in _kinds([values]):
                 return f"{ended.name} has {kind} in its own {name}"
+        if module._modules and ended.last_part:
+            return _between(ended, kind, "before its end")
         return f"{kind} is made by {ended.name}: {ended.given}"
 
 

@@ -276,6 +276,40 @@ def test_a_mask_of_minus_infinity_is_not_taken_for_the_maker_of_a_nan():
     }
 
 
+def test_a_hook_of_the_models_own_that_makes_nan_is_before_its_forward():
+    model = nn.Sequential(nn.ReLU())
+    model.register_forward_pre_hook(lambda _, args: (args[0] * math.nan,))
+    made = made_by(model)["NaN"]
+    assert made == "NaN is made of the pixels before the model's forward begins"
+
+
+def test_weights_that_attention_uses_without_calling_the_part_are_named():
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.att = nn.MultiheadAttention(2, 1, batch_first=True)
+            self.att.out_proj.weight.data.fill_(math.nan)
+
+        def forward(self, x):
+            return self.att(x[0], x[0], x[0])[0]
+
+    made = made_by(Attends())["NaN"]
+    assert made == "att (MultiheadAttention) has NaN in its own out_proj.weight"
+
+
+def test_a_parameter_of_a_block_with_parts_is_named():
+    class Scales(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.scale = nn.Conv2d(1, 1, 1), nn.Parameter(torch.tensor(math.nan))
+
+        def forward(self, x):
+            return self.conv(x) * self.scale
+
+    made = made_by(nn.Sequential(Scales()))["NaN"]
+    assert made == "0 (Scales) has NaN in its own scale"
+
+
 def test_no_hook_is_left_by_the_search():
     model = Divides()
     made_by(model)

@@ -239,3 +239,11 @@ def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
     assert "is damaged" in run("report", "run").err
     (ran / "report.json").unlink()
     assert "did not come to its end" in run("report", "run").err
+
+
+def test_a_document_that_lacks_a_part_is_refused(ran, run):
+    document = json.loads((ran / "report.json").read_text())
+    for name in ("grids", "layers", "images"):
+        (ran / "report.json").write_text(json.dumps(document | {name: [{}]}))
+        ended = run("report", "run")
+        assert (ended.code, ended.err.count("report.json lacks a part")) == (2, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ import torchvision
 from PIL import Image
 from safetensors.numpy import save_file
 
+from hookcli.config import ModelRequest
 from hookcli.images import read_images
+from hookcli.models import build_skeleton
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 
@@ -330,4 +334,24 @@ def test_skipped_tensors_are_in_the_list_of_the_run(run):
     assert "warning: skipped 'bad.npy': holds int64, and pixels are floats" in err.splitlines()
     assert Path("out/skipped.csv").read_text() == (
         'file,reason\nbad.npy,"holds int64, and pixels are floats"\n'
+    )
+
+
+def shown(pixels):
+    """The mean of each third of what is shown of pixels, from 0 to 255."""
+    loaded = build_skeleton(ModelRequest("resnet18"))
+    picture = np.asarray(Image.open(io.BytesIO(loaded.show(pixels))).convert("RGB"), float)
+    return [round(float(part.mean())) for part in np.array_split(picture, 3, axis=1)]
+
+
+def test_one_value_that_is_not_finite_does_not_darken_the_picture():
+    ramp = torch.linspace(0, 100, 48).view(1, 1, 48).expand(3, 48, 48).clone()
+    whole = shown(ramp)
+    ramp[0, 0, 0] = math.nan
+    assert shown(ramp) == pytest.approx(whole, abs=2)
+
+
+def test_one_channel_is_shown_grey_from_its_least_to_its_greatest_value():
+    assert shown(torch.tensor([[[0.0] * 16 + [0.5] * 16 + [1.0] * 16]]).expand(1, 48, 48)) == (
+        pytest.approx([0, 128, 255], abs=3)
     )

@@ -27,9 +27,8 @@ def report(
 
     document = read_document(run)
     if document["missing"]:
-        console.warn(
-            f"{len(document['missing'])} pictures are missing, first {document['missing'][0]}"
-        )
+        first, *rest = document["missing"]
+        console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
     if not (run / "manifest.json").exists():
         console.warn(f"{str(run)!r} has no manifest: the run did not come to its end")
     page = render_report(document, run if single_file else None)

@@ -54,12 +54,15 @@ def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) ->
     if task == "video":
         pixels = pixels[:, pixels.shape[1] // 2]
     pixels = pixels[0] if task == "optical_flow" else pixels
-    if len(pixels) == 2 or len(pixels) > 4:
-        pixels = pixels[:1]  # not colours
-    mean, std = _normalisation(task, transform)
-    shown = pixels[:3] * torch.tensor(std).view(-1, 1, 1) + torch.tensor(mean).view(-1, 1, 1)
-    if not (float(shown.min()) > -0.1 and float(shown.max()) < 1.1):  # pixels of the user's own
-        shown = (pixels[:3] - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-12)
+    pixels = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]  # else not colours
+    mean, std = (torch.tensor(v).view(-1, 1, 1) for v in _normalisation(task, transform))
+    shown = pixels * std + mean
+    finite = shown[shown.isfinite()]
+    usual = len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1
+    if len(pixels) == 1 or not usual:  # pixels of the user's own
+        finite = pixels[pixels.isfinite()]
+        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
+        shown = (pixels - low) / max(float(high - low), 1e-12)
     stream = io.BytesIO()
     to_pil_image(shown.nan_to_num(0).clamp(0, 1)).save(stream, "JPEG", quality=90)
     return stream.getvalue()

@@ -47,8 +47,8 @@ def read_document(run: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict) or not document.keys() >= _KEYS or not document["versions"]:
         raise RequestError(f"{str(run / DOCUMENT)!r} is not a run's", "run hookcli inspect again")
-    files = [grid["file"] for grid in document["grids"]]
-    files += [image["seen"] for image in document["images"] if image["seen"]]
+    files = [grid.get("file", "") for grid in document["grids"]]
+    files += [image["seen"] for image in document["images"] if image.get("seen")]
     return document | {"missing": [file for file in files if not (run / file).is_file()]}
 
 

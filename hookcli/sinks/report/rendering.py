@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup
 
+from hookcli.errors import RequestError, first_line
 from hookcli.sinks.report.document import (
+    DOCUMENT,
     choose_images,
     explain_flat,
     findings_by_image,
@@ -32,7 +34,18 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
     Args:
         document: as in ``report.json``.
         run: the run folder, whose pictures are put into the page itself; None links to them.
+
+    Raises:
+        RequestError: a part of the document is missing.
     """
+    try:
+        return _render(document, run)
+    except (KeyError, UndefinedError) as error:
+        reason = f"{DOCUMENT} lacks a part: {first_line(error)}"
+        raise RequestError(reason, "run hookcli inspect again") from error
+
+
+def _render(document: dict[str, Any], run: Path | None) -> str:
     script = _asset("page.js")
     style = _asset("page.css")
     layers = document["layers"]
