@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 At: TypeAlias = Literal["output", "input", "both"]
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
-GridMode: TypeAlias = Literal["layers", "sheet", "none"]
+GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Scale: TypeAlias = Literal["channel", "layer"]
@@ -18,6 +18,22 @@ Scale: TypeAlias = Literal["channel", "layer"]
 EMBER = "ember"
 CLIP_FRAMES = 16  # of the clip that a video model is given
 LARGEST_SIDE = 8192
+RULES: dict[str, float] = {
+    "nan": 0,  # values that are NaN, more than
+    "inf": 0,  # values that are infinite, more than
+    "dead": 0.2,  # share of channels that are zero everywhere, at least
+    "constant": 0.2,  # share of channels that hold one value other than zero, at least
+    "saturated": 0.2,  # share of channels that never leave an end of their activation, at least
+    "exploding": 20,  # spread over that of the layer of the same type before, at least
+    "vanishing": 20,  # the other way round
+    "float16": 0.5,  # largest magnitude over what float16 holds, at least
+    "overwritten": 0,  # layers whose output is written over in place later, more than
+    "uncalled": 0,  # selected layers that did not run, more than
+    "skipped": 0,  # images that were skipped, more than
+    "untrained": 0,  # weights that are random
+    "small": 1,  # shorter side of the image over what the network sees, less than
+}
+"""Every rule with its threshold, the gravest first."""
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
 
@@ -26,7 +42,8 @@ class GridStyle:
     """How feature maps are drawn.
 
     Attributes:
-        mode: ``layers`` one PNG a layer call, ``sheet`` one PNG an image, ``none``.
+        mode: ``layers`` one PNG a layer call, ``sheet`` one PNG an image, ``none``; ``auto`` is ``layers`` for
+            images that are named one by one, ``sheet`` for up to 200 others, and ``none`` beyond.
         top: how many channels a grid shows; None for all.
         channels: these channels, counted from 0, instead of the first ``top`` by rank.
         rank: what puts a channel first: ``spread`` (its standard deviation), ``mean``, ``max``, ``index``.
@@ -35,7 +52,7 @@ class GridStyle:
         tile: the longest side of a tile, in pixels.
     """
 
-    mode: GridMode = "layers"
+    mode: GridMode = "auto"
     top: int | None = 64
     channels: tuple[int, ...] | None = None
     rank: Rank = "spread"
@@ -83,7 +100,12 @@ class InspectConfig:
 
     Attributes:
         model: which model to run.
-        images: image or tensor files, as given.
+        images: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
+        recursive: also take the images in the folders of a folder.
+        null_separated: names in lists end with NUL.
+        workers: processes that prepare images; None for what the machine and the number of images suggest.
+        resume: go on with a run that was interrupted.
+        verify: with ``resume``, read every image again to see that it is the same.
         pair: the second picture for an optical flow model; None for the same twice.
         clip: a folder among ``images`` is a clip, its files the frames in the order of their names.
         layers: forms of the filter language; what any of them chooses is observed.
@@ -102,6 +124,11 @@ class InspectConfig:
 
     model: ModelRequest
     images: tuple[str, ...]
+    recursive: bool = True
+    null_separated: bool = False
+    workers: int | None = None
+    resume: bool = False
+    verify: bool = False
     pair: str | None = None
     clip: bool = False
     layers: tuple[str, ...] = ("conv",)
@@ -121,7 +148,7 @@ DEFAULTS = InspectConfig(ModelRequest(""), ())
 
 
 def to_command(config: InspectConfig) -> tuple[str, ...]:
-    """The command that repeats the run, without what does not change its result (``-o``, ``--overwrite``)."""
+    """The command that repeats the run, without what does not change its result (``-o``, ``--workers``)."""
     model, grids = config.model, config.grids
     plain, default = DEFAULTS.model, DEFAULTS.grids
     words = ["hookcli", "inspect", model.name, *map(_as_word, config.images)]
@@ -158,7 +185,12 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     words += [word for rule, value in config.rules for word in ("--rule", f"{rule}={value:g}")]
     if config.fail_on:
         words += ["--fail-on", ",".join(config.fail_on)]
-    flags = (("--clip", config.clip), ("--overview", config.overview))
+    flags = (
+        ("--clip", config.clip),
+        ("--overview", config.overview),
+        ("--no-recursive", not config.recursive),
+        ("-0", config.null_separated),
+    )
     return (*words, *(name for name, is_set in flags if is_set))
 
 

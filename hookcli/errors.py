@@ -11,6 +11,7 @@ HookcliError
 │   ├── WeightsError
 │   ├── EnvironmentMismatchError
 │   └── ForwardError
+├── CompleteError             0   nothing is left to resume
 └── OutputError               5   a file could not be written, or the folder is protected or in use
 
 The message is one line that names the thing; the hint says what to type. Nothing here prints.
@@ -58,6 +59,12 @@ class ModelError(HookcliError):
     """The model could not be loaded or run."""
 
     exit_code = 4
+
+
+class CompleteError(HookcliError):
+    """There is nothing left to resume."""
+
+    exit_code = 0
 
 
 class OutputError(HookcliError):

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
+import shlex
 import unicodedata
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def for_terminal(text: str) -> str:
@@ -28,6 +35,28 @@ def for_markdown(text: str) -> str:
     for character in "\\|`*_<>[]":
         shown = shown.replace(character, f"\\{character}")
     return shown.replace("&", "&amp;")
+
+
+def for_page(text: str) -> str:
+    """What ``reversible`` made of a name, as a person sees it: control and turning characters written out."""
+    return "".join(_visible(c) for c in unquote(text, errors="surrogateescape"))
+
+
+def for_shell(words: Sequence[str]) -> str:
+    """A command, of words that went through ``reversible``, that gives the same words when it is pasted."""
+    return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
+
+
+def _shell_word(word: str) -> str:
+    if word == for_terminal(word):
+        return shlex.quote(word)
+    shown = "".join(
+        c
+        if c.isascii() and c.isprintable() and c not in "'\\"
+        else "".join(f"\\x{b:02x}" for b in os.fsencode(c))
+        for c in word
+    )
+    return f"$'{shown}'"
 
 
 def reversible(text: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.config import CLIP_FRAMES
 from hookcli.errors import NoImageError, RequestError
-from hookcli.images import UndecodableError, read_images, with_frames
+from hookcli.images import ImageFile, ImageSource, UndecodableError, read_images, with_frames
 from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hookcli.config import InspectConfig
-    from hookcli.images import ImageSource
     from hookcli.models import LoadedModel
+    from hookcli.models.preprocessing import Preprocessing
 
 _NO_PAIR = "holds pixels; a pair is of two pictures"
 
 
-def need_one(sources: Sequence[ImageSource], skipped: Sequence[SkippedImage]) -> None:
+def need_one(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
     """See that there is an image left.
 
     Raises:
@@ -38,14 +38,41 @@ def need_one(sources: Sequence[ImageSource], skipped: Sequence[SkippedImage]) ->
     )
 
 
-def fit_sources(
-    config: InspectConfig, loaded: LoadedModel, sources: Sequence[ImageSource]
-) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """The images that this model can be shown, with the frames or the pair that it needs; the rest as skipped.
+@dataclass(frozen=True, slots=True)
+class Fitter:
+    """Makes one image after the other ready for a model; can be sent to another process.
+
+    Attributes:
+        prepare: the model's preprocessing.
+        second: the second image of every pair; empty without one.
+    """
+
+    prepare: Preprocessing
+    second: tuple[Image.Image, ...] = ()
+
+    def fit(self, source: ImageSource) -> ImageSource:
+        """The image with the frames or the pair that the model needs.
+
+        Raises:
+            UndecodableError: the model cannot be shown it.
+        """
+        if source.pixels is None:
+            reason = self.prepare.refuse(source.pictures[0])
+        else:
+            reason = _NO_PAIR if self.second else ""
+        if reason:
+            raise UndecodableError(reason)
+        if self.prepare.task == "video" and source.pixels is None:
+            return with_frames(source, CLIP_FRAMES)
+        return replace(source, pictures=(*source.pictures, *self.second))
+
+
+def make_fitter(config: InspectConfig, loaded: LoadedModel) -> Fitter:
+    """What makes images ready for this model.
 
     Raises:
         RequestError: a clip or a pair was given to a model that takes none.
-        NoImageError: none is left, or the second image of a pair cannot be used.
+        NoImageError: the second image of a pair cannot be used.
     """
     task = loaded.info.task
     if config.clip and task != "video":
@@ -54,22 +81,24 @@ def fit_sources(
         raise RequestError(
             f"{config.model.name} takes no pair", "--pair is for raft_large and raft_small"
         )
-    second = _read_pair(config.pair)
-    fitting, skipped = [], []
+    return Fitter(loaded.prepare, _read_pair(config.pair))
+
+
+def fit_sources(
+    fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
+) -> tuple[list[ImageSource | ImageFile], list[SkippedImage]]:
+    """The images that this model can be shown, and the rest; files that are read later stay as they are.
+
+    Raises:
+        NoImageError: none is left.
+    """
+    fitting: list[ImageSource | ImageFile] = []
+    skipped = []
     for source in sources:
-        if source.pixels is None:
-            reason = loaded.prepare.refuse(source.pictures[0])
-        else:
-            reason = _NO_PAIR if second else ""
-        if reason:
-            skipped.append(SkippedImage(source.file, reason))
-        elif task == "video" and source.pixels is None:
-            try:
-                fitting.append(with_frames(source, CLIP_FRAMES))
-            except UndecodableError as error:
-                skipped.append(SkippedImage(source.file, str(error)))
-        else:
-            fitting.append(replace(source, pictures=(*source.pictures, *second)))
+        try:
+            fitting.append(source if isinstance(source, ImageFile) else fitter.fit(source))
+        except UndecodableError as error:
+            skipped.append(SkippedImage(source.file, str(error)))
     need_one(fitting, skipped)
     return fitting, skipped
 

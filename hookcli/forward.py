@@ -18,7 +18,7 @@ from hookcli.errors import ForwardError
 from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.feed import PLAIN
-from hookcli.layers import list_layers
+from hookcli.layers import list_watchable
 from hookcli.layouts import resolve_layout
 from hookcli.observed import Observed, read_records, take_sample
 from hookcli.overwriting import WriteWatcher
@@ -136,7 +136,7 @@ class HookedForward:
             return
         self.find_writes = False
         watcher = WriteWatcher(self.written)
-        everything = list_layers(self.model)
+        everything = list_watchable(self.model)
         with (
             torch.no_grad(),
             hooks.watch(self.model, everything, watcher.started, watcher.finished),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,14 +56,17 @@ def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[Layer
 def _to_host(parts: Sequence[Reduced]) -> list[list[tuple[Row, ChannelRange | None]]]:
     """The rows of every part, each with its channels, brought to the host in one transfer."""
     held = [t for p in parts for t in (p.table, p.low, p.high) if isinstance(t, Tensor)]
-    flat = torch.cat([tensor.flatten() for tensor in held]).tolist() if held else []
+    flat = (
+        torch.cat([tensor.flatten().double() for tensor in held]).cpu() if held else torch.empty(0)
+    )
+    values = array("d", flat.numpy().tobytes())
     start = 0
 
     def rows_of(tensor: Tensor) -> list[Any]:
         nonlocal start
         first, width = start, tensor.shape[1]
         start += tensor.numel()
-        return [tuple(flat[at : at + width]) for at in range(first, start, width)]
+        return [values[at : at + width] for at in range(first, start, width)]
 
     figures = []
     for part in parts:

@@ -53,6 +53,7 @@ class WriteWatcher:
         self._intact += [
             _Returned(replace(call, output_key=key).id, weakref.ref(tensor), tensor._version)
             for key, tensor in named_tensors(output)
+            if not tensor.is_inference()  # made under the model's own inference mode: no counter
         ]
 
     def _blame(self) -> None:

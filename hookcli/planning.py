@@ -7,35 +7,39 @@ torch is imported only after the images have been read, so that a wrong path is 
 
 from __future__ import annotations
 
-import difflib
-import math
-import time
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from hookcli import config as choices
-from hookcli.config import LARGEST_SIDE, SIDES
-from hookcli.errors import RequestError
+from hookcli.checking import check_values
+from hookcli.clock import Clock
+from hookcli.config import CLIP_FRAMES, RULES, SIDES, to_command
 from hookcli.files import safe_name
-from hookcli.findings import RULES
-from hookcli.fitting import fit_sources, need_one
-from hookcli.images import ImageSource, read_images
-from hookcli.sinks.run_folder import check_folder
+from hookcli.fitting import fit_sources, make_fitter, need_one
+from hookcli.images import ImageFile, find_files, list_images, read_images
+from hookcli.results import MOST_IMAGES
+from hookcli.sinks.run_folder import check_folder, refuse_complete
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import nn
 
-    from hookcli.config import InspectConfig
+    from hookcli.config import GridMode, GridStyle, InspectConfig
+    from hookcli.fitting import Fitter
+    from hookcli.images import ImageSource
     from hookcli.models import LoadedModel
     from hookcli.records import LayerInfo
     from hookcli.results import SkippedImage
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128
-_FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json
+_FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
+_EAGER = 8  # images that are read before the model is loaded, so that a wrong one is known at once
+_PART = 32
+_WORTH_WORKERS = 24
+_MOST_WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,45 @@ class Plan:
 
 @dataclass(slots=True)
 class PreparedRun:
-    """A run that is ready to go: everything that can be refused has been checked."""
+    """A run that is ready to go: everything that can be refused has been checked.
+
+    Attributes:
+        config: what was asked.
+        loaded: the model.
+        layers: what is observed.
+        sources: the images, in order; of a long run only their files.
+        skipped: what was named and is no image.
+        plan: what is going to be done.
+        fitter: makes images ready for the model.
+        style: how feature maps are drawn in this run.
+        limits: threshold of every rule.
+        workers: processes that prepare images.
+        channels_last: pixels and weights lie in the memory format that is faster for convolutions.
+        seconds: how long each stage took.
+    """
 
     config: InspectConfig
     loaded: LoadedModel
     layers: tuple[LayerInfo, ...]
-    sources: list[ImageSource]
+    sources: list[ImageSource | ImageFile]
     skipped: list[SkippedImage]
     plan: Plan
+    fitter: Fitter
+    style: GridStyle
+    limits: dict[str, float]
+    workers: int = 0
+    channels_last: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are more images than one part holds."""
+        return len(self.sources) > part_size(self.config.batch_size)
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether what the network saw is kept of every image."""
+        return len(self.sources) <= MOST_IMAGES
 
 
 def plan_run(config: InspectConfig) -> Plan:
@@ -78,19 +112,20 @@ def plan_run(config: InspectConfig) -> Plan:
     from hookcli import layers, models
 
     loaded = models.build_skeleton(config.model)
-    sources, unfit = fit_sources(config, loaded, sources)
+    sources, unfit = fit_sources(make_fitter(config, loaded), sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
     plan = _make_plan(config, loaded.module, chosen, sources)
     return replace(plan, skipped=(*skipped, *unfit))
 
 
 def prepare_run(config: InspectConfig) -> PreparedRun:
-    """Read the images, load the model, choose the layers.
+    """Find the images, load the model, choose the layers.
 
     Raises:
         RequestError: an option has a value that does not exist, or no layer matched.
         NoImageError: no image could be used.
         ModelError: the model could not be loaded.
+        CompleteError: there is nothing left to resume.
     """
     clock = Clock()
     sources, skipped = _read_sources(config)
@@ -99,116 +134,92 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
 
     clock.lap("import torch")
     loaded = models.load_model(config.model)
-    sources, unfit = fit_sources(config, loaded, sources)
+    fitter = make_fitter(config, loaded)
+    sources, unfit = fit_sources(fitter, sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
     clock.lap("load model")
-    plan = _make_plan(config, loaded.module, chosen, sources)
-    return PreparedRun(config, loaded, chosen, sources, [*skipped, *unfit], plan, clock.seconds)
+    return PreparedRun(
+        config,
+        loaded,
+        chosen,
+        sources,
+        [*skipped, *unfit],
+        _make_plan(config, loaded.module, chosen, sources),
+        fitter,
+        style=_choose_style(config, sources),
+        limits=RULES | dict(config.rules),
+        workers=_count_workers(config, sources),
+        channels_last=len(sources) > 1 and loaded.use_channels_last(),
+        seconds=clock.seconds,
+    )
 
 
-class Clock:
-    """Seconds by stage, in the order of the stages."""
-
-    def __init__(self, seconds: dict[str, float] | None = None) -> None:
-        self.seconds = {} if seconds is None else seconds
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """Put the time since the last lap down to ``stage``."""
-        now = time.perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
-        self._last = now
+def part_size(batch_size: int) -> int:
+    """Images in a part of a run: whole batches, at least 32 images."""
+    return -(-_PART // batch_size) * batch_size
 
 
-def _read_sources(config: InspectConfig) -> tuple[list[ImageSource], list[SkippedImage]]:
-    _check_values(config)
-    sources, skipped = read_images(config.images, clip_frames=choices.CLIP_FRAMES * config.clip)
+def _read_sources(
+    config: InspectConfig,
+) -> tuple[list[ImageSource | ImageFile], list[SkippedImage]]:
+    """The images: a few are read at once, of many only the files are found."""
+    check_values(config)
+    files, skipped = find_files(
+        config.images,
+        recursive=config.recursive,
+        null_separated=config.null_separated,
+        keep_folders=config.clip,
+        leave_out=config.out,
+    )
+    sources: list[ImageSource | ImageFile] = []
+    if len(files) <= _EAGER or config.clip:
+        read, unread = read_images(files, clip_frames=CLIP_FRAMES * config.clip)
+        sources += read
+        skipped += unread
+    else:
+        sources += list_images(files)
     need_one(sources, skipped)
+    folder = _out_dir(config, sources)
+    if config.resume:
+        refuse_complete(folder, to_command(config))
     check_folder(
-        _out_dir(config, sources), replace_run=config.out is None, replace_any=config.overwrite
+        folder,
+        replace_run=config.out is None or config.resume,
+        replace_any=config.overwrite,
     )
     return sources, skipped
 
 
-def _check_values(config: InspectConfig) -> None:
-    """See that every option has a value that exists.
-
-    Raises:
-        RequestError: one has not.
-    """
-    grids, model = config.grids, config.model
-    for name, value, known in (
-        ("--at", config.at, choices.At),
-        ("--dtype", model.dtype, choices.Dtype),
-        ("--grids", grids.mode, choices.GridMode),
-        ("--rank", grids.rank, choices.Rank),
-        ("--scale", grids.scale, choices.Scale),
-    ):
-        if value not in get_args(known):
-            raise RequestError(
-                f"{name} cannot be {value!r}", f"one of: {', '.join(get_args(known))}"
-            )
-    if any(channel < 0 for channel in grids.channels or ()):
-        raise RequestError("--channels are counted from 0, as in the tensor")
-    for name, number in (
-        ("--top", 1 if grids.top is None else grids.top),
-        ("--tile", grids.tile),
-        ("--batch-size", config.batch_size),
-        ("--size", 1 if model.size is None else model.size),
-        ("--resize", 1 if model.resize is None else model.resize),
-    ):
-        if number < 1:
-            raise RequestError(f"{name} must be at least 1, not {number}")
-    for name, side in (("--size", model.size), ("--resize", model.resize)):
-        if side is not None and side > LARGEST_SIDE:
-            raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
-    _check_rules(config)
-    _check_focus(config)
-    _check_colours("--mean", model.mean)
-    _check_colours("--std", model.std)
-    if model.std is not None and min(model.std) <= 0:
-        raise RequestError("--std must be greater than 0")
-    if not 0 <= model.seed < 1 << 63:
-        raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
-    if grids.mode != "none" and grids.colormap != choices.EMBER:
-        from hookcli.sinks.grids import load_palette
-
-        load_palette(grids.colormap)
+def _choose_style(config: InspectConfig, sources: Sequence[object]) -> GridStyle:
+    """The style with a mode that is not ``auto``."""
+    if config.grids.mode != "auto":
+        return config.grids
+    words = set(config.images)
+    named = all(not isinstance(source, ImageFile) or source.file in words for source in sources)
+    mode: GridMode = "layers" if named else "sheet"
+    return replace(config.grids, mode="none" if len(sources) > MOST_IMAGES else mode)
 
 
-def _check_rules(config: InspectConfig) -> None:
-    for name in (*config.fail_on, *(rule for rule, _ in config.rules)):
-        if name not in RULES:
-            close = difflib.get_close_matches(name, RULES, n=3)
-            raise RequestError(
-                f"no rule is called {name!r}", f"one of: {', '.join(close or RULES)}"
-            )
-
-
-def _check_focus(config: InspectConfig) -> None:
-    if config.focus is not None:
-        if len(config.images) != 1:
-            raise RequestError("--focus is a box in one image", "give one image")
-        if config.grids.mode == "none":
-            raise RequestError("--focus ranks the channels of grids, and not with --grids none")
-        if min(config.focus) < 0:
-            raise RequestError("--focus begins inside the image: X and Y are at least 0")
-        if min(config.focus[2:]) < 1:
-            raise RequestError("--focus needs a width and a height of at least 1")
-
-
-def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
-    if values is not None and (len(values) != 3 or not all(map(math.isfinite, values))):
-        raise RequestError(f"{name} takes three numbers, one a colour: 0.485,0.456,0.406")
+def _count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
+    """Processes that prepare images; few images are not worth starting any."""
+    if not any(isinstance(source, ImageFile) for source in sources):
+        return 0
+    if config.workers is not None:
+        return config.workers
+    return (
+        0
+        if len(sources) < _WORTH_WORKERS
+        else max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1))
+    )
 
 
 def _make_plan(
     config: InspectConfig,
     module: nn.Module,
     layers: Sequence[LayerInfo],
-    sources: Sequence[ImageSource],
+    sources: Sequence[ImageSource | ImageFile],
 ) -> Plan:
-    style = config.grids
+    style = _choose_style(config, sources)
     grids = {"layers": len(layers) * len(SIDES[config.at]), "sheet": 1, "none": 0}[style.mode]
     pixels = 0.0
     if style.mode != "none":
@@ -224,13 +235,16 @@ def _make_plan(
             )
             pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
     megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
+    seen = min(len(sources), MOST_IMAGES)
     files = (
-        (grids + 1) * len(sources) + _FILES + config.overview + (len(sources) < len(config.images))
+        grids * len(sources) + seen + _FILES + config.overview + (len(sources) < len(config.images))
     )
     return Plan(len(layers), len(sources), files, megabytes, _out_dir(config, sources))
 
 
-def _out_dir(config: InspectConfig, sources: Sequence[ImageSource]) -> Path:
-    several = len(config.images) > 1
-    name = Path(config.images[0]).resolve().parent.name if several else sources[0].key
+def _out_dir(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:
+    first, several = Path(config.images[0]), len(sources) > 1 or len(config.images) > 1
+    name = sources[0].key
+    if several:
+        name = (first if first.is_dir() else first.resolve().parent).resolve().name
     return config.out or Path("hookcli-runs") / f"{safe_name(config.model.name)}-{safe_name(name)}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookcli import hooks
 from hookcli.failures import ModelFailure
-from hookcli.layers import list_layers
+from hookcli.layers import list_watchable
 from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, str]:
     """Who made the first ``NaN`` and the first ``Inf``, as sentences; nothing for what was not made.
 
+    What only goes into modules, as a mask of minus infinity does, and comes out of none is not told.
     The producer is the innermost call whose inputs and parameters hold none and whose output does.
     When that module has parts, and none of them is it, an operation between them did it.
 
@@ -36,10 +37,10 @@ def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, st
     with (
         ModelFailure(),
         torch.inference_mode(),
-        hooks.watch(model, list_layers(model), watcher.started, watcher.finished),
+        hooks.watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
         model(*feed.arguments_of(pixels))
-    return watcher.made
+    return {kind: made for kind, made in watcher.made.items() if kind in watcher.came_out}
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class _Watcher:
     model: nn.Module
     made: dict[str, str]
     running: list[_Running] = field(default_factory=list)
+    came_out: set[str] = field(default_factory=set)
 
     def started(self, call: Call, inputs: object) -> None:
         kinds = _kinds(tensor for _, tensor in hooks.named_tensors(inputs))
@@ -82,6 +84,7 @@ class _Watcher:
         if self.running:
             self.running[-1].last_part = call.id
         kinds = _kinds(tensor for _, tensor in hooks.named_tensors(output))
+        self.came_out |= kinds
         for kind in sorted(kinds - self.made.keys()):
             self.made[kind] = self._blame(ended, kind)
 

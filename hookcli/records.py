@@ -136,17 +136,20 @@ class TensorStats:
         return product
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChannelRange:
     """Smallest and largest value of each channel, in channel order; NaN where a channel holds NaN."""
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    low: Sequence[float]
+    high: Sequence[float]
 
-    def dead(self) -> frozenset[int]:
-        """The channels that are zero everywhere, counted from 0."""
-        pairs = enumerate(zip(self.low, self.high, strict=True))
-        return frozenset(index for index, (low, high) in pairs if low == 0 == high)
+    def __eq__(self, other: object) -> bool:
+        """Whether the values are the same, whatever holds them."""
+        if not isinstance(other, ChannelRange):
+            return NotImplemented
+        return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 
 if TYPE_CHECKING:
-    from hookcli.records import LayerRecord, Uncalled
+    from hookcli.records import Uncalled
+
+
+MOST_IMAGES = 200  # of which a page shows pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,39 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
+
+    ``mean`` and ``std`` (population) are over all finite values of all images, ``min`` and ``max``
+    too, ``zero_fraction`` over all values; ``dead_channels`` counts the channels that are zero
+    everywhere in all images, of ``channels``, both None without a channel axis. ``shape`` is one
+    image's; where images differ it is the first one's.
+    """
+
+    order: int
+    call_id: str
+    module_path: str
+    module_type: str
+    call_index: int
+    side: str
+    output_key: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    zero_fraction: float | None
+    nan_count: int
+    inf_count: int
+    dead_channels: int | None
+    channels: int | None
+    images: int
+    params: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """A picture of one image's part of one call, and what its tiles show.
 
@@ -157,7 +193,7 @@ class RunResult:
         model: which model ran.
         images: the images that went through.
         skipped: the images that did not.
-        records: one an image, layer call and output.
+        rows: one a layer call and output, over the images.
         uncalled: the selected layers that never ran.
         layers: how many layers were selected.
         findings: what deserves a look, the gravest first.
@@ -171,7 +207,7 @@ class RunResult:
     model: ModelInfo
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
-    records: tuple[LayerRecord, ...]
+    rows: tuple[LayerRow, ...]
     uncalled: tuple[Uncalled, ...]
     layers: int
     findings: tuple[Finding, ...] = ()

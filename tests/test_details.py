@@ -34,6 +34,7 @@ from hookcli.records import (
 from hookcli.sinks.grids import GridWriter
 from hookcli.sinks.report import read_document, render_report
 from hookcli.stats import reduce_rows
+from tests.test_findings import told
 
 MAP = Layout("NCHW", 1, 2, 2)
 STATS = {"shape": (1, 1, 2, 2), "dtype": "float32", "mean": 0.0, "min": -1.0, "max": 1.0}
@@ -47,7 +48,7 @@ def record(path, kind="Conv2d", *, image="cat", std=1.0, values=(-1.0, 1.0), lay
 
 
 def found(*records, **evidence):
-    return [(f.rule, f.number) for f in find(Evidence(records, **evidence))]
+    return [(f.rule, f.number) for f in find(Evidence(told(records), **evidence))]
 
 
 # Findings
@@ -88,7 +89,7 @@ def test_layers_unused_for_the_same_reason_in_several_places_are_one_finding():
     reason = "its weights are used inside {} (MultiheadAttention) without calling it"
     paths = ("encoder.0", "encoder.1", "decoder.0")
     uncalled = [Uncalled(LayerInfo(f"{p}.out", "Linear"), reason.format(p)) for p in paths]
-    (finding,) = find(Evidence((), uncalled=uncalled))
+    (finding,) = find(Evidence({}, uncalled=uncalled))
     assert finding.number == 3
     assert finding.sentence == (
         f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more, alike)"
@@ -168,7 +169,7 @@ def test_a_sheet_of_hundreds_of_layers_is_arranged_in_columns(tmp_path):
     layer = Picture("cat", Call(LayerInfo("conv", "Conv2d")), layout, (1, 1, 8, 8), tiles)
     writer = GridWriter(tmp_path, style)
     writer.write_sheet("cat", [layer] * 500)
-    writer.finish()
+    writer.take()()
     with Image.open(tmp_path / "sheets/cat.png") as sheet:
         assert sheet.height < 2000  # 500 layers of 8 + 2 * 13 + 4 pixels are 19,000
 
@@ -308,4 +309,4 @@ def test_a_folder_without_a_manifest_is_said_not_to_be_complete(run, ran):
     (ran / "manifest.json").unlink()
     ended = run("report", ran)
     assert ended.code == 0
-    assert "'out' has no manifest: the run did not come to its end\n" in ended.err
+    assert "'out' has no whole manifest: the run did not come to its end\n" in ended.err

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.aggregate import aggregate_layers
 from hookcli.config import GridStyle
 from hookcli.forward import BrokenForwardError, HookedForward, of_image
 from hookcli.layers import list_layers
 from hookcli.records import Call, ChannelRange, LayerInfo, LayerRecord, Layout, TensorStats
+from hookcli.tally import aggregate_layers
 from tests import toy_models as toys
 from tests.toy_models import pixel
 

@@ -77,20 +77,20 @@ def test_a_run_writes_one_file_a_call_named_by_order_path_and_call_index(run):
 
 
 def test_every_record_names_its_own_picture(run):
-    files = [record.grid for record in run.result.records]
+    files = [grid.file for grid in run.result.grids]
     assert sorted(files) == sorted(
         f"grids/cat/{file.name}" for file in (run.folder / "grids" / "cat").iterdir()
     )
-    assert [record.call.id for record in run.result.records if "relu#1" in record.grid] == [
+    assert [grid.call_id for grid in run.result.grids if "relu#1" in grid.file] == [
         "layer1.0.relu#1"
     ]
 
 
 def test_every_picture_of_a_run_is_a_palette_png(run):
-    for record in run.result.records:
-        with Image.open(run.folder / record.grid) as image:
+    for grid in run.result.grids:
+        with Image.open(run.folder / grid.file) as image:
             image.load()
-            assert (image.format, image.mode) == ("PNG", "P"), record.grid
+            assert (image.format, image.mode) == ("PNG", "P"), grid.file
 
 
 def test_a_tile_of_a_run_shows_the_activation_of_its_channel(run):
@@ -116,13 +116,13 @@ def test_a_sheet_is_one_picture_of_the_image_and_nothing_else_is_drawn(sheet_run
 
 
 def test_every_record_of_a_sheet_run_names_the_sheet(sheet_run):
-    assert [record.grid for record in sheet_run.result.records] == ["sheets/cat.png"] * 3
+    assert [grid.file for grid in sheet_run.result.grids] == ["sheets/cat.png"] * 3
 
 
 def test_no_pictures_are_written_when_none_are_asked_for(tmp_path):
     result = inspect(tmp_path / "run", ("conv1",), GridStyle("none"))
     assert list((tmp_path / "run").rglob("*.png")) == []
-    assert [record.grid for record in result.records] == [""]
+    assert result.grids == ()
 
 
 # Tiles
@@ -270,7 +270,7 @@ def test_a_sheet_looks_like_the_golden_one(tmp_path):
     ]
     writer = GridWriter(tmp_path, style)
     file = writer.write_sheet("cat", rows)
-    writer.finish()
+    writer.take()()
     assert_golden("sheet.png", tmp_path / file)
 
 
@@ -327,7 +327,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_the_files_name(tmp_pat
     writer = GridWriter(tmp_path, STYLE)
     writer.write_grid(picture_of(nchw(RAMP), STYLE))
     with pytest.raises(OutputError, match="001_layer"):
-        writer.finish()
+        writer.take()()
 
 
 # Colours
@@ -400,7 +400,7 @@ def write(folder: Path, pictures: list[Picture], style: GridStyle) -> list[Path]
     """The files of the pictures, complete."""
     writer = GridWriter(folder, style)
     files = [folder / writer.write_grid(picture) for picture in pictures]
-    writer.finish()
+    writer.take()()
     return files
 
 

@@ -7,6 +7,7 @@ import math
 import socket
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,14 @@ from torch import nn
 from torchvision.transforms import functional as F  # noqa: N812
 
 import hookcli
-from hookcli.config import ModelRequest
+from hookcli import feed
+from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
+from hookcli.forward import HookedForward
+from hookcli.layers import list_layers
 from hookcli.models import build_skeleton, load_model
 from hookcli.models.timm_models import timm_transform
+from hookcli.producer import find_producers
 
 PLAIN = ("--device", "cpu", "--grids", "none", "--size", "8", "-o", "out")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -685,3 +690,56 @@ def test_a_probability_of_a_timm_model_is_the_softmax_of_its_logits(run, photo):
     whole = sum(math.exp(logit) for logit in logits)
     said = {p["index"]: p["value"] for p in document(ended)["images"][0]["predictions"]}
     assert said == pytest.approx({i: math.exp(v) / whole for i, v in enumerate(logits)}, abs=1e-6)
+
+
+# Models that the watcher of the first forward must not break
+
+
+class UnderInference(nn.Module):
+    """Runs itself under inference mode: its tensors have no counter of writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    @torch.inference_mode()
+    def forward(self, x):
+        return self.conv(x)
+
+
+class HoldsScripted(nn.Module):
+    """A part is scripted, and takes no hook."""
+
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.scripted = torch.jit.script(nn.Sequential(nn.Conv2d(3, 2, 1)))
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(self.scripted(x).mean((2, 3)))
+
+
+def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
+    forward = HookedForward(
+        UnderInference().eval(),
+        list_layers(UnderInference()),
+        "output",
+        GridStyle("none"),
+        find_writes=True,
+    )
+    (result,) = forward.run(["a"], torch.ones(1, 3, 2, 2))
+    assert {record.call.id for record in result.records} == {"(model)", "conv"}
+    assert forward.written == {}
+
+
+def test_a_scripted_part_that_is_not_selected_is_left_alone():
+    model = HoldsScripted().eval()
+    fc = [layer for layer in list_layers(model) if layer.module_path == "fc"]
+    forward = HookedForward(model, fc, "output", GridStyle("none"), find_writes=True)
+    (result,) = forward.run(["a"], torch.ones(1, 3, 2, 2))
+    assert [record.call.id for record in result.records] == ["fc"]
+    assert find_producers(model, feed.PLAIN, torch.full((1, 3, 2, 2), math.nan)) == {
+        "NaN": "the input holds NaN"
+    }

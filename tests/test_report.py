@@ -42,7 +42,7 @@ def document(name="conv", file="cat.png", **more):
     }
     whole = {
         "command": ["hookcli", "inspect", "toy", file],
-        "model": {"name": "toy", "weights": "random (seed 0)", "trained": False, "device": "cpu", "dtype": "float32"},
+        "model": {"name": "toy", "task": "own", "weights": "random (seed 0)", "trained": False, "device": "cpu", "dtype": "float32"},
         "versions": {"hookcli": "0.1.0", "torch": "2", "torchvision": "0"},
         "images": [{"key": "cat", "file": file, "predictions": [prediction], "note": "", "seen": "seen/cat.jpg"}],
         "skipped": [], "uncalled": [{"layer": name, "reason": "unused"}],
@@ -137,7 +137,7 @@ def test_a_page_of_one_file_holds_its_pictures(tmp_path):
 def test_a_run_without_findings_or_pictures_says_so():
     text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
     assert "Nothing: no rule was broken." in text
-    assert "No picture: none was drawn." in text
+    assert "No pictures were drawn." in text
 
 
 @pytest.mark.parametrize(("count", "shown"), [(200, 200), (201, 1)])
@@ -160,7 +160,7 @@ def test_of_more_than_200_images_those_with_a_finding_are_shown():
     whole = document(images=images, findings=[finding | {"images": ["i7", "i444"]}])
     text = " ".join(" ".join(Page(render_report(whole)).text).split())
     assert (
-        "Of 500 images, 2 with a finding of their own. The figures of this page are of all." in text
+        "Of 500 images 2 have a finding of their own. The figures of this page are of all." in text
     )
     assert "i7.png" in text
     assert "i444.png" in text
@@ -246,4 +246,4 @@ def test_a_document_that_lacks_a_part_is_refused(ran, run):
     for name in ("grids", "layers", "images"):
         (ran / "report.json").write_text(json.dumps(document | {name: [{}]}))
         ended = run("report", "run")
-        assert (ended.code, ended.err.count("report.json lacks a part")) == (2, 1)
+        assert (ended.code, ended.err.count("is not what a run writes")) == (2, 1)

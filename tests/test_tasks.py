@@ -294,13 +294,12 @@ def test_a_folder_of_many_frames_gives_16_at_even_distances():
     assert frame_levels(pixels) == list(range(0, 248, 16))
 
 
-def test_a_folder_without_clip_is_skipped_with_the_option_that_takes_it(run):
+def test_an_empty_folder_is_no_clip_and_no_images(run):
     Path("frames").mkdir()
-    code, _, err = run("inspect", "r3d_18", "frames", *RANDOM)
-    assert code == 3
-    assert err.startswith(
-        "error: no image can be used: 'frames' is a directory; a folder of frames needs --clip\n"
-    )
+    for more in ((), ("--clip",)):
+        code, _, err = run("inspect", "r3d_18", "frames", *RANDOM, *more)
+        assert code == 3
+        assert err.startswith("error: no image can be used: 'frames' is a ")
 
 
 # --- optical flow

@@ -33,6 +33,11 @@ def inspect(
     mean: options.Mean = None,
     std: options.Std = None,
     interpolation: options.Interpolation = DEFAULTS.model.interpolation,
+    no_recursive: options.NoRecursive = False,
+    null: options.NullSeparated = False,
+    workers: options.Workers = DEFAULTS.workers,
+    resume: options.Resume = False,
+    verify: options.Verify = False,
     pair: options.Pair = DEFAULTS.pair,
     clip: options.Clip = DEFAULTS.clip,
     model_arg: options.ModelArg = [],  # noqa: B006
@@ -58,15 +63,9 @@ def inspect(
 
     Example: hookcli inspect resnet34 cat.jpg --layers conv
     """
-    style = GridStyle(
-        mode=grids,
-        top=None if channels == "all" else top,
-        channels=None if channels == "all" else reading.read_channels(channels),
-        rank=rank,
-        scale=scale,
-        colormap=colormap,
-        tile=tile,
-    )
+    every = channels == "all"
+    chosen = None if every else reading.read_channels(channels)
+    style = GridStyle(grids, None if every else top, chosen, rank, scale, colormap, tile)
     request = ModelRequest(
         name=model,
         weights=weights,
@@ -84,6 +83,11 @@ def inspect(
     config = InspectConfig(
         model=request,
         images=tuple(images),
+        recursive=not no_recursive,
+        null_separated=null,
+        workers=workers,
+        resume=resume,
+        verify=verify,
         pair=pair,
         clip=clip,
         layers=tuple(layers),
@@ -123,19 +127,27 @@ def _print_dry_run(config: InspectConfig) -> None:
 def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
     from hookcli.planning import prepare_run
 
-    with console.no_data():
-        prepared = prepare_run(config)
+    try:
+        with console.no_data():
+            prepared = prepare_run(config)
+    except errors.CompleteError as error:
+        console.say(error.message, quiet=quiet)
+        raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, prepared.plan), quiet=quiet)
     for skipped in prepared.skipped:
         console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
     if prepared.loaded.info.warning:
         console.warn(prepared.loaded.info.warning)
     from hookcli.cli.completion import save_model_names
+    from hookcli.cli.progress import Progress
     from hookcli.pipeline import run
 
     save_model_names()
-    with console.no_data():
-        return run(prepared)
+    with console.no_data(), Progress(prepared, quiet=quiet) as progress:
+        result = run(prepared, progress)
+    for skipped in result.skipped[len(prepared.skipped) :]:
+        console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
+    return result
 
 
 def _plan_text(config: InspectConfig, plan: Plan) -> str:

@@ -38,7 +38,9 @@ Model = Annotated[
 Images = Annotated[
     list[str],
     typer.Argument(
-        metavar="IMAGE", help="One or more image files, or .npy and .safetensors pixels."
+        metavar="IMAGE",
+        help="Image files, folders, globs, '@LIST' of names, or - for a list on standard input; .npy and "
+        ".safetensors files are pixels.",
     ),
 ]
 Layers = Annotated[
@@ -62,6 +64,27 @@ Out = Annotated[
     typer.Option(
         "-o", "--out", metavar="DIR", help="The run folder.  [default: hookcli-runs/MODEL-IMAGE]"
     ),
+]
+NoRecursive = Annotated[
+    bool, typer.Option("--no-recursive", help="Leave out the folders in a folder.")
+]
+NullSeparated = Annotated[
+    bool, typer.Option("-0", "--null", help="Names in lists end with NUL, as of find -print0.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Processes that read and prepare images.  [default: by the number of cores]",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with the run that was interrupted in the run folder."),
+]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="With --resume: compare hashes of images, not only times.")
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a run that stands in the run folder.")

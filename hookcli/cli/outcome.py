@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hookcli.cli import console
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.config import to_command
 from hookcli.records import shape_text
+from hookcli.results import LayerRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hookcli.aggregate import LayerRow
     from hookcli.config import GridStyle, InspectConfig
     from hookcli.results import ImageResult, Prediction, RunResult
 
@@ -34,9 +35,7 @@ def count(number: int, noun: str) -> str:
 
 def print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
     """The table, what was predicted and what deserves a look, on stdout."""
-    from hookcli.aggregate import LayerRow, aggregate_layers
-
-    rows = aggregate_layers(result.records)
+    rows = result.rows
     listing = Listing(
         LayerRow, rows, _cells, _document(config, result, rows), tuple(_caption(result))
     )
@@ -54,10 +53,13 @@ def _caption(result: RunResult) -> Iterator[str]:
     if focused:
         yield "fires most inside the box, in spreads more than outside:"
     for grid in focused:
-        best = zip(grid.channels[:_FOCUSED], grid.score, strict=False)
-        yield f"  {grid.call_id}: " + ", ".join(
-            f"channel {c} ({'not finite' if s is None else format(s, '.2f')})" for c, s in best
+        more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
+        more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
+        best = (
+            f"channel {c} ({'not finite' if s is None else format(s, '.2f')})"
+            for c, s in more[:_FOCUSED]
         )
+        yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
     findings = [finding for finding in result.findings if finding.rule not in _SAID]
     if findings:
         yield "look here first:"
@@ -122,7 +124,9 @@ def warn_of_missing_channels(style: GridStyle, result: RunResult) -> None:
     if style.mode == "none" or not style.channels:
         return
     counts = {
-        r.call.id: len(r.channels.low) for r in result.records if r.channels and r.layout.is_spatial
+        row.call_id: row.channels
+        for row in result.rows
+        if row.channels and math.prod(row.shape) > row.channels  # more than one place a channel
     }
     short = [call_id for call_id, count in counts.items() if count <= max(style.channels)]
     if short:

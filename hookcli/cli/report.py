@@ -23,15 +23,14 @@ def report(
     Example: hookcli report hookcli-runs/resnet34-cat --open
     """
     from hookcli.files import write_atomic
-    from hookcli.sinks.report import read_document, render_report
+    from hookcli.sinks.report import remake_report
 
-    document = read_document(run)
+    page, document = remake_report(run, single_file=single_file)
     if document["missing"]:
         first, *rest = document["missing"]
         console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
-    if not (run / "manifest.json").exists():
-        console.warn(f"{str(run)!r} has no manifest: the run did not come to its end")
-    page = render_report(document, run if single_file else None)
+    if not document["complete"]:
+        console.warn(f"{str(run)!r} has no whole manifest: the run did not come to its end")
     file = write_atomic(run / "report.html", page.encode())
     console.print_data(f"{file}\n")
     if open_page:

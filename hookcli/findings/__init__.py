@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hookcli.config import RULES
 from hookcli.findings import by_layer, by_run
-from hookcli.findings.rules import RULES, Evidence
+from hookcli.findings.rules import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

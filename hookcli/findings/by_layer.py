@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.findings.rules import count_layers
 from hookcli.results import Finding
+from hookcli.tally import FLOAT16_LARGEST, MOST_NAMED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from hookcli.findings.rules import Evidence
-    from hookcli.records import LayerRecord
+    from hookcli.tally import CallTally, Sign
 
 _ENDS = {
     "Sigmoid": (0.01, 0.99),
@@ -21,46 +21,41 @@ _ENDS = {
     "Tanh": (-0.99, 0.99),
     "Hardswish": (None, 3.0),  # from there on it is the identity; its lower end is zero
 }
-_FLOAT16_LARGEST = 65504.0
 _LEAST_VALUES = 4  # of a channel, over all images
-_PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth")
 
 
 def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """NaN and Inf: who produced them, and how many layers were seen to hold them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
-        counts: dict[str, int] = {}
-        images: dict[str, None] = {}
-        for record in evidence.records:
-            count = record.stats.nan_count if rule == "nan" else record.stats.inf_count
-            if count > limits[rule]:
-                counts[record.call.id] = counts.get(record.call.id, 0) + count
-                images[record.image] = None
+        signs = _signs(evidence, rule)
         made = evidence.producers.get(name, "")
-        if not counts and not made:
+        if not signs and not made:
             continue
-        layer = next(iter(counts), "")
-        held = f"{_values(sum(counts.values()), name)} in {count_layers(len(counts))}, first in {layer}"
-        parts = [made] * bool(made) + [held] * bool(counts)
-        total = float(sum(counts.values()))
-        yield Finding(rule, layer, total, limits[rule], "; ".join(parts), tuple(images))
+        layer, total = next(iter(signs), ""), sum(sign.number for sign in signs.values())
+        held = f"{_values(int(total), name)} in {count_layers(len(signs))}, first in {layer}"
+        parts = [made] * bool(made) + [held] * bool(signs)
+        images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
+        yield Finding(
+            rule,
+            layer,
+            total if signs else None,
+            limits[rule],
+            "; ".join(parts),
+            tuple(images)[:MOST_NAMED],
+        )
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Channels that are dead, constant or saturated in all images of the run."""
-    for call_id, group in _by_call(evidence.records):
-        if group[0].call.side != "output" or not _says_something(group):
+    for call_id, tally in evidence.calls.items():
+        ranges = tally.ranges()
+        if ranges is None or tally.call.side != "output" or not _says_something(tally):
             continue
-        ranges = [record.channels for record in group if record.channels is not None]
-        if not ranges or len({len(each.low) for each in ranges}) != 1:
-            continue
-        lows = [min(values) for values in zip(*(each.low for each in ranges), strict=True)]
-        highs = [max(values) for values in zip(*(each.high for each in ranges), strict=True)]
-        pairs = list(zip(lows, highs, strict=True))
+        pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
         dead = sum(low == 0 == high for low, high in pairs)
         constant = sum(low == high != 0 for low, high in pairs)
-        stuck = sum(_at_an_end(group[0].call.layer.module_type, low, high) for low, high in pairs)
-        everywhere = " in every image" if len(ranges) > 1 else ""
+        stuck = sum(_at_an_end(tally.call.layer.module_type, low, high) for low, high in pairs)
+        everywhere = " in every image" if tally.images > 1 else ""
         for rule, count, what in (
             ("dead", dead, "are zero everywhere"),
             ("constant", constant, "hold a single value"),
@@ -74,62 +69,39 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """The spread of a layer over that of the layer of the same type before it, image by image."""
-    before: dict[tuple[str, str, str], LayerRecord] = {}
-    worst: dict[tuple[str, str], Finding] = {}
-    images: dict[tuple[str, str], list[str]] = {}
-    for record in sorted(evidence.records, key=lambda r: (r.image, r.call.order)):
-        call = record.call
-        if not record.stats.std or call.side != "output" or call.layer.module_type in _PASSING:
-            continue
-        form = f"{record.layout.name} {record.layout.is_spatial} {call.output_key}"
-        kind = (record.image, call.layer.module_type, form)
-        previous = before.get(kind)
-        before[kind] = record
-        if previous is None or not previous.stats.std:
-            continue
-        ratio = record.stats.std / previous.stats.std
-        for rule, number, verb in (
-            ("exploding", ratio, "larger"),
-            ("vanishing", 1 / ratio, "smaller"),
-        ):
-            if number < limits[rule]:
-                continue
-            images.setdefault((rule, call.id), []).append(record.image)
-            known = worst.get((rule, call.id))
-            if known is None or number > (known.number or 0):
-                sentence = (
-                    f"the spread of {call.id} is {number:.3g} times {verb} than that of "
-                    f"{previous.call.id}, the {call.layer.module_type} before it"
-                )
-                worst[rule, call.id] = Finding(rule, call.id, number, limits[rule], sentence)
-    for place, finding in worst.items():
-        yield replace(finding, images=tuple(images[place]))
+    for rule, verb in (("exploding", "larger"), ("vanishing", "smaller")):
+        by_layer: dict[str, list[tuple[str, Sign]]] = {}
+        for call_id, sign in _signs(evidence, rule).items():
+            layer = evidence.calls[call_id].call.layer
+            by_layer.setdefault(layer.module_path, []).append((call_id, sign))
+        for group in by_layer.values():
+            call_id, sign = max(group, key=lambda pair: pair[1].number)
+            kind = evidence.calls[call_id].call.layer.module_type
+            more = f" (and {len(group) - 1} more calls of it, alike)" if len(group) > 1 else ""
+            sentence = (
+                f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
+                f"{sign.against}, the {kind} before it{more}"
+            )
+            yield Finding(rule, call_id, sign.number, limits[rule], sentence, tuple(sign.images))
 
 
 def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """float16 near the largest number it holds."""
-    for call_id, group in _by_call(r for r in evidence.records if r.stats.dtype == "float16"):
-        reached = {r.image: max(abs(r.stats.min or 0), abs(r.stats.max or 0)) for r in group}
-        near = [i for i, v in reached.items() if v / _FLOAT16_LARGEST >= limits["float16"]]
-        if near:
-            largest = max(reached.values())
-            share = largest / _FLOAT16_LARGEST
-            sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
-            yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(near))
+    for call_id, sign in _signs(evidence, "float16").items():
+        largest, share = sign.number * FLOAT16_LARGEST, sign.number
+        sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
+        yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(sign.images))
 
 
-def _by_call(records: Iterable[LayerRecord]) -> list[tuple[str, list[LayerRecord]]]:
-    groups: dict[str, list[LayerRecord]] = {}
-    for record in records:
-        groups.setdefault(record.call.id, []).append(record)
-    return list(groups.items())
+def _signs(evidence: Evidence, rule: str) -> dict[str, Sign]:
+    """By call id, where the rule's threshold was passed in some image, in the order of the calls."""
+    calls = sorted(evidence.calls.items(), key=lambda pair: pair[1].call.order)
+    return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}
 
 
-def _says_something(group: Sequence[LayerRecord]) -> bool:
+def _says_something(tally: CallTally) -> bool:
     """Whether a channel was seen at several places or in several images: one value may be zero by chance."""
-    first = group[0]
-    places = first.stats.numel / len(first.channels.low) if first.channels else 0
-    return places * len(group) >= _LEAST_VALUES
+    return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from hookcli.findings.rules import Evidence
     from hookcli.records import Uncalled
+    from hookcli.results import ModelInfo
 
+_ANY_SIZE = ("segmentation", "detection", "optical_flow")
 _ROUNDING = 8  # pixels that a network's own steps may add
 
 
 def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Values that a naive hook would show wrong: the module after writes over them."""
-    seen = dict.fromkeys(record.call.id for record in evidence.records)
-    written = [call_id for call_id in seen if call_id in evidence.written]
+    written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
         first, rest = written[0], len(written) - 1
         more = f", as with {count_layers(rest, 'more ')}" if rest else ""
@@ -55,19 +56,30 @@ def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
     yield from _small_images(evidence, limits)
 
 
+def _made_for(model: ModelInfo | None) -> int:
+    """The short side of what a model was made for, where it takes pictures of one size; else 0."""
+    if model is None or model.task in _ANY_SIZE:
+        return 0
+    return min(model.input_shape[-2:], default=0)
+
+
 def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    shares = {key: min(given) / min(seen) for key, (given, seen) in evidence.sizes.items()}
+    wanted = {
+        key: max(min(seen), _made_for(evidence.model)) for key, (_, seen) in evidence.sizes.items()
+    }
+    shares = {key: min(given) / wanted[key] for key, (given, _) in evidence.sizes.items()}
     small = {
         key: share
         for key, share in shares.items()
-        if share < limits["small"]
-        and min(evidence.sizes[key][1]) - min(evidence.sizes[key][0]) > _ROUNDING
+        if share < limits["small"] and wanted[key] - min(evidence.sizes[key][0]) > _ROUNDING
     }
     if small:
         key = min(small, key=lambda each: small[each])
         given, seen = evidence.sizes[key]
-        sentence = (
-            f"{key} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by {seen[0]} "
-            "that the network sees"
-        )
+        sentence = f"{key} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least"
+        if seen != given:
+            sentence = (
+                f"{key} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "
+                f"{seen[0]} that the network sees"
+            )
         yield Finding("small", "", small[key], limits["small"], sentence, tuple(small))

@@ -8,25 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hookcli.records import LayerRecord, Uncalled
+    from hookcli.records import Uncalled
     from hookcli.results import ModelInfo, SkippedImage
-
-RULES: dict[str, float] = {
-    "nan": 0,  # values that are NaN, more than
-    "inf": 0,  # values that are infinite, more than
-    "dead": 0.2,  # share of channels that are zero everywhere, at least
-    "constant": 0.2,  # share of channels that hold one value other than zero, at least
-    "saturated": 0.2,  # share of channels that never leave an end of their activation, at least
-    "exploding": 20,  # spread over that of the layer of the same type before, at least
-    "vanishing": 20,  # the other way round
-    "float16": 0.5,  # largest magnitude over what float16 holds, at least
-    "overwritten": 0,  # layers whose output is written over in place later, more than
-    "uncalled": 0,  # selected layers that did not run, more than
-    "skipped": 0,  # images that were skipped, more than
-    "untrained": 0,  # weights that are random
-    "small": 1,  # shorter side of the image over what the network sees, less than
-}
-"""Every rule with its threshold, the gravest first."""
+    from hookcli.tally import CallTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +18,7 @@ class Evidence:
     """What the rules look at.
 
     Attributes:
-        records: one an image, call and output.
+        calls: the figures of each call over the images, by its id.
         uncalled: selected layers that did not run.
         skipped: images that were not used.
         model: which model ran.
@@ -43,7 +27,7 @@ class Evidence:
         written: which module wrote over what a call returned, by call id.
     """
 
-    records: Sequence[LayerRecord]
+    calls: Mapping[str, CallTally]
     uncalled: Sequence[Uncalled] = ()
     skipped: Sequence[SkippedImage] = ()
     model: ModelInfo | None = None

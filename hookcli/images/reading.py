@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 from hookcli.files import safe_name
 from hookcli.images.decoding import UndecodableError, decode
+from hookcli.images.finding import unique_keys
+from hookcli.images.tensors import TENSOR_SUFFIXES, tensor_rows
 from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from PIL import Image
-
-_TENSORS = (".npy", ".safetensors")
-# of a header that is not what numpy writes, or that promises more than memory holds
-_NPY_ERRORS = (
-    ValueError, TypeError, EOFError, OSError, SyntaxError, ArithmeticError, MemoryError, TokenError,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +49,50 @@ class ImageSource:
         return self.pictures[0].size
 
 
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An image that is read when its turn comes.
+
+    Attributes:
+        key: safe as a file name, unique in the run.
+        file: as found.
+        row: of a tensor file, what tells its images apart.
+    """
+
+    key: str
+    file: str
+    row: str = ""
+
+    @property
+    def name(self) -> str:
+        """As people see it."""
+        return f"{self.file}{self.row}"
+
+    def read(self) -> ImageSource:
+        """The image itself.
+
+        Raises:
+            UndecodableError: it cannot be used.
+        """
+        for source in _read_or_refuse(self.file, 0):
+            if source.file == self.name:
+                return replace(source, key=self.key)
+        raise UndecodableError("has changed: the row is no longer there")
+
+
+def list_images(files: Sequence[str]) -> list[ImageFile]:
+    """One a file, in order, and one a row of a tensor file, each with a key of its own; nothing is decoded."""
+    named: list[tuple[str, str]] = []
+    for file in files:
+        rows = [""]
+        if Path(file).suffix.lower() in TENSOR_SUFFIXES:
+            with contextlib.suppress(UndecodableError):
+                rows = [source.file.removeprefix(file) for source in _read_or_refuse(file, 0)]
+        named += [(file, row) for row in rows]
+    keys = unique_keys([f"{Path(file).stem}{row}.x" for file, row in named])
+    return [ImageFile(key, file, row) for key, (file, row) in zip(keys, named, strict=True)]
+
+
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
@@ -69,15 +108,27 @@ def read_images(
     keys: set[str] = set()
     for file in files:
         try:
-            read = _read(file, clip_frames)
+            read = _read_or_refuse(file, clip_frames)
             sources += [replace(each, key=_unique_key(each.key, keys)) for each in read]
-        except FileNotFoundError:
-            skipped.append(SkippedImage(file, "does not exist"))
-        except OSError as error:
-            skipped.append(SkippedImage(file, f"cannot be read: {error.strerror or error}"))
-        except (UndecodableError, ValueError) as error:  # ValueError: a NUL in the name
+        except UndecodableError as error:
             skipped.append(SkippedImage(file, str(error)))
     return sources, skipped
+
+
+def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
+    """The images in one file.
+
+    Raises:
+        UndecodableError: it cannot be read or used.
+    """
+    try:
+        yield from _read(file, clip_frames)
+    except FileNotFoundError as error:
+        raise UndecodableError("does not exist") from error
+    except OSError as error:
+        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise UndecodableError(str(error)) from error
 
 
 def with_frames(source: ImageSource, most: int) -> ImageSource:
@@ -115,8 +166,8 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
     if not data:
         raise UndecodableError("is empty")
     digest = hashlib.sha256(data).hexdigest()
-    if path.suffix.lower() in _TENSORS:
-        for number, pixels in _tensor_rows(path, data):
+    if path.suffix.lower() in TENSOR_SUFFIXES:
+        for number, pixels in tensor_rows(path, data):
             yield ImageSource(f"{path.stem}{number}", f"{file}{number}", digest, pixels=pixels)
         return
     pictures, _ = decode(data)
@@ -141,48 +192,6 @@ def _read_clip(file: str, most: int) -> ImageSource:
             raise UndecodableError(f"has a frame, {frame.name!r}, that {error}") from error
     name = Path(file).resolve().name
     return ImageSource(name, file, digest.hexdigest(), tuple(pictures), frame_count=len(files))
-
-
-def _tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The images (C, H, W) of a tensor file, each with what tells it from the others of the file.
-
-    Raises:
-        UndecodableError: it holds no floats of such a shape.
-    """
-    import numpy as np
-
-    for name, array in _load_arrays(path, data).items():
-        if not np.issubdtype(array.dtype, np.floating):
-            raise UndecodableError(f"holds {array.dtype}, and pixels are floats")
-        if array.ndim not in (3, 4) or 0 in array.shape:
-            shape = "x".join(str(length) for length in array.shape) or "scalar"
-            raise UndecodableError(f"holds a {shape} tensor, not (C, H, W) or (N, C, H, W)")
-        if array.ndim == 3:
-            yield name, array
-            continue
-        for row, pixels in enumerate(array):
-            yield (f"{name}[{row}]" if len(array) > 1 else name), pixels
-
-
-def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays in a file by what follows the file's name; one alone follows with nothing."""
-    import numpy as np
-
-    if path.suffix.lower() == ".npy":
-        try:
-            return {"": np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)}
-        except _NPY_ERRORS as error:
-            raise UndecodableError("is not a .npy file of numbers") from error
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        arrays = load(data)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
-    if not arrays:
-        raise UndecodableError("holds no tensors")
-    return {f":{name}" if len(arrays) > 1 else "": array for name, array in arrays.items()}
 
 
 def _unique_key(name: str, keys: set[str]) -> str:

@@ -4,11 +4,12 @@ Nothing here runs the model.
 """
 
 from hookcli.layers.filters import select_layers
-from hookcli.layers.listing import FAMILIES, explain_uncalled, list_layers
+from hookcli.layers.listing import FAMILIES, explain_uncalled, list_layers, list_watchable
 
 __all__ = [
     "FAMILIES",
     "explain_uncalled",
     "list_layers",
+    "list_watchable",
     "select_layers",
 ]

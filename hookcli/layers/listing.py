@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -65,6 +66,22 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
             )
         )
     return tuple(layers)
+
+
+def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
+    """Every module on which hooks fire: those that are not scripted or compiled, nor inside such a one."""
+    shut = [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, torch.jit.ScriptModule)
+        or module._compiled_call_impl is not None  # by module.compile()
+        or hasattr(module, "_orig_mod")  # by torch.compile(module)
+    ]
+    return tuple(
+        layer
+        for layer in list_layers(model)
+        if not any(f"{layer.module_path}.".startswith(f"{path}.") for path in shut)
+    )
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:

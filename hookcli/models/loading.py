@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
+from torch import nn
 from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.errors import ModelError
@@ -15,18 +16,21 @@ from hookcli.feed import Feed
 from hookcli.models.building import SkipInitialisation, build_model, build_random
 from hookcli.models.device import find_device
 from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
-from hookcli.models.origins import OWN, find_origin
+from hookcli.models.origins import OWN, TIMM, find_origin
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.weighting import add_weights
 from hookcli.results import ModelInfo
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
     from hookcli.results import Prediction
+
+
+_CHANNELS_LAST = ("classification", "segmentation", TIMM, OWN)  # tasks whose batches gain by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,20 @@ class LoadedModel:
             size_of=partial(seen_size, self.module, task),
             alone=task in ALONE,
         )
+
+    def use_channels_last(self) -> bool:
+        """Lay the weights out for channels last, where that is faster; whether it was done.
+
+        It is for networks of 2-D convolutions on the CPU or CUDA; the same choice on every machine of a kind.
+        """
+        convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
+        deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
+        wanted = (
+            deep and self.info.task in _CHANNELS_LAST and not self.info.device.startswith("mps")
+        )
+        if wanted:
+            self.module.to(memory_format=torch.channels_last)
+        return wanted
 
     def read(self, output: Any) -> list[tuple[Prediction, ...]]:
         """The predictions of each image of a batch; a model of the user's own must end in a classifier."""

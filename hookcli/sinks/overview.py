@@ -61,7 +61,8 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
 
 
 def _write_predictions(axes: Axes, document: dict[str, Any], image: dict[str, Any]) -> None:
-    lines = [_plain(image["file"])]
+    more = len(document["images"]) - 1
+    lines = [_plain(image["file"]) + (f"   (the first of {more + 1} images)" if more else "")]
     for said in image["predictions"]:
         value = "" if said["value"] is None else f"  {100 * said['value']:.1f}%"
         value = f"  {said['value']:.3g} pixels" if said["measure"] == "pixels" else value
@@ -89,6 +90,7 @@ def _plot_depth(axes: Axes, layers: Sequence[dict[str, Any]]) -> None:
     axes.set_title(
         "mean, with one spread up and down, layer by layer", fontsize=9, color=_DIM, loc="left"
     )
+    axes.locator_params(axis="x", integer=True, nbins=12)
     axes.tick_params(labelsize=7, colors=_DIM)
     axes.spines[["top", "right"]].set_visible(False)
 

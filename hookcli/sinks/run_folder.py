@@ -11,21 +11,22 @@ import json
 import os
 from typing import IO, TYPE_CHECKING, Any
 
-from hookcli.errors import OutputError
+from hookcli.errors import CompleteError, HookcliError, OutputError, RequestError
 from hookcli.files import cannot_write, write_atomic
-from hookcli.sinks.table import render_json
+from hookcli.sinks.table import render_json, to_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
 REQUEST, MANIFEST = "run.json", "manifest.json"
 _ALWAYS = ("layers.csv", "report.html", "report.json")  # what every run writes beside them
 _RUN_FILES = (
-    MANIFEST, "layers.csv", "skipped.csv", "report.html", "records.parquet", "overview.png",
-    "gradient_flow.png", "report.json", "seen/*.jpg", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors",
+    MANIFEST, "layers.csv", "skipped.csv", "report.html", "overview.png",
+    "gradient_flow.png", "report.json", "seen/*.jpg", "records.parquet/part-*.parquet", "parts/[0-9]*.json", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors",
 )  # fmt: skip
-_RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors")
+_RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors", "records.parquet", "parts")
 
 
 class RunFolder:
@@ -36,19 +37,31 @@ class RunFolder:
     """
 
     def __init__(
-        self, folder: Path, request: dict[str, Any], *, replace_run: bool, replace_any: bool
+        self,
+        folder: Path,
+        request: dict[str, Any],
+        *,
+        replace_run: bool,
+        replace_any: bool,
+        resume: bool = False,
     ) -> None:
-        """``replace_run`` lets a run that stands there go; ``replace_any`` writes among other files too."""
+        """``replace_run`` lets a run that stands there go; ``replace_any`` writes among other files too.
+
+        ``resume`` goes on with the same run, if it stands there.
+        """
         self.folder = folder
         self.files: list[str] = []
         self._request = request
         self._replace_run = replace_run
         self._replace_any = replace_any
+        self._resume = resume
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> RunFolder:
         held_run = check_folder(
-            self.folder, replace_run=self._replace_run, replace_any=self._replace_any
+            self.folder,
+            replace_run=self._replace_run or self._resume,
+            replace_any=self._replace_any,
         )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +70,9 @@ class RunFolder:
                 os.open(self.folder / REQUEST, flags, 0o666), "a+", encoding="utf-8"
             )
             _take_lock(self._lock, self.folder)
-            if held_run:
+            if held_run and self._resume:
+                _refuse_other_run(self._lock, self.folder, self._request)
+            elif held_run:
                 _remove_old_run(self.folder)
             self._lock.truncate(0)
             self._lock.write(render_json(self._request))
@@ -65,10 +80,15 @@ class RunFolder:
         except OSError as error:
             self._unlock()
             raise cannot_write(self.folder, error) from error
-        except OutputError:
+        except HookcliError:
             self._unlock()
             raise
         return self
+
+    @property
+    def lock_number(self) -> int | None:
+        """The file descriptor that holds the lock; a child process must close it."""
+        return None if self._lock is None else self._lock.fileno()
 
     def __exit__(
         self,
@@ -144,6 +164,59 @@ def _take_lock(lock: IO[str], folder: Path) -> None:
         raise OutputError(
             f"another run is writing into {str(folder)!r}", "wait for it, or choose another -o"
         ) from error
+
+
+def refuse_complete(folder: Path, command: Sequence[str]) -> None:
+    """See that there is something left to resume.
+
+    Raises:
+        CompleteError: the run in ``folder`` came to its end.
+        RequestError: another one did.
+    """
+    if not (folder / MANIFEST).exists() or not _is_ours(folder / MANIFEST):
+        return
+    done = json.loads((folder / MANIFEST).read_bytes())["command"]
+    for name, old, new in _differences({"command": done}, {"command": to_plain(command)}):
+        raise RequestError(
+            f"--resume: the run in {str(folder)!r} was done with another {name}: {old}, not {new}",
+            "choose another folder with -o, or start again with --overwrite",
+        )
+    raise CompleteError(f"the run in {str(folder)!r} is complete")
+
+
+def _refuse_other_run(lock: IO[str], folder: Path, request: dict[str, Any]) -> None:
+    """See that the run that was begun in ``folder`` is this one.
+
+    Raises:
+        RequestError: something differs; the message names it.
+    """
+    lock.seek(0)
+    try:
+        begun = json.loads(lock.read() or "{}")
+    except ValueError:
+        begun = {}
+    wanted = to_plain(request)
+    for name, old, new in _differences(begun, wanted):
+        raise RequestError(
+            f"--resume: the run in {str(folder)!r} was begun with another {name}: {old}, not {new}",
+            "ask for the same, or start again with --overwrite",
+        )
+
+
+def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if not begun:
+        return  # killed before it was written
+    for name, new in wanted.items():
+        old = begun.get(name)
+        if isinstance(new, dict) and isinstance(old, dict):
+            yield from ((f"{name} {part}", a, b) for part, a, b in _differences(old, new))
+        elif isinstance(new, list) and isinstance(old, list):
+            gone = [each for each in old if each not in new]
+            come = [each for each in new if each not in old]
+            if old != new:
+                yield name, " ".join(gone) or "none of it", " ".join(come) or "none of it"
+        elif old != new:
+            yield name, str(old), str(new)
 
 
 def _remove_old_run(run: Path) -> None:

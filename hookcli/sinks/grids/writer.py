@@ -17,7 +17,7 @@ from hookcli.sinks.grids import drawing
 from hookcli.sinks.grids.canvas import load_palette, to_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hookcli.config import GridStyle
@@ -30,7 +30,7 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Writes pictures into a run folder; ``finish`` waits for them and reports what failed."""
+    """Writes pictures into a run folder; ``take`` waits for them and reports what failed."""
 
     def __init__(self, out_dir: Path, style: GridStyle) -> None:
         self._out_dir = out_dir
@@ -51,13 +51,14 @@ class GridWriter:
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
-    def finish(self) -> tuple[Grid, ...]:
-        """Wait until everything is on disk; what the grids show, in the order in which they were queued.
+    def take(self) -> Callable[[], tuple[Grid, ...]]:
+        """What waits until everything queued since the last time is on disk.
 
-        Raises:
-            OutputError: a file could not be written.
+        It gives what the grids show, in the order in which they were queued, and raises OutputError
+        where a file could not be written.
         """
-        return tuple(grid for future in self._pending for grid in future.result())
+        pending, self._pending = self._pending, []
+        return lambda: tuple(grid for future in pending for grid in future.result())
 
     def close(self) -> None:
         """Drop what has not been started; what is being written gets complete."""

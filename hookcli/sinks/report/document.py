@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import OutputError, RequestError
+from hookcli.results import MOST_IMAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 DOCUMENT = "report.json"
-MOST_IMAGES = 200
 _FLAT = {
     "NC": "one value a channel, without height and width",
     "NLC": "tokens that form no rectangle",
@@ -47,9 +47,18 @@ def read_document(run: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict) or not document.keys() >= _KEYS or not document["versions"]:
         raise RequestError(f"{str(run / DOCUMENT)!r} is not a run's", "run hookcli inspect again")
-    files = [grid.get("file", "") for grid in document["grids"]]
-    files += [image["seen"] for image in document["images"] if image.get("seen")]
-    return document | {"missing": [file for file in files if not (run / file).is_file()]}
+    files = [grid["file"] for grid in document["grids"]]
+    files += [image["seen"] for image in document["images"] if image["seen"]]
+    missing = [file for file in dict.fromkeys(files) if not (run / file).is_file()]
+    return document | {"missing": missing, "complete": _is_complete(run)}
+
+
+def _is_complete(run: Path) -> bool:
+    """Whether the manifest, which is written last, is there and whole."""
+    try:
+        return isinstance(json.loads((run / "manifest.json").read_bytes()), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def choose_images(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -81,18 +90,19 @@ def pictures_by_image(
 
 
 def for_script(
-    grids: Iterable[dict[str, Any]], calls: list[str], address: Callable[[str], str] | None
-) -> list[dict[str, Any]]:
+    grids: Sequence[dict[str, Any]], calls: Sequence[str], address: Callable[[str], str] | None
+) -> dict[str, Any]:
     """What the script needs of one image's grids; of the first image's it takes the addresses from the page."""
     places = {call: index for index, call in enumerate(calls)}
+    files = list(dict.fromkeys(grid["file"] for grid in grids))
     wanted = ("size", "places", "channels", "low", "high", "mean", "spread")
-    return [
+    facts = [
         {name: grid[name] for name in wanted}
-        | {"call": places[grid["call_id"]]}
-        | ({"src": address(grid["file"])} if address else {})
+        | {"call": places[grid["call_id"]], "picture": files.index(grid["file"])}
         for grid in grids
         if grid["call_id"] in places
     ]
+    return {"pictures": [address(file) for file in files] if address else [], "grids": facts}
 
 
 def explain_flat(

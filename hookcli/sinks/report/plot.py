@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_FEW = 3  # layers that make no band
 _WIDTH, _LEFT, _RIGHT = 960, 56, 12
 _BAND, _SHARE, _PARAMS, _GAP = 180, 60, 60, 26
 
@@ -66,6 +67,11 @@ def _band(rows: Sequence[dict[str, Any]], places: Sequence[float]) -> str:
     edge = [f"{x:.1f},{at(y):.1f}" for x, y in zip(places, highs, strict=True)]
     edge += [f"{x:.1f},{at(y):.1f}" for x, y in reversed(list(zip(places, lows, strict=True)))]
     line = " ".join(f"{x:.1f},{at(y):.1f}" for x, y in zip(places, middles, strict=True))
+    bars = "".join(
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{at(low):.1f}" y2="{at(high):.1f}" class="line"/>'
+        for x, low, high in zip(places, lows, highs, strict=True)
+        if len(places) < _FEW
+    )
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{at(y):.1f}" r="2.5"/>'
         for x, y in zip(places, middles, strict=True)
@@ -76,7 +82,7 @@ def _band(rows: Sequence[dict[str, Any]], places: Sequence[float]) -> str:
     )
     zero = f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at(0):.1f}" y2="{at(0):.1f}" class="zero"/>'
     caption = f'<text x="{_LEFT}" y="{_BAND + 12}" class="caption">mean, with one spread up and down</text>'
-    return f'{zero}<polygon points="{" ".join(edge)}" class="band"/><polyline points="{line}" class="line"/>{dots}{ticks}{caption}'
+    return f'{zero}<polygon points="{" ".join(edge)}" class="band"/><polyline points="{line}" class="line"/>{bars}{dots}{ticks}{caption}'
 
 
 def _bars(
@@ -91,9 +97,10 @@ def _bars(
     values = [float(row[name] or 0) for row in rows]
     largest = max(values)
     scale = (1.0 if name == "zero_fraction" else largest) or 1.0
+    width = min(step * 0.7, 40.0)
     bars = "".join(
-        f'<rect x="{x - step * 0.35:.1f}" y="{top + _SHARE * (1 - value / scale):.1f}" '
-        f'width="{step * 0.7:.1f}" height="{_SHARE * value / scale:.1f}" class="bar"/>'
+        f'<rect x="{x - width / 2:.1f}" y="{top + _SHARE * (1 - value / scale):.1f}" '
+        f'width="{width:.1f}" height="{_SHARE * value / scale:.1f}" class="bar"/>'
         for x, value in zip(places, values, strict=True)
         if value
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shlex
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup
 
+from hookcli import escape
 from hookcli.errors import RequestError, first_line
 from hookcli.sinks.report.document import (
     DOCUMENT,
@@ -21,11 +22,27 @@ from hookcli.sinks.report.document import (
     findings_by_image,
     for_script,
     pictures_by_image,
+    read_document,
 )
 from hookcli.sinks.report.plot import draw_depth, draw_histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+
+def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, dict[str, Any]]:
+    """The page of a run folder, and the document it was made from.
+
+    Raises:
+        RequestError: the folder is no run's, or ``report.json`` is not what a run writes.
+        OutputError: it cannot be read.
+    """
+    try:
+        document = read_document(run)
+        return render_report(document, run if single_file else None), document
+    except (KeyError, TypeError, ValueError, AttributeError, UndefinedError) as error:
+        reason = f"{str(run / DOCUMENT)!r} is not what a run writes: {first_line(error)}"
+        raise RequestError(reason, "run hookcli inspect again") from error
 
 
 def render_report(document: dict[str, Any], run: Path | None = None) -> str:
@@ -34,20 +51,8 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
     Args:
         document: as in ``report.json``.
         run: the run folder, whose pictures are put into the page itself; None links to them.
-
-    Raises:
-        RequestError: a part of the document is missing.
     """
-    try:
-        return _render(document, run)
-    except (KeyError, UndefinedError) as error:
-        reason = f"{DOCUMENT} lacks a part: {first_line(error)}"
-        raise RequestError(reason, "run hookcli inspect again") from error
-
-
-def _render(document: dict[str, Any], run: Path | None) -> str:
     script = _asset("page.js")
-    style = _asset("page.css")
     layers = document["layers"]
     images = choose_images(document)
     address = _embedded(run) if run else _linked
@@ -58,13 +63,15 @@ def _render(document: dict[str, Any], run: Path | None) -> str:
         for row in layers
     }
     calls = [row["call_id"] for row in layers]
+    shown_calls = [escape.for_page(call) for call in calls]
     first = pictures[0] if pictures else []
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             document=document,
-            command=shlex.join(document["command"]),
+            command=escape.for_shell(document["command"]),
+            focused=_focused,
             images=images,
             count=len(document["images"]),
             by_image=findings_by_image(document),
@@ -77,13 +84,13 @@ def _render(document: dict[str, Any], run: Path | None) -> str:
             missing=document.get("missing", ()),
             depth=_ours(draw_depth(layers, anchors)),
             histograms=histograms,
-            data=_ours(_script_data({"calls": calls, "images": len(images)})),
+            data=_ours(_script_data({"calls": shown_calls, "images": len(images)})),
             pictures=[
                 _ours(_script_data(for_script(mine, calls, address if index else None)))
                 for index, mine in enumerate(pictures)
             ],
             script=_ours(script),
-            style=_ours(style),
+            style=_ours(_asset("page.css")),
             hashes=_ours(" ".join(_hashes([script]))),
             number=_number,
         )
@@ -94,6 +101,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("hookcli.sinks.report", "page"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -113,8 +121,20 @@ def _script_data(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def _shown(value: Any) -> Any:
+    """Names as they are, with what would not be seen, or would turn the text around, written out."""
+    return escape.for_page(value) if type(value) is str else value
+
+
+def _focused(grid: dict[str, Any]) -> list[tuple[int, float | None]]:
+    """The channels that fire more inside the box, the first five."""
+    pairs = zip(grid["channels"], grid["score"], strict=True)
+    more = [(channel, score) for channel, score in pairs if score is None or score > 0]
+    return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
+
+
 def _linked(file: str) -> str:
-    return quote(file)
+    return Markup(quote(file))  # noqa: S704  nothing is left to escape
 
 
 def _embedded(run: Path) -> Callable[[str], str]:
@@ -125,7 +145,7 @@ def _embedded(run: Path) -> Callable[[str], str]:
         try:
             data = (run / file).read_bytes()
         except OSError:
-            return quote(file)
+            return _linked(file)
         return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
     return address

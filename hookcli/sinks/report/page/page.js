@@ -8,7 +8,9 @@ const read = new Map();
 function picturesOf(index) {
   if (!read.has(index)) {
     const text = document.querySelector(`script[data-pictures="${index}"]`).textContent;
-    read.set(index, new Map(JSON.parse(text).map((grid) => [grid.call, grid])));
+    const { pictures, grids } = JSON.parse(text);
+    for (const grid of grids) grid.src = pictures[grid.picture] ?? "";
+    read.set(index, new Map(grids.map((grid) => [grid.call, grid])));
   }
   return read.get(index);
 }
@@ -166,6 +168,7 @@ function show() {
   stage.style.backgroundImage = "none";
   if (!grid.places) {
     byId("facts").textContent = "Bars: this layer has no spatial form.";
+    stage.parentElement.classList.remove("over");
     return;
   }
   tile = Math.min(tile, grid.channels.length - 1);

@@ -1,0 +1,90 @@
+"""Whether every option has a value that exists: what can be refused before anything is read."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, get_args
+
+from hookcli import config as choices
+from hookcli.config import LARGEST_SIDE, RULES
+from hookcli.errors import RequestError
+
+if TYPE_CHECKING:
+    from hookcli.config import InspectConfig
+
+
+def check_values(config: InspectConfig) -> None:
+    """See that every option has a value that exists.
+
+    Raises:
+        RequestError: one has not.
+    """
+    grids, model = config.grids, config.model
+    for name, value, known in (
+        ("--at", config.at, choices.At),
+        ("--dtype", model.dtype, choices.Dtype),
+        ("--grids", grids.mode, choices.GridMode),
+        ("--rank", grids.rank, choices.Rank),
+        ("--scale", grids.scale, choices.Scale),
+    ):
+        if value not in get_args(known):
+            raise RequestError(
+                f"{name} cannot be {value!r}", f"one of: {', '.join(get_args(known))}"
+            )
+    if any(channel < 0 for channel in grids.channels or ()):
+        raise RequestError("--channels are counted from 0, as in the tensor")
+    for name, number in (
+        ("--top", 1 if grids.top is None else grids.top),
+        ("--tile", grids.tile),
+        ("--batch-size", config.batch_size),
+        ("--size", 1 if model.size is None else model.size),
+        ("--resize", 1 if model.resize is None else model.resize),
+    ):
+        if number < 1:
+            raise RequestError(f"{name} must be at least 1, not {number}")
+    for name, side in (("--size", model.size), ("--resize", model.resize)):
+        if side is not None and side > LARGEST_SIDE:
+            raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
+    if config.workers is not None and config.workers < 0:
+        raise RequestError(f"--workers must be at least 0, not {config.workers}")
+    _check_rules(config)
+    _check_focus(config)
+    _check_colours("--mean", model.mean)
+    _check_colours("--std", model.std)
+    if model.std is not None and min(model.std) <= 0:
+        raise RequestError("--std must be greater than 0")
+    if not 0 <= model.seed < 1 << 63:
+        raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
+    if grids.mode != "none" and grids.colormap != choices.EMBER:
+        from hookcli.sinks.grids import load_palette
+
+        load_palette(grids.colormap)
+
+
+def _check_rules(config: InspectConfig) -> None:
+    for name in (*config.fail_on, *(rule for rule, _ in config.rules)):
+        if name not in RULES:
+            close = difflib.get_close_matches(name, RULES, n=3)
+            raise RequestError(
+                f"no rule is called {name!r}", f"one of: {', '.join(close or RULES)}"
+            )
+    if "untrained" in dict(config.rules):
+        raise RequestError("untrained has no threshold", "--fail-on untrained ends with code 7")
+
+
+def _check_focus(config: InspectConfig) -> None:
+    if config.focus is not None:
+        if len(config.images) != 1:
+            raise RequestError("--focus is a box in one image", "give one image")
+        if config.grids.mode == "none":
+            raise RequestError("--focus ranks the channels of grids, and not with --grids none")
+        if min(config.focus) < 0:
+            raise RequestError("--focus begins inside the image: X and Y are at least 0")
+        if min(config.focus[2:]) < 1:
+            raise RequestError("--focus needs a width and a height of at least 1")
+
+
+def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
+    if values is not None and (len(values) != 3 or not all(map(math.isfinite, values))):
+        raise RequestError(f"{name} takes three numbers, one a colour: 0.485,0.456,0.406")

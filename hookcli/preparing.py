@@ -1,0 +1,177 @@
+"""Images made into pixels ahead of the forwards that need them, in worker processes where that pays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from hookcli.errors import ModelError
+from hookcli.images import ImageFile, UndecodableError
+from hookcli.parts import FileState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from hookcli.fitting import Fitter
+    from hookcli.images import ImageSource
+
+_AHEAD = 8  # images that each worker may be ahead
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedImage:
+    """An image ready for the model, or the reason why it is not.
+
+    Attributes:
+        key: the image's.
+        file: as given.
+        state: the file as it was read.
+        pixels: of the image alone, without a leading axis; None when it is skipped.
+        reason: why it is skipped.
+        size: width and height of the image.
+        note: what was made of it when the model wants more than one picture.
+    """
+
+    key: str
+    file: str
+    state: FileState
+    pixels: Tensor | None = None
+    reason: str = ""
+    size: tuple[int, int] = (0, 0)
+    note: str = ""
+
+
+def prepare_pixels(fitter: Fitter, source: ImageSource) -> Tensor:
+    """The pixels of one image that fits, on the CPU."""
+    if source.pixels is None:
+        return fitter.prepare.to_pixels(source.pictures).float()
+    return fitter.prepare.repeat(torch.from_numpy(source.pixels.astype("float32")))
+
+
+def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedImage:
+    """Read an image, if it has not been read, and make pixels of it."""
+    if not isinstance(image, ImageFile):
+        return _prepared(fitter, image, FileState(image.file, sha256=image.sha256))
+    state = file_state(image.file)
+    try:
+        source = image.read()
+        state = FileState(state.file, state.size, state.mtime_ns, source.sha256)
+        return _prepared(fitter, fitter.fit(source), state)
+    except UndecodableError as error:
+        return PreparedImage(image.key, image.name, state, reason=str(error))
+
+
+def file_state(file: str, *, verify: bool = False) -> FileState:
+    """The file as it is now; ``verify`` reads it for its hash."""
+    try:
+        facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
+        if not verify:
+            return FileState(file, facts.st_size, facts.st_mtime_ns)
+        with open(file, "rb") as stream:  # noqa: PTH123
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return FileState(file, facts.st_size, facts.st_mtime_ns, digest)
+    except (OSError, ValueError):
+        return FileState(file)
+
+
+def prepare_images(
+    fitter: Fitter,
+    images: Sequence[ImageSource | ImageFile],
+    workers: int,
+    warn: Callable[[str], None],
+    close_in_worker: int | None = None,
+) -> Iterator[PreparedImage]:
+    """The images in order, made ready ahead of time by ``workers`` processes; 0 does it here.
+
+    A worker that is killed is said to be, and replaced once; what it held is prepared again.
+
+    Args:
+        fitter: makes them ready.
+        images: what to read.
+        workers: how many processes.
+        warn: is told of a worker that died.
+        close_in_worker: a file of this process that workers must not hold open, such as a lock.
+
+    Raises:
+        ModelError: workers die again and again.
+    """
+    done, deaths = 0, 0
+    while done < len(images):
+        try:
+            for image in _stream(fitter, images[done:], workers, close_in_worker):
+                done += 1
+                yield image
+        except RuntimeError as error:
+            if "DataLoader worker (pid" not in str(error):
+                raise
+            deaths += 1
+            if deaths > 1:
+                raise ModelError(
+                    "processes that prepare images are killed again and again",
+                    "memory may be short: try --workers 0 and --resume",
+                ) from error
+            warn("a process that prepared images was killed; it is replaced")
+
+
+def _stream(
+    fitter: Fitter,
+    images: Sequence[ImageSource | ImageFile],
+    workers: int,
+    close_in_worker: int | None,
+) -> Iterator[PreparedImage]:
+    if not workers:
+        yield from (prepare_image(fitter, image) for image in images)
+        return
+    yield from DataLoader(
+        _Images(fitter, images),
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=_AHEAD,
+        collate_fn=_as_it_is,
+        worker_init_fn=partial(_begin_worker, close_in_worker),
+    )
+
+
+class _Images(Dataset[PreparedImage]):
+    """What a worker takes images from."""
+
+    def __init__(self, fitter: Fitter, images: Sequence[ImageSource | ImageFile]) -> None:
+        self._fitter, self._images = fitter, images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> PreparedImage:
+        return prepare_image(self._fitter, self._images[index])
+
+
+def _as_it_is(image: Any) -> Any:
+    return image
+
+
+def _begin_worker(close: int | None, _worker: int) -> None:
+    """Ctrl-C is for the run itself; a lock must not outlive it in a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if close is not None:
+        os.close(close)
+
+
+def _prepared(fitter: Fitter, source: ImageSource, state: FileState) -> PreparedImage:
+    count = max(len(source.pictures), source.frame_count)
+    return PreparedImage(
+        source.key,
+        source.file,
+        state,
+        prepare_pixels(fitter, source),
+        size=source.size,
+        note=fitter.prepare.describe(count),
+    )

@@ -1,0 +1,168 @@
+"""One part of a run: its images in batches through the model, and what they gave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.failures import is_out_of_memory
+from hookcli.forward import BrokenForwardError, HookedForward
+from hookcli.hooks import named_tensors
+from hookcli.parts import Part
+from hookcli.results import ImageResult, SkippedImage
+from hookcli.stats import name_not_finite
+from hookcli.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hookcli.feature_maps import Picture
+    from hookcli.forward import BatchResult
+    from hookcli.planning import PreparedRun
+    from hookcli.preparing import PreparedImage
+    from hookcli.records import LayerRecord
+    from hookcli.sinks.grids import GridWriter
+
+
+class PartRunner:
+    """Runs one part after the other.
+
+    Attributes:
+        part: the one that is being run.
+        stopped: someone asked to stop; the next batch does not begin.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        forward: HookedForward,
+        write: Callable[[str, bytes], str],
+        grids: GridWriter,
+    ) -> None:
+        self.part = Part()
+        self.stopped = False
+        self._prepared, self._forward, self._write, self._grids = prepared, forward, write, grids
+        self._images: dict[str, ImageResult] = {}
+        self._records: dict[str, list[LayerRecord]] = {}
+
+    def run(
+        self, number: int, images: Sequence[PreparedImage]
+    ) -> tuple[Part, Sequence[LayerRecord]]:
+        """The part, without its pictures' facts, and its records in the order of the images.
+
+        Raises:
+            BrokenForwardError: the model raised; ``part`` holds what was observed until then.
+            KeyboardInterrupt: someone asked to stop.
+        """
+        self.part = part = Part(number, files=[image.state for image in images])
+        self._images, self._records = {}, {}
+        part.skipped = [SkippedImage(i.file, i.reason) for i in images if i.pixels is None]
+        ready = [image for image in images if image.pixels is not None]
+        try:
+            for batch in _batches(ready, self._prepared.config.batch_size, alone=number == 0):
+                self._run_batch(batch)
+                if self.stopped:
+                    raise KeyboardInterrupt
+        except BrokenForwardError as error:
+            self._add(error.partial)
+            raise
+        finally:
+            records = self._sum_up(images)
+        return part, records
+
+    def _sum_up(self, images: Sequence[PreparedImage]) -> list[LayerRecord]:
+        """Put what the batches gave into the order of the images."""
+        tally = Tally(self._prepared.limits)
+        for image in images:
+            tally.add(self._records.get(image.key, ()))
+        self.part.calls = tally.calls
+        self.part.images = [self._images[i.key] for i in images if i.key in self._images]
+        self.part.written = dict(self._forward.written)
+        self.part.alone = self._forward.one_at_a_time
+        return [record for image in images for record in self._records.get(image.key, ())]
+
+    def _run_batch(self, batch: Sequence[PreparedImage]) -> None:
+        """Run images of one shape; where memory runs out, half of them at a time."""
+        loaded = self._prepared.loaded
+        stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
+        pixels = stacked.to(device=loaded.info.device, dtype=getattr(torch, loaded.info.dtype))
+        if self._prepared.channels_last:
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        try:
+            results = self._forward.run([image.key for image in batch], pixels)
+        except BrokenForwardError as error:
+            if len(batch) == 1 or not is_out_of_memory(error.__cause__ or error):
+                raise
+            self.part.halved += 1
+            half = len(batch) // 2
+            self._run_batch(batch[:half])
+            self._run_batch(batch[half:])
+            return
+        read = [said for result in results for said in loaded.read(result.output)]
+        predictions = read if len(read) == len(batch) else [()] * len(batch)
+        for image, said in zip(batch, predictions, strict=True):
+            self._images[image.key] = self._describe(image, said)
+        for result in results:
+            self._add(result)
+
+    def _describe(self, image: PreparedImage, said: tuple[object, ...]) -> ImageResult:
+        pixels = image.pixels
+        assert pixels is not None  # noqa: S101  a batch holds no other
+        seen = ""
+        if self._prepared.shows_all:
+            seen = self._write(f"seen/{image.key}.jpg", self._prepared.loaded.show(pixels))
+        return ImageResult(
+            image.key, image.file, *image.size, image.state.sha256, said,  # type: ignore[arg-type]
+            (1, *pixels.shape), image.note, seen,
+        )  # fmt: skip
+
+    def _add(self, result: BatchResult) -> None:
+        """Take over the records of one forward; its pictures are queued."""
+        part = self.part
+        part.called |= result.called
+        grids = _queue_pictures(result.pictures, self._grids)
+        part.written_files += dict.fromkeys(grids.values())
+        for record in result.records:
+            grid = grids.get((record.image, record.call.id), "")
+            self._records.setdefault(record.image, []).append(replace(record, grid=grid))
+            for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
+                if count:
+                    part.broken.setdefault(kind, record.image)
+        for kind in _kinds_of(result.output):
+            part.broken.setdefault(kind, result.keys[0])
+
+
+def _batches(
+    images: Sequence[PreparedImage], size: int, *, alone: bool
+) -> Iterator[Sequence[PreparedImage]]:
+    """Up to ``size`` images of one shape at a time; ``alone`` puts the first by itself (see ``HookedForward.run``)."""
+    if alone and images:
+        yield images[:1]
+        images = images[1:]
+    shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
+    for image in images:
+        if image.pixels is not None:
+            shapes.setdefault(tuple(image.pixels.shape), []).append(image)
+    for group in shapes.values():
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
+
+
+def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:
+    """Hand pictures to the writer; the file of each image and call id."""
+    if writer.style.mode != "sheet":
+        return {(p.image, p.call.id): writer.write_grid(p) for p in pictures}
+    files: dict[tuple[str, str], str] = {}
+    for image in dict.fromkeys(picture.image for picture in pictures):
+        mine = sorted((p for p in pictures if p.image == image), key=lambda p: p.call.order)
+        file = writer.write_sheet(image, mine)
+        files |= {(image, picture.call.id): file for picture in mine}
+    return files
+
+
+def _kinds_of(output: object) -> list[str]:
+    """Which of ``NaN`` and ``Inf`` the model's own output holds."""
+    found = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
+    return [kind for kind in ("NaN", "Inf") if kind in found]

@@ -1,0 +1,573 @@
+"""Words to files: folders, globs and lists of names, and keys for many files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from hookcli.errors import RequestError
+from hookcli.files import safe_name
+from hookcli.images import read_images
+from hookcli.images.finding import find_files, unique_keys
+from hookcli.results import SkippedImage
+
+
+def make(*names):
+    """Empty files, and folders where a name ends with a slash."""
+    for name in names:
+        path = Path(name)
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.touch()
+
+
+def found(*words, **options):
+    """The files, where nothing is skipped."""
+    files, skipped = find_files(words, **options)
+    assert skipped == []
+    return files
+
+
+def skipped(*words, **options):
+    """File and reason of what is skipped, where no file is found."""
+    files, left = find_files(words, **options)
+    assert files == []
+    return [(each.file, each.reason) for each in left]
+
+
+def refused(*words, **options):
+    """Message and hint."""
+    with pytest.raises(RequestError) as caught:
+        find_files(words, **options)
+    return caught.value.message, caught.value.hint
+
+
+# --- words that are files
+
+
+def test_files_are_passed_on_in_the_order_of_the_words_whatever_they_are_called():
+    make("b.png", "a.txt", "c.npy")
+    words = ["c.npy", "b.png", "gone.png", "a.txt", "b.png"]
+    assert found(*words) == words
+
+
+def test_no_words_name_no_files():
+    assert find_files([]) == ([], [])
+
+
+def test_a_name_with_a_nul_is_passed_on():
+    assert found("a\0.png") == ["a\0.png"]
+
+
+# --- folders
+
+
+def test_a_folder_is_its_images_with_the_folders_name_before_them():
+    make("photos/b.png", "photos/a.jpg", "photos/notes.txt")
+    assert found("photos") == ["photos/a.jpg", "photos/b.png"]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("photos/", "photos/a.png"), ("./photos", "./photos/a.png"), ("photos/../photos", None)],
+)
+def test_a_folder_is_named_as_the_user_named_it(word, expected):
+    make("photos/a.png")
+    assert found(word) == [expected or f"{word}/a.png"]
+
+
+def test_the_working_directory_is_a_folder_like_others():
+    make("a.png")
+    assert found(".") == ["./a.png"]
+
+
+def test_an_absolute_folder_gives_absolute_files(tmp_path):
+    make("photos/a.png")
+    assert found(f"{tmp_path}/photos") == [f"{tmp_path}/photos/a.png"]
+
+
+def test_a_folder_is_searched_to_the_bottom():
+    make("photos/a/b/c/d.png", "photos/e.png")
+    assert found("photos") == ["photos/a/b/c/d.png", "photos/e.png"]
+
+
+def test_only_the_folder_itself_is_searched_if_not_recursive():
+    make("photos/a/b.png", "photos/e.png")
+    assert found("photos", recursive=False) == ["photos/e.png"]
+
+
+def test_a_folder_of_folders_has_no_images_if_not_recursive():
+    make("photos/a/b.png")
+    assert skipped("photos", recursive=False) == [("photos", "is a folder without images")]
+
+
+def test_a_folder_that_is_named_like_an_image_is_a_folder():
+    make("photos/a.png/b.png")
+    assert found("photos") == ["photos/a.png/b.png"]
+
+
+def test_the_order_is_that_of_the_parts_of_the_paths_as_bytes():
+    # as whole strings, "a-b/" and "a.png" would come before "a/", since "-" and "." come before "/"
+    names = ["B.png", "a/z.png", "a-b/c.png", "a.png", "b.png", "Ä.png"]
+    make(*(f"photos/{name}" for name in reversed(names)))
+    assert found("photos") == [f"photos/{name}" for name in names]
+
+
+def test_the_order_of_many_files_is_that_of_their_tuples_of_bytes():
+    names = [f"p/{a}/{b}{c}.png" for a in ("x", "x y", "x.z", "é") for b in "10a-A" for c in "9z"]
+    make(*names)
+    assert found("p") == sorted(names, key=lambda name: tuple(name.encode().split(b"/")))
+
+
+def test_names_that_are_not_utf_8_are_found_and_sorted_by_their_bytes():
+    make("photos/😀.png", "photos/z.png")  # 😀 is F0 9F 98 80; as Python's text it is after \udcff
+    Path(os.fsdecode(b"photos/\xff.png")).touch()
+    assert found("photos") == ["photos/z.png", "photos/😀.png", "photos/\udcff.png"]
+
+
+def test_hidden_files_and_folders_are_left_out():
+    make("photos/.a.png", "photos/._b.png", "photos/.thumbs/c.png", "photos/.png", "photos/d.png")
+    assert found("photos") == ["photos/d.png"]
+
+
+def test_a_hidden_folder_that_is_named_is_searched():
+    make(".photos/a.png")
+    assert found(".photos") == [".photos/a.png"]
+
+
+def test_a_folder_without_images_is_skipped_with_the_reason():
+    make("photos/a/", "photos/notes.txt")
+    assert skipped("photos") == [("photos", "is a folder without images")]
+
+
+def test_folders_are_passed_on_if_they_are_kept():
+    make("clip/a.png", "empty/", "b.png")
+    Path("names").write_text("empty\n")
+    assert found("clip", "b.png", "@names", "c*", keep_folders=True) == [
+        *("clip", "b.png", "empty", "clip"),
+    ]
+
+
+def test_a_folder_that_is_named_twice_is_opened_out_twice():
+    make("photos/a.png")
+    assert found("photos", "photos") == ["photos/a.png", "photos/a.png"]
+
+
+# --- suffixes
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        *("png", "jpg", "jpeg", "JPG", "Png", "webp", "bmp", "gif", "tif", "tiff", "avif", "jp2"),
+        *("ppm", "pgm", "tga", "ico", "psd", "qoi", "mpo", "dds", "apng", "jfif"),
+    ],
+)
+def test_an_image_is_known_by_its_suffix(suffix):
+    make(f"photos/a.{suffix}")
+    assert found("photos") == [f"photos/a.{suffix}"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a.pdf", "a.eps", "a.ps", "a.wmf", "a.emf", "a.mpg", "a.mpeg", "a.h5", "a.hdf", "a.grib"),
+        *("a.bufr", "a.palm", "a.txt", "a.npy", "a.safetensors", "a.mp4", "png", "a", "a.png~"),
+        *("a.png.txt", "a.pngx", "apng"),
+    ],
+)
+def test_what_is_no_picture_by_its_suffix_is_left_out_of_a_folder(name):
+    make(f"photos/{name}")
+    assert skipped("photos") == [("photos", "is a folder without images")]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_pillow_writes_and_the_reader_reads_is_found_in_a_folder():
+    make("photos/")
+    written = [f"photos/a{suffix}" for suffix in Image.registered_extensions()]
+    for file, mode in itertools.product(written, ("RGB", "P", "1")):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # no such mode, no writer
+            Image.new(mode, (16, 16)).save(file)
+    readable = {source.file for source in read_images(written)[0]}
+    assert len(readable) >= 20
+    assert readable - set(found("photos")) == set()
+
+
+# --- links
+
+
+def test_a_link_to_a_folder_is_followed():
+    make("elsewhere/a.png", "photos/")
+    Path("photos/link").symlink_to("../elsewhere")
+    assert found("photos") == ["photos/link/a.png"]
+
+
+def test_links_that_lead_back_up_are_not_entered_again():
+    make("photos/a/b.png", "photos/c.png")
+    Path("photos/a/up").symlink_to("..")
+    Path("photos/a/self").symlink_to(".")
+    assert found("photos") == ["photos/a/b.png", "photos/c.png"]
+
+
+def test_a_folder_with_two_names_is_visited_once_under_the_first_of_them():
+    make("photos/m/a.png")
+    Path("photos/b").symlink_to("m")
+    Path("photos/z").symlink_to("m")
+    assert found("photos") == ["photos/b/a.png"]
+
+
+def test_a_link_to_nowhere_with_an_images_name_is_passed_on():
+    make("photos/")
+    Path("photos/a.png").symlink_to("gone.png")
+    Path("photos/b").symlink_to("gone")
+    assert found("photos") == ["photos/a.png"]
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_a_link_that_cannot_be_followed_is_passed_on_if_it_has_an_images_name(recursive):
+    make("photos/")
+    Path("photos/a.png").symlink_to("a.png")
+    assert found("photos", recursive=recursive) == ["photos/a.png"]
+
+
+# --- folders that cannot be read
+
+
+def test_a_folder_in_a_folder_that_cannot_be_read_is_skipped_and_the_rest_is_found():
+    make("photos/a.png", "photos/c.png")
+    Path("photos/b").symlink_to("b")  # a link to itself: following it is an error, even for root
+    assert find_files(["photos"]) == (
+        ["photos/a.png", "photos/c.png"],
+        [SkippedImage("photos/b", "cannot be read: Too many levels of symbolic links")],
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_permission_is_skipped_with_that_reason():
+    make("photos/locked/", "photos/c.png", "locked/")
+    Path("photos/locked").chmod(0)
+    Path("locked").chmod(0)
+    assert find_files(["photos", "locked", "locked/a.png", "locked/*"]) == (
+        ["photos/c.png", "locked/a.png"],
+        [
+            SkippedImage("photos/locked", "cannot be read: Permission denied"),
+            SkippedImage("locked", "cannot be read: Permission denied"),
+            SkippedImage("locked/*", "matches no file"),
+        ],
+    )
+
+
+def test_folders_deeper_than_python_recurses_are_searched():
+    file = Path("photos", *"d" * 1500, "a.png")
+    for depth in range(1, len(file.parts)):
+        Path(*file.parts[:depth]).mkdir()
+    file.touch()
+    try:
+        assert found("photos") == [str(file)]
+    finally:
+        file.unlink()  # pytest could not remove it: that does recurse
+        os.removedirs(file.parent)
+
+
+# --- runs
+
+
+def test_the_output_folder_is_left_out():
+    make("photos/a.png", "photos/out/b.png")
+    assert found("photos", leave_out=Path("photos/out")) == ["photos/a.png"]
+
+
+def test_the_output_folder_is_known_under_another_name(tmp_path):
+    make("photos/a.png", "photos/out/b.png")
+    Path("link").symlink_to("photos/out")
+    assert found("photos", leave_out=Path("link")) == ["photos/a.png"]
+    assert found("./photos", leave_out=tmp_path / "photos" / ".." / "photos" / "out") == [
+        "./photos/a.png"
+    ]
+
+
+def test_a_link_to_the_output_folder_is_left_out():
+    make("photos/a.png", "out/b.png")
+    Path("photos/link").symlink_to("../out")
+    assert found("photos", leave_out=Path("out")) == ["photos/a.png"]
+
+
+def test_an_output_folder_that_is_not_there_leaves_nothing_out():
+    make("photos/a.png")
+    assert found("photos", leave_out=Path("photos/out")) == ["photos/a.png"]
+
+
+def test_the_output_folder_as_a_word_is_skipped_with_the_reason():
+    make("out/a.png")
+    assert skipped("out", leave_out=Path("out")) == [
+        ("out", "is the folder that this run writes to")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("run.json", ""), ("manifest.json", json.dumps({"hookcli": "0.1.0", "files": []}))],
+)
+def test_the_folder_of_a_run_is_left_out_with_all_that_is_in_it(name, content):
+    make("photos/a.png", "photos/run/overview.png", "photos/run/grids/x/b.png")
+    Path("photos/run", name).write_text(content)
+    assert found("photos") == ["photos/a.png"]
+    assert skipped("photos/run") == [("photos/run", "is the folder of a run; name a folder in it")]
+    assert found("photos/run/grids") == ["photos/run/grids/x/b.png"]
+
+
+def test_a_run_that_has_begun_beside_another_tools_manifest_is_a_run():
+    make("photos/a.png", "photos/run/b.png", "photos/run/run.json", "photos/run/manifest.json")
+    assert found("photos") == ["photos/a.png"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{}", "[]", '["hookcli", "files"]', '{"hookcli": 1}', '{"files": []}', "\xff", "1"),
+        "[" * 100_000,
+    ],
+)
+def test_a_manifest_of_another_tool_leaves_nothing_out(content):
+    make("photos/app/a.png")
+    Path("photos/app/manifest.json").write_text(content, encoding="latin-1")
+    assert found("photos") == ["photos/app/a.png"]
+
+
+def test_a_manifest_that_is_a_folder_leaves_nothing_out():
+    make("photos/manifest.json/a.png")
+    assert found("photos") == ["photos/manifest.json/a.png"]
+
+
+# --- globs
+
+
+def test_a_glob_is_the_files_that_it_matches_sorted():
+    make("b.png", "a.png", "c.jpg", "a1.png")
+    assert found("*.png") == ["a.png", "a1.png", "b.png"]
+    assert found("?.png") == ["a.png", "b.png"]
+    assert found("[bc].*") == ["b.png", "c.jpg"]
+    assert found("[bc].png") == ["b.png"]
+
+
+def test_what_a_glob_matches_may_have_any_suffix():
+    make("a.dat")
+    assert found("*.dat") == ["a.dat"]
+
+
+def test_a_glob_leaves_hidden_files_out():
+    make(".a.png", "b.png")
+    assert found("*.png") == ["b.png"]
+
+
+def test_two_stars_match_files_at_every_depth_in_the_order_of_a_folder():
+    make("p/a/z.png", "p/a-b/c.png", "p/a.png")
+    assert found("p/**/*.png") == ["p/a/z.png", "p/a-b/c.png", "p/a.png"]
+
+
+def test_folders_that_a_glob_matches_are_opened_out():
+    make("photos/1/b.png", "photos/2/a.png", "photos/2/notes.txt")
+    assert found("photos/*") == ["photos/1/b.png", "photos/2/a.png"]
+
+
+def test_a_file_that_a_glob_matches_by_itself_and_in_a_folder_is_found_once():
+    make("photos/1/2/a.png", "photos/b.png")
+    assert found("photos/**") == ["photos/1/2/a.png", "photos/b.png"]
+
+
+def test_a_glob_that_matches_nothing_is_skipped_with_the_reason():
+    make("photos/")
+    assert skipped("photos/*.png") == [("photos/*.png", "matches no file")]
+    assert skipped("a\0/*") == [("a\0/*", "matches no file")]
+    assert skipped("a" * 5000 + "*") == [("a" * 5000 + "*", "matches no file")]
+
+
+@pytest.mark.parametrize("name", ["a[1].png", "a*.png", "a?.png", "[b]"])
+def test_a_file_with_the_characters_of_a_glob_in_its_name_is_that_file(name):
+    make(name, "a1.png", "ab.png", "b")
+    assert found(name) == [name]
+
+
+def test_a_folder_with_the_characters_of_a_glob_in_its_name_is_that_folder():
+    make("[ab]/x.png", "a/y.png")
+    assert found("[ab]") == ["[ab]/x.png"]
+
+
+def test_a_link_to_nowhere_with_the_characters_of_a_glob_is_passed_on():
+    make("a1.png")
+    Path("a?.png").symlink_to("gone")
+    assert found("a?.png") == ["a?.png"]
+
+
+# --- lists
+
+
+def test_a_list_is_a_name_a_line():
+    make("photos/b.png")
+    Path("names.txt").write_bytes(b"z.png\n\ngone.png\r\nphotos\n a .txt")
+    assert found("@names.txt") == ["z.png", "gone.png", "photos/b.png", " a .txt"]
+
+
+def test_only_one_carriage_return_is_taken_off_and_only_at_the_end():
+    Path("names.txt").write_bytes(b"a\rb.png\r\r\n\r\n")
+    assert found("@names.txt") == ["a\rb.png\r"]
+
+
+def test_the_mark_that_windows_puts_before_a_list_is_no_part_of_a_name():
+    Path("names.txt").write_bytes(b"\xef\xbb\xbfa.png\r\nb.png\r\n")
+    assert found("@names.txt") == ["a.png", "b.png"]
+
+
+def test_a_list_may_stand_on_standard_input():
+    assert found("a.png", "-", "d.png", stdin=io.BytesIO(b"b.png\nc.png\n")) == [
+        *("a.png", "b.png", "c.png", "d.png"),
+    ]
+
+
+def test_standard_input_is_that_of_the_process_unless_given():
+    code = "from hookcli.images.finding import find_files; print(ascii(find_files(['-'])))"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input=b"a.png\n\xff.png\n", capture_output=True, check=True
+    )
+    assert ended.stdout.decode() == r"(['a.png', '\udcff.png'], [])" + "\n"
+
+
+def test_names_in_a_list_may_have_a_nul_between_them_and_newlines_in_them():
+    Path("names").write_bytes(b"a\nb.png\0c.png\r\0\0d.png")
+    assert found("@names", null_separated=True) == ["a\nb.png", "c.png\r", "d.png"]
+
+
+def test_names_in_a_list_that_are_not_utf_8_name_their_files():
+    name = b"\xe9t\xe9.png"
+    Path(os.fsdecode(name)).write_text("summer")
+    file = found("-", stdin=io.BytesIO(name))[0]
+    assert Path(file).read_text() == "summer"
+
+
+def test_names_in_a_list_are_neither_globs_nor_lists():
+    make("a.png")
+    names = "*.png\n@more.txt\n-\n?.png\n"
+    assert found("-", stdin=io.BytesIO(names.encode())) == ["*.png", "@more.txt", "-", "?.png"]
+
+
+def test_names_in_a_list_are_relative_to_the_working_directory():
+    make("lists/", "photos/a.png")
+    Path("lists/names.txt").write_text("photos\n")
+    assert found("@lists/names.txt") == ["photos/a.png"]
+
+
+def test_two_lists_may_name_the_same_file():
+    Path("names").write_text("a.png\na.png\n")
+    assert found("@names", "@names") == ["a.png"] * 4
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\r\n\n"])
+def test_a_list_without_names_is_skipped_with_the_reason(content):
+    Path("names").write_bytes(content)
+    assert skipped("@names") == [("@names", "is a list without names")]
+    assert skipped("-", stdin=io.BytesIO(content)) == [("-", "is a list without names")]
+
+
+def test_standard_input_that_is_closed_is_a_list_without_names(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert skipped("-") == [("-", "is a list without names")]
+
+
+def test_a_file_whose_name_begins_with_an_at_sign_can_be_named():
+    make("@x.png", "photos/@y.png", "-")
+    assert found("./@x.png", "photos", "./-") == ["./@x.png", "photos/@y.png", "./-"]
+
+
+def test_a_list_that_does_not_exist_is_refused():
+    assert refused("@gone.txt") == (
+        "cannot read the list '@gone.txt': No such file or directory",
+        "it would be names of images, one a line; a file of this name is './@gone.txt'",
+    )
+
+
+def test_a_list_that_is_a_folder_is_refused():
+    make("photos/")
+    assert refused("@photos")[0] == "cannot read the list '@photos': Is a directory"
+    assert refused("@")[0] == "cannot read the list '@': Is a directory"
+
+
+def test_a_list_with_a_nul_in_its_name_is_refused():
+    assert refused("@a\0b")[0] == "cannot read the list '@a\\x00b': embedded null byte"
+
+
+def test_standard_input_that_cannot_be_read_is_refused():
+    stdin = io.BytesIO()
+    stdin.close()
+    assert refused("-", stdin=stdin) == (
+        "cannot read the list '-': I/O operation on closed file.",
+        "it would be names of images, one a line; a file of this name is './-'",
+    )
+
+
+def test_an_image_in_place_of_a_list_is_refused():
+    Image.new("RGB", (2, 2)).save("a.png")
+    assert refused("@a.png") == (
+        "the list '@a.png' is not text with a name on each line: it has a NUL in it",
+        "is it an image, is it UTF-16, or does a NUL stand between its names?",
+    )
+
+
+def test_standard_input_twice_is_refused_before_it_is_read():
+    stdin = io.BytesIO(b"a.png")
+    assert refused("-", "b.png", "-", stdin=stdin) == (
+        "standard input is named twice",
+        "give '-' once, for all names",
+    )
+    assert stdin.tell() == 0
+
+
+# --- keys
+
+
+def one_after_the_other(files):
+    """The rule as it is told: the stem, made safe; the first number from 2 that makes it new."""
+    keys = []
+    for file in files:
+        stem = safe_name(Path(file).stem)
+        tries = [stem, *(f"{stem}-{number}" for number in range(2, len(files) + 2))]
+        used = {key.lower() for key in keys}
+        keys.append(next(key for key in tries if key.lower() not in used))
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["a/cat.png", "dog.jpg"], ["cat", "dog"]),
+        (["a/cat.png", "b/cat.jpg", "c/cat"], ["cat", "cat-2", "cat-3"]),
+        (["cat.png", "CAT.png", "Cat.png"], ["cat", "CAT-2", "Cat-3"]),
+        (["cat-2.png", "cat.png", "cat.jpg", "cat-2.jpg"], ["cat-2", "cat", "cat-3", "cat-2-2"]),
+        (["cat.png", "cat.jpg", "cat-2.png"], ["cat", "cat-2", "cat-2-2"]),
+        (["ä b.png", "ö b.png", "é.png", "?.png"], ["b", "b-2", "unnamed", "unnamed-2"]),
+        ([f"{'x' * 130}.png", f"{'x' * 125}.png"], ["x" * 120, "x" * 120 + "-2"]),
+    ],
+)
+def test_keys_are_safe_stems_with_a_number_where_they_are_taken(files, expected):
+    assert unique_keys(files) == expected
+    assert one_after_the_other(files) == expected
+
+
+def test_keys_are_those_of_the_rule_for_names_that_collide_with_numbers():
+    stems = ["a", "A", "a-2", "a-2-2", "a-3", "b", "a-1", "a-02", "a-"]
+    files = [f"{stems[place * place * 7 % 97 % len(stems)]}.png" for place in range(300)]
+    assert unique_keys(files) == one_after_the_other(files)
+
+
+def test_fifty_thousand_names_of_one_stem_get_their_keys():
+    keys = unique_keys(["cat.png", "CAT.png"] * 25_000)  # trying every number, it would be minutes
+    numbered = [f"{('CAT', 'cat')[number % 2]}-{number}" for number in range(2, 50_001)]
+    assert keys == ["cat", *numbered]
