@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookcli.capturing import Captured, capture
-    from hookcli.config import GridStyle, InspectConfig, ModelRequest
+    from hookcli.config import GridStyle, InspectConfig, ModelRequest, SaveStyle
     from hookcli.errors import HookcliError
     from hookcli.pipeline import inspect_images
     from hookcli.records import LayerRecord, TensorStats
     from hookcli.results import RunResult
+    from hookcli.runs import Run, load_run
 
 __version__ = metadata.version("hookcli")
 
@@ -25,10 +26,13 @@ _HOMES = {
     "InspectConfig": "config",
     "LayerRecord": "records",
     "ModelRequest": "config",
+    "Run": "runs",
     "RunResult": "results",
+    "SaveStyle": "config",
     "TensorStats": "records",
     "capture": "capturing",
     "inspect_images": "pipeline",
+    "load_run": "runs",
 }
 
 __all__ = [
@@ -38,10 +42,13 @@ __all__ = [
     "InspectConfig",
     "LayerRecord",
     "ModelRequest",
+    "Run",
     "RunResult",
+    "SaveStyle",
     "TensorStats",
     "capture",
     "inspect_images",
+    "load_run",
 ]
 
 

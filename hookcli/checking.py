@@ -46,6 +46,9 @@ def check_values(config: InspectConfig) -> None:
     for name, side in (("--size", model.size), ("--resize", model.resize)):
         if side is not None and side > LARGEST_SIDE:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
+    _check_save(config)
+    if config.top_images < 0:
+        raise RequestError(f"--top-images must be at least 0, not {config.top_images}")
     if config.workers is not None and config.workers < 0:
         raise RequestError(f"--workers must be at least 0, not {config.workers}")
     _check_rules(config)
@@ -60,6 +63,14 @@ def check_values(config: InspectConfig) -> None:
         from hookcli.sinks.grids import load_palette
 
         load_palette(grids.colormap)
+
+
+def _check_save(config: InspectConfig) -> None:
+    pool = "none" if config.save is None else config.save.pool
+    if pool not in ("none", "mean", "max") and not (pool.isdecimal() and int(pool) > 0):
+        raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
+    if config.max_disk <= 0:
+        raise RequestError(f"--max-disk must be greater than 0, not {config.max_disk:g}")
 
 
 def _check_rules(config: InspectConfig) -> None:

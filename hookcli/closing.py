@@ -11,6 +11,7 @@ import torch
 
 from hookcli import findings
 from hookcli.config import to_command
+from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
 from hookcli.preparing import prepare_image
@@ -19,10 +20,9 @@ from hookcli.records import Uncalled
 from hookcli.results import LayerRow, RunResult, SkippedImage
 from hookcli.sinks import table
 from hookcli.sinks.overview import draw_overview
+from hookcli.sinks.tensors import write_index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hookcli.parts import Found
     from hookcli.planning import PreparedRun
     from hookcli.records import LayerInfo
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from hookcli.sinks.run_folder import RunFolder
 
 
-def close(
-    folder: RunFolder, prepared: PreparedRun, found: Found, focus: dict[str, Any] | None
-) -> RunResult:
+def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     """Write the tables, the page and the manifest.
 
     Raises:
@@ -42,8 +40,9 @@ def close(
     need_one(found.images, [*prepared.skipped, *found.skipped])
     uncalled = _find_uncalled(prepared, found)
     seen = _find(prepared, found, uncalled)
+    best = choose_best(prepared, found)
     if not prepared.shows_all:
-        _show_some(folder, prepared, found, seen)
+        _show_some(folder, prepared, found, name_shown(found, seen, best))
     facts = describe_request(prepared) | {
         "versions": _versions(),
         "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in uncalled],
@@ -56,10 +55,16 @@ def close(
         "layers": rows,
         "histograms": {call: tally.histogram for call, tally in found.tally.calls.items()},
         "grids": found.grids,
-        "focus": focus,
+        "focus": found.focus,
         "written": found.written,
+        "top_images": best,
     }
+    if found.top.values:
+        folder.write("top_images.csv", table.render_csv(TopRow, list_top_rows(prepared, found.top)))
     _write_page(folder, table.to_plain(facts | details), overview=prepared.config.overview)
+    shards = [file for file in found.files if file.startswith("tensors/")]
+    if shards:
+        folder.files.append(write_index(folder.folder, shards))
     files = (*found.files, *folder.files)
     folder.complete(facts | {"files": sorted(["run.json", *files])})
     return RunResult(
@@ -86,17 +91,8 @@ def _write_page(folder: RunFolder, document: dict[str, Any], *, overview: bool) 
         folder.write_bytes("overview.png", draw_overview(document, folder.folder))
 
 
-def _show_some(
-    folder: RunFolder, prepared: PreparedRun, found: Found, findings: Sequence[Finding]
-) -> None:
+def _show_some(folder: RunFolder, prepared: PreparedRun, found: Found, wanted: set[str]) -> None:
     """Of a run over many images, write what the network saw of those that the page shows."""
-    from hookcli.sinks.report import choose_images
-
-    document = {
-        "images": [{"key": image.key} for image in found.images],
-        "findings": [{"images": finding.images} for finding in findings],
-    }
-    wanted = {image["key"] for image in choose_images(document)}
     sources = {source.key: source for source in prepared.sources}
     for index, image in enumerate(found.images):
         if image.key in wanted:

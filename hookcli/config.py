@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 At: TypeAlias = Literal["output", "input", "both"]
@@ -15,6 +16,7 @@ Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
+_PART = 32
 EMBER = "ember"
 CLIP_FRAMES = 16  # of the clip that a video model is given
 LARGEST_SIDE = 8192
@@ -59,6 +61,21 @@ class GridStyle:
     scale: Scale = "channel"
     colormap: str = EMBER
     tile: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SaveStyle:
+    """What is kept of each tensor.
+
+    Attributes:
+        pool: over height and width: ``none``, ``mean``, ``max``, or N in digits for means on N x N.
+        dtype: ``float32``, ``float16`` or ``bfloat16``; None for what the model computed in.
+        channels: these channels, counted from 0, in this order; None for all.
+    """
+
+    pool: str = "none"
+    dtype: Dtype | None = None
+    channels: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +135,9 @@ class InspectConfig:
             then ranked by how much more they fire inside it.
         overview: also draw one picture for a slide.
         grids: how feature maps are drawn.
+        top_images: how many images are kept that fire each channel most; 0 for none.
+        save: which tensors are kept on disk; None for none.
+        max_disk: how large they may become together, in 1e9 bytes.
         rules: thresholds of findings that are not the default ones.
         fail_on: rules of which a finding ends the run with code 7.
     """
@@ -140,11 +160,19 @@ class InspectConfig:
     focus: tuple[int, int, int, int] | None = None
     overview: bool = False
     grids: GridStyle = field(default_factory=GridStyle)
+    top_images: int = 9
+    save: SaveStyle | None = None
+    max_disk: float = 10.0
     rules: tuple[tuple[str, float], ...] = ()
     fail_on: tuple[str, ...] = ()
 
 
 DEFAULTS = InspectConfig(ModelRequest(""), ())
+
+
+def part_size(batch_size: int) -> int:
+    """Images in a part of a run: whole batches, at least 32 images."""
+    return -(-_PART // batch_size) * batch_size
 
 
 def to_command(config: InspectConfig) -> tuple[str, ...]:
@@ -157,7 +185,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     words += [word for key, text in model.arguments for word in ("--model-arg", f"{key}={text}")]
     channels = None if grids.channels is None else ",".join(str(c) for c in grids.channels)
     channels = "all" if grids.top is None else channels
-    options = [
+    options: list[tuple[str, object, object]] = [
         ("--at", config.at, DEFAULTS.at),
         ("--weights", model.weights, plain.weights),
         ("--seed", model.seed, plain.seed),
@@ -171,6 +199,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--pair", config.pair, DEFAULTS.pair),
         ("--focus", None if config.focus is None else ",".join(map(str, config.focus)), None),
         ("--batch-size", config.batch_size, DEFAULTS.batch_size),
+        ("--top-images", config.top_images, DEFAULTS.top_images),
         ("--grids", grids.mode, default.mode),
         ("--top", grids.top or default.top, default.top),
         ("--channels", channels, default.channels),
@@ -179,6 +208,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--colormap", grids.colormap, default.colormap),
         ("--tile", grids.tile, default.tile),
     ]
+    options += _save_options(config.save)
     for name, value, unset in options:
         if value != unset:
             words += [name, str(value)]
@@ -194,10 +224,22 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     return (*words, *(name for name, is_set in flags if is_set))
 
 
+def _save_options(save: SaveStyle | None) -> list[tuple[str, object, object]]:
+    """Options with their values, and the values that need not be said."""
+    if save is None:
+        return []
+    return [
+        ("--save", "tensors", None),
+        ("--pool", save.pool, "none"),
+        ("--tensor-dtype", save.dtype, None),
+        ("--tensor-channels", _joined(save.channels), None),
+    ]
+
+
 def _as_word(file: str) -> str:
     """A file name that is not taken for an option."""
     return f"./{file}" if file.startswith("-") else file
 
 
-def _joined(values: tuple[float, ...] | None) -> str | None:
+def _joined(values: Sequence[float] | None) -> str | None:
     return None if values is None else ",".join(str(value) for value in values)

@@ -22,12 +22,13 @@ from hookcli.layers import list_watchable
 from hookcli.layouts import resolve_layout
 from hookcli.observed import Observed, read_records, take_sample
 from hookcli.overwriting import WriteWatcher
+from hookcli.pooling import take_activation
 from hookcli.stats import reduce_rows, to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hookcli.config import GridStyle
+    from hookcli.config import GridStyle, SaveStyle
     from hookcli.feed import Feed
     from hookcli.records import Call, LayerInfo, LayerRecord, Layout
 
@@ -42,6 +43,7 @@ class BatchResult:
         called: module paths of the observed layers that ran.
         output: the model's own; None if it raised.
         keys: the images that went through.
+        kept: call id, image and (1, …) tensor of what is saved, on the host.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -49,6 +51,7 @@ class BatchResult:
     called: frozenset[str] = frozenset()
     output: object = None
     keys: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str, Tensor], ...] = ()
 
 
 class BrokenForwardError(ForwardError):
@@ -73,6 +76,7 @@ class HookedForward:
         at: ``output``, ``input`` or ``both``.
         style: how feature maps are drawn.
         focus: what of the network's view is inside a box and what outside, (2, H, W) from 0 to 1.
+        save: which tensors are kept; None for none.
         sample: keep some values of every tensor, for histograms.
         one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
         feed: how the model is called with pixels.
@@ -85,6 +89,7 @@ class HookedForward:
     at: str
     style: GridStyle
     focus: Tensor | None = None
+    save: SaveStyle | None = None
     sample: bool = False
     one_at_a_time: bool = False
     feed: Feed = PLAIN
@@ -110,7 +115,7 @@ class HookedForward:
 
     def _forward(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
         collector = _Collector(
-            tuple(keys), self.feed.size_of(pixels), self.style, self.sample, self.focus
+            tuple(keys), self.feed.size_of(pixels), self.style, self.sample, self.focus, self.save
         )
         arguments = self.feed.arguments_of(pixels)
         output = None
@@ -153,6 +158,8 @@ class _Collector:
     style: GridStyle
     sample: bool = False
     focus: Tensor | None = None
+    save: SaveStyle | None = None
+    kept: list[tuple[Call, Tensor]] = field(default_factory=list)
     has_other_leading_axis: bool = False
     seen: list[Observed] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
@@ -176,6 +183,9 @@ class _Collector:
         if self.sample and tensor.numel():
             sample = take_sample(tensor if lead in (1, count) else tensor.unsqueeze(0))
         self.seen.append(Observed(call, layout, shape, tensor.dtype, reduced, sample))
+        if self.save is not None:
+            rows = tensor if lead in (1, count) else tensor.unsqueeze(0)
+            self.kept.append((call, take_activation(rows, layout, self.save)))
         if self.style.mode != "none" and tensor.numel():
             self._draw(call, tensor, layout, shape)
 
@@ -183,7 +193,13 @@ class _Collector:
         """Everything seen, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
-        return BatchResult(records, pictures, frozenset(self.called), output, self.keys)
+        kept = tuple(
+            (call.id, key, of_image(tensor, index))
+            for call, tensor in [(call, tensor.cpu()) for call, tensor in self.kept]
+            for index, key in enumerate(self.keys)
+            if tensor.numel()
+        )
+        return BatchResult(records, pictures, frozenset(self.called), output, self.keys, kept)
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         for index, key in enumerate(self.keys):

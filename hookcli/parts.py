@@ -7,10 +7,11 @@ interrupted goes on from the parts that are there, and ends with the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.results import Grid, ImageResult, SkippedImage
 from hookcli.tally import CallTally, Tally
+from hookcli.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,12 @@ class Found:
     files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
+    top: TopImages = field(default_factory=TopImages)
+    focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.__init__(Tally(self.tally.limits), top=TopImages(self.top.count))  # type: ignore[misc]
 
     def merge(self, part: Part) -> None:
         """Take over the next part."""

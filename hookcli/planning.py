@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.checking import check_values
 from hookcli.clock import Clock
-from hookcli.config import CLIP_FRAMES, RULES, SIDES, to_command
+from hookcli.config import CLIP_FRAMES, RULES, part_size, to_command
 from hookcli.files import safe_name
 from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
@@ -24,43 +24,17 @@ from hookcli.sinks.run_folder import check_folder, refuse_complete
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import nn
-
     from hookcli.config import GridMode, GridStyle, InspectConfig
+    from hookcli.estimating import Plan
     from hookcli.fitting import Fitter
     from hookcli.images import ImageSource
     from hookcli.models import LoadedModel
     from hookcli.records import LayerInfo
     from hookcli.results import SkippedImage
 
-_GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
-_UNKNOWN_CHANNELS = 128
-_FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
 _EAGER = 8  # images that are read before the model is loaded, so that a wrong one is known at once
-_PART = 32
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run is going to do, before it does it.
-
-    Attributes:
-        layers: how many layers are observed.
-        images: how many images go through.
-        files: about how many files will be written: one a layer is counted, however often it is called.
-        megabytes: how large they can become together, about.
-        out_dir: where.
-        skipped: images that cannot be used.
-    """
-
-    layers: int
-    images: int
-    files: int
-    megabytes: float
-    out_dir: Path
-    skipped: tuple[SkippedImage, ...] = ()
 
 
 @dataclass(slots=True)
@@ -110,11 +84,14 @@ def plan_run(config: InspectConfig) -> Plan:
     """What ``inspect_images(config)`` would do; loads no weights and writes nothing."""
     sources, skipped = _read_sources(config)
     from hookcli import layers, models
+    from hookcli.estimating import make_plan
 
     loaded = models.build_skeleton(config.model)
     sources, unfit = fit_sources(make_fitter(config, loaded), sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
-    plan = _make_plan(config, loaded.module, chosen, sources)
+    plan = make_plan(
+        config, loaded, chosen, sources, _choose_style(config, sources), _out_dir(config, sources)
+    )
     return replace(plan, skipped=(*skipped, *unfit))
 
 
@@ -131,6 +108,7 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
     sources, skipped = _read_sources(config)
     clock.lap("read images")
     from hookcli import layers, models
+    from hookcli.estimating import make_plan
 
     clock.lap("import torch")
     loaded = models.load_model(config.model)
@@ -144,7 +122,14 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         chosen,
         sources,
         [*skipped, *unfit],
-        _make_plan(config, loaded.module, chosen, sources),
+        make_plan(
+            config,
+            loaded,
+            chosen,
+            sources,
+            _choose_style(config, sources),
+            _out_dir(config, sources),
+        ),
         fitter,
         style=_choose_style(config, sources),
         limits=RULES | dict(config.rules),
@@ -152,11 +137,6 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         channels_last=len(sources) > 1 and loaded.use_channels_last(),
         seconds=clock.seconds,
     )
-
-
-def part_size(batch_size: int) -> int:
-    """Images in a part of a run: whole batches, at least 32 images."""
-    return -(-_PART // batch_size) * batch_size
 
 
 def _read_sources(
@@ -211,35 +191,6 @@ def _count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
         if len(sources) < _WORTH_WORKERS
         else max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1))
     )
-
-
-def _make_plan(
-    config: InspectConfig,
-    module: nn.Module,
-    layers: Sequence[LayerInfo],
-    sources: Sequence[ImageSource | ImageFile],
-) -> Plan:
-    style = _choose_style(config, sources)
-    grids = {"layers": len(layers) * len(SIDES[config.at]), "sheet": 1, "none": 0}[style.mode]
-    pixels = 0.0
-    if style.mode != "none":
-        for layer in layers:
-            part = module.get_submodule(layer.module_path)
-            channels = getattr(
-                part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)
-            )
-            shown = (
-                len(style.channels)
-                if style.channels is not None
-                else min(style.top or channels, channels)
-            )
-            pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
-    megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
-    seen = min(len(sources), MOST_IMAGES)
-    files = (
-        grids * len(sources) + seen + _FILES + config.overview + (len(sources) < len(config.images))
-    )
-    return Plan(len(layers), len(sources), files, megabytes, _out_dir(config, sources))
 
 
 def _out_dir(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:

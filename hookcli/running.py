@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +16,9 @@ from hookcli.stats import name_not_finite
 from hookcli.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
 
     from hookcli.feature_maps import Picture
     from hookcli.forward import BatchResult
@@ -24,6 +26,19 @@ if TYPE_CHECKING:
     from hookcli.preparing import PreparedImage
     from hookcli.records import LayerRecord
     from hookcli.sinks.grids import GridWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is written of a part, image by image in their order.
+
+    Attributes:
+        records: one an image, call and output.
+        kept: by call id, the image's key and its (1, …) tensor.
+    """
+
+    records: Sequence[LayerRecord]
+    kept: Mapping[str, Sequence[tuple[str, Tensor]]]
 
 
 class PartRunner:
@@ -46,33 +61,33 @@ class PartRunner:
         self._prepared, self._forward, self._write, self._grids = prepared, forward, write, grids
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
+        self._kept: dict[str, dict[str, Tensor]] = {}
 
-    def run(
-        self, number: int, images: Sequence[PreparedImage]
-    ) -> tuple[Part, Sequence[LayerRecord]]:
-        """The part, without its pictures' facts, and its records in the order of the images.
+    def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Part, Contents]:
+        """The part, without its pictures' facts, and what else is written of it.
 
         Raises:
             BrokenForwardError: the model raised; ``part`` holds what was observed until then.
             KeyboardInterrupt: someone asked to stop.
         """
         self.part = part = Part(number, files=[image.state for image in images])
-        self._images, self._records = {}, {}
+        self._images, self._records, self._kept = {}, {}, {}
         part.skipped = [SkippedImage(i.file, i.reason) for i in images if i.pixels is None]
         ready = [image for image in images if image.pixels is not None]
         try:
             for batch in _batches(ready, self._prepared.config.batch_size, alone=number == 0):
                 self._run_batch(batch)
+                self._forward.sample = False  # the page has the histograms of the first image
                 if self.stopped:
                     raise KeyboardInterrupt
         except BrokenForwardError as error:
             self._add(error.partial)
             raise
         finally:
-            records = self._sum_up(images)
-        return part, records
+            contents = self._sum_up(images)
+        return part, contents
 
-    def _sum_up(self, images: Sequence[PreparedImage]) -> list[LayerRecord]:
+    def _sum_up(self, images: Sequence[PreparedImage]) -> Contents:
         """Put what the batches gave into the order of the images."""
         tally = Tally(self._prepared.limits)
         for image in images:
@@ -81,7 +96,12 @@ class PartRunner:
         self.part.images = [self._images[i.key] for i in images if i.key in self._images]
         self.part.written = dict(self._forward.written)
         self.part.alone = self._forward.one_at_a_time
-        return [record for image in images for record in self._records.get(image.key, ())]
+        records = [record for image in images for record in self._records.get(image.key, ())]
+        kept = {
+            call_id: [(i.key, mine[i.key]) for i in images if i.key in mine]
+            for call_id, mine in self._kept.items()
+        }
+        return Contents(records, kept)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> None:
         """Run images of one shape; where memory runs out, half of them at a time."""
@@ -130,6 +150,8 @@ class PartRunner:
             for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
                 if count:
                     part.broken.setdefault(kind, record.image)
+        for call_id, key, tensor in result.kept:
+            self._kept.setdefault(call_id, {})[key] = tensor
         for kind in _kinds_of(result.output):
             part.broken.setdefault(kind, result.keys[0])
 

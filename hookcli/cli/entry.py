@@ -13,6 +13,7 @@ import typer
 
 from hookcli import __version__, errors
 from hookcli.cli import console
+from hookcli.cli.export import export
 from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
 from hookcli.cli.models import models
@@ -34,6 +35,7 @@ app.command()(inspect)
 app.command()(layers)
 app.command()(models)
 app.command()(report)
+app.command()(export)
 
 
 def _print_version(asked: bool) -> None:

@@ -13,7 +13,7 @@ from hookcli.cli.outcome import count, print_result, print_summary, warn_of_miss
 from hookcli.config import DEFAULTS, GridStyle, InspectConfig, ModelRequest
 
 if TYPE_CHECKING:
-    from hookcli.planning import Plan
+    from hookcli.estimating import Plan
     from hookcli.results import RunResult
 
 
@@ -51,6 +51,12 @@ def inspect(
     tile: options.Tile = DEFAULTS.grids.tile,
     focus: options.Focus = None,
     overview: options.Overview = DEFAULTS.overview,
+    top_images: options.TopImages = DEFAULTS.top_images,
+    save: options.Save = None,
+    pool: options.Pool = "none",
+    tensor_dtype: options.TensorDtype = None,
+    tensor_channels: options.TensorChannels = None,
+    max_disk: options.MaxDisk = DEFAULTS.max_disk,
     rule: options.Rule = [],  # noqa: B006
     fail_on: options.FailOn = "",
     output_format: options.Format = "table",
@@ -99,6 +105,9 @@ def inspect(
         focus=reading.read_box(focus),
         overview=overview,
         grids=style,
+        top_images=top_images,
+        save=reading.read_save(save, pool, tensor_dtype, tensor_channels),
+        max_disk=max_disk,
         rules=reading.read_rules(rule),
         fail_on=tuple(name.strip() for name in fail_on.split(",") if name.strip()),
     )

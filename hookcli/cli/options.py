@@ -169,6 +169,27 @@ Focus = Annotated[
         help="Rank channels by how much more they fire inside this box of the image, in its pixels.",
     ),
 ]
+TopImages = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, help="Of several images, the N that fire each channel most."),
+]
+Save = Annotated[
+    Literal["tensors"] | None,
+    typer.Option(help="Also keep what the layers gave, for hookcli.load_run and hookcli export."),
+]
+Pool = Annotated[
+    str,
+    typer.Option(
+        metavar="none|mean|max|N", help="With --save: over height and width, or to N x N."
+    ),
+]
+TensorDtype = Annotated[config.Dtype | None, typer.Option(help="With --save: the dtype on disk.")]
+TensorChannels = Annotated[
+    str | None, typer.Option(metavar="LIST", help="With --save: these channels only: '3,7,10-20'.")
+]
+MaxDisk = Annotated[
+    float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
+]
 Rule = Annotated[
     list[str],
     typer.Option(

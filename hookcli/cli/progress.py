@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from hookcli.cli import console
-from hookcli.pipeline import Watcher
+from hookcli.writing import Watcher
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from hookcli.config import Dtype, SaveStyle
 from hookcli.errors import RequestError
 
 _HIGHEST_CHANNEL = 1_000_000
@@ -101,3 +102,20 @@ def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
                 f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
             )
     return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)
+
+
+def read_save(
+    save: str | None, pool: str, dtype: Dtype | None, channels: str | None
+) -> SaveStyle | None:
+    """Which tensors are kept on disk; None for none.
+
+    Raises:
+        RequestError: something is said of tensors that are not saved.
+    """
+    style = SaveStyle(pool, dtype, read_channels(channels))
+    if save is None and style != SaveStyle():
+        raise RequestError(
+            "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
+            "add --save tensors",
+        )
+    return style if save else None

@@ -14,7 +14,7 @@ from hookcli.parts import Part
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOLDER = "parts"
+FOLDER, TOP = "parts", "top.npz"
 
 
 def write_part(folder: Path, part: Part) -> None:
@@ -34,6 +34,23 @@ def read_part(folder: Path, number: int) -> Part | None:
         return msgspec.convert(json.loads(text), Part)
     except (OSError, ValueError, msgspec.ValidationError):
         return None
+
+
+def write_top(folder: Path, data: bytes) -> None:
+    """Put the top images away, with the number of parts that they cover.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    write_atomic(folder / FOLDER / TOP, data)
+
+
+def read_top(folder: Path) -> bytes:
+    """What ``write_top`` put away; empty when there is nothing."""
+    try:
+        return (folder / FOLDER / TOP).read_bytes()
+    except OSError:
+        return b""
 
 
 def remove_parts(folder: Path, first: int = 0) -> None:

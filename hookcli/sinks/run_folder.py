@@ -24,7 +24,7 @@ REQUEST, MANIFEST = "run.json", "manifest.json"
 _ALWAYS = ("layers.csv", "report.html", "report.json")  # what every run writes beside them
 _RUN_FILES = (
     MANIFEST, "layers.csv", "skipped.csv", "report.html", "overview.png",
-    "gradient_flow.png", "report.json", "seen/*.jpg", "records.parquet/part-*.parquet", "parts/[0-9]*.json", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors",
+    "gradient_flow.png", "report.json", "seen/*.jpg", "records.parquet/part-*.parquet", "parts/[0-9]*.json", "parts/top.npz", "top_images.csv", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors", "tensors/index.json",
 )  # fmt: skip
 _RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors", "records.parquet", "parts")
 

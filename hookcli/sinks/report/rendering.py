@@ -73,8 +73,7 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             command=escape.for_shell(document["command"]),
             focused=_focused,
             images=images,
-            count=len(document["images"]),
-            by_image=findings_by_image(document),
+            **_of_several(document),
             anchors=anchors,
             address=address,
             first_grids={grid["call_id"]: grid for grid in reversed(first)},
@@ -95,6 +94,16 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             number=_number,
         )
     )
+
+
+def _of_several(document: dict[str, Any]) -> dict[str, Any]:
+    """What the page of a run over several images needs beside."""
+    return {
+        "count": len(document["images"]),
+        "top_images": document.get("top_images", {}),
+        "all_images": {image["key"]: image for image in document["images"]},
+        "by_image": findings_by_image(document),
+    }
 
 
 def _environment() -> Environment:

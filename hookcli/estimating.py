@@ -1,0 +1,144 @@
+"""What a run is going to write, and how much, told before it begins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli import hooks
+from hookcli.config import SIDES, part_size
+from hookcli.errors import ForwardError, RequestError
+from hookcli.failures import ModelFailure, describe_failure
+from hookcli.layouts import resolve_layout
+from hookcli.pooling import saved_shape
+from hookcli.results import MOST_IMAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from hookcli.config import GridStyle, InspectConfig, SaveStyle
+    from hookcli.models import LoadedModel
+    from hookcli.records import Call, LayerInfo
+    from hookcli.results import SkippedImage
+
+
+_GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
+_UNKNOWN_CHANNELS = 128
+_FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is going to do, before it does it.
+
+    Attributes:
+        layers: how many layers are observed.
+        images: how many images go through.
+        files: about how many files will be written: one a layer is counted, however often it is called.
+        megabytes: how large they can become together, about.
+        out_dir: where.
+        skipped: images that cannot be used.
+    """
+
+    layers: int
+    images: int
+    files: int
+    megabytes: float
+    out_dir: Path
+    skipped: tuple[SkippedImage, ...] = ()
+
+
+def make_plan(
+    config: InspectConfig,
+    loaded: LoadedModel,
+    layers: Sequence[LayerInfo],
+    sources: Sequence[object],
+    style: GridStyle,
+    out_dir: Path,
+) -> Plan:
+    """What a run is going to write.
+
+    Raises:
+        RequestError: the tensors would take more than may be written.
+    """
+    grids = {"layers": len(layers) * len(SIDES[config.at]), "sheet": 1, "none": 0}[style.mode]
+    pixels = 0.0
+    if style.mode != "none":
+        for layer in layers:
+            part = loaded.module.get_submodule(layer.module_path)
+            channels = getattr(
+                part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)
+            )
+            shown = (
+                len(style.channels)
+                if style.channels is not None
+                else min(style.top or channels, channels)
+            )
+            pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
+    megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
+    seen = min(len(sources), MOST_IMAGES)
+    files = (
+        grids * len(sources) + seen + _FILES + config.overview + (len(sources) < len(config.images))
+    )
+    if config.save is not None:
+        megabytes += _measure_tensors(config, loaded, layers, len(sources))
+        files += 1 + -(-len(sources) // part_size(config.batch_size))
+    return Plan(len(layers), len(sources), files, megabytes, out_dir)
+
+
+def _measure_tensors(
+    config: InspectConfig, loaded: LoadedModel, layers: Sequence[LayerInfo], count: int
+) -> float:
+    """Megabytes that the saved tensors of ``count`` images take.
+
+    Raises:
+        RequestError: it is more than may be written.
+    """
+    assert config.save is not None  # noqa: S101
+    total = estimate_bytes(loaded, layers, config.at, config.save) * count
+    if total > config.max_disk * 1e9:
+        raise RequestError(
+            f"the tensors would take {total / 1e9:.1f} GB, more than --max-disk {config.max_disk:g}",
+            "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
+        )
+    return total / 1e6
+
+
+def estimate_bytes(
+    loaded: LoadedModel, layers: Sequence[LayerInfo], at: str, style: SaveStyle
+) -> int:
+    """Bytes that the tensors of one image of usual size take: one forward, of which only shapes are read.
+
+    Raises:
+        ForwardError: the model raised.
+    """
+    model, feed = loaded.module, loaded.feed
+    parameter = next(model.parameters(), torch.empty(0))
+    pixels = torch.zeros(
+        loaded.prepare.nominal_shape, device=parameter.device, dtype=parameter.dtype
+    )
+    size = feed.size_of(pixels)
+    total = 0
+
+    def measure(call: Call, tensor: Tensor) -> None:
+        nonlocal total
+        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, size)
+        shape = saved_shape(tuple(tensor.shape), layout, style)
+        kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
+        total += math.prod(shape) * kept.itemsize
+
+    with (
+        ModelFailure() as failure,
+        torch.no_grad(),
+        hooks.observe(model, layers, measure, at),
+    ):
+        model(*feed.arguments_of(pixels))
+    if failure.error is not None:
+        raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
+    return total

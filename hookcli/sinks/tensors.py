@@ -1,0 +1,124 @@
+"""Kept activations on disk: safetensors shards that are never changed, and one index over them.
+
+A shard holds what a chunk of images gave. The same tensors give the same bytes, so a run that is
+resumed writes the same shards again. The index is made from the shards' headers alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from hookcli.errors import OutputError
+from hookcli.escape import reversible
+from hookcli.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+FOLDER, INDEX = "tensors", "tensors/index.json"
+SCHEMA_VERSION = 1
+_ROWS = "rows"  # the only key of a shard's metadata: safetensors writes several in no fixed order
+_RESERVED = "__metadata__"
+
+
+def write_shard(folder: Path, number: int, kept: Mapping[str, Sequence[tuple[str, Tensor]]]) -> str:
+    """Write ``tensors/shard-000012.safetensors``; returns that name, relative to ``folder``.
+
+    All images of one shape and dtype are rows of one tensor, named by the call id; other shapes and
+    dtypes are ``call id@1``, ``@2``, in order of appearance. The metadata hold, as JSON under
+    ``rows``, the call id and the images of every tensor, in the order of ``kept``.
+
+    Args:
+        folder: the run folder.
+        number: of the shard, from 0.
+        kept: call id to pairs of image key and tensor (1, …), in the order of the images.
+
+    Raises:
+        OutputError: it cannot be written; nothing of it is left behind.
+    """
+    tensors: dict[str, Tensor] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    taken = {_RESERVED, *map(reversible, kept)}
+    for call_id, pairs in kept.items():
+        shown = reversible(call_id)
+        for place, group in enumerate(_alike(pairs)):
+            name = _tensor_name(shown, place, taken)
+            taken.add(name)
+            tensors[name] = torch.cat([tensor for _, tensor in group]).cpu().contiguous()
+            rows[name] = {"call_id": shown, "images": [reversible(key) for key, _ in group]}
+    name = f"{FOLDER}/shard-{number:06d}.safetensors"
+    write_atomic(folder / name, save(tensors, {_ROWS: json.dumps(rows)}))
+    return name
+
+
+def write_index(folder: Path, shards: Sequence[str]) -> str:
+    """Write ``tensors/index.json``; returns that name, relative to ``folder``.
+
+    Under ``calls`` it holds, for each call id, ``shard``, ``tensor``, ``shape``, ``dtype`` (as
+    safetensors names it: ``F32``, ``BF16``) and ``images`` of each of its tensors, in the order of
+    ``shards``. No tensor is loaded.
+
+    Args:
+        folder: the run folder.
+        shards: their names as ``write_shard`` returned them.
+
+    Raises:
+        OutputError: a shard cannot be read, or the index cannot be written.
+    """
+    calls: dict[str, list[dict[str, Any]]] = {}
+    for shard in shards:
+        for call_id, entry in _read_header(folder, shard):
+            calls.setdefault(call_id, []).append(entry)
+    document = {"schema_version": SCHEMA_VERSION, "calls": calls}
+    write_atomic(folder / INDEX, f"{json.dumps(document, indent=1)}\n".encode())
+    return INDEX
+
+
+def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
+    """The pairs by shape and dtype, in order of appearance."""
+    groups: dict[object, list[tuple[str, Tensor]]] = {}
+    for key, tensor in pairs:
+        groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))
+    return list(groups.values())
+
+
+def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
+    """The call id for the first group, then ``@1``, …; past a module that has such a name itself."""
+    if place == 0 and call_id != _RESERVED:
+        return call_id
+    name = f"{call_id}@{max(1, place)}"
+    while name in taken:
+        place += 1
+        name = f"{call_id}@{max(1, place)}"
+    return name
+
+
+def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The call id and index entry of each tensor of a shard."""
+    try:
+        with safe_open(folder / shard, framework="np") as file:
+            for name, rows in json.loads(file.metadata()[_ROWS]).items():
+                part = file.get_slice(name)
+                yield (
+                    rows["call_id"],
+                    {
+                        "shard": shard,
+                        "tensor": name,
+                        "shape": part.get_shape(),
+                        "dtype": part.get_dtype(),
+                        "images": rows["images"],
+                    },
+                )
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OutputError(
+            f"cannot read the shard {str(folder / shard)!r}: {error}",
+            "run it again with --overwrite",
+        ) from error

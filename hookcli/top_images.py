@@ -1,0 +1,107 @@
+"""The images that fire each channel most, kept while a run goes, in memory that does not grow with the images."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from hookcli.records import LayerRecord
+
+
+@dataclass(slots=True)
+class TopImages:
+    """For every channel of every call the images with the largest values, the largest first.
+
+    Of equal values the image that came first stands first; NaN comes after all others.
+
+    Attributes:
+        count: how many images a channel keeps.
+        parts: of the run that have been taken in.
+        values: by call id, (C, count) largest values; minus infinity where there are fewer images.
+        places: by call id, (C, count) positions of the images in the run; -1 where there are fewer.
+    """
+
+    count: int = 0
+    parts: int = 0
+    values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def add(self, records: Iterable[LayerRecord], positions: Mapping[str, int]) -> None:
+        """Take in the next part; images whose number of channels is another are left out."""
+        self.parts += 1
+        if not self.count:
+            return
+        groups: dict[str, list[LayerRecord]] = {}
+        for record in records:
+            if record.channels is not None and record.call.side == "output":
+                groups.setdefault(record.call.id, []).append(record)
+        for call_id, group in groups.items():
+            self._add_call(call_id, group, positions)
+
+    def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
+        """Call id, channel, rank from 1, position of the image, value."""
+        for call_id, values in self.values.items():
+            for channel, (mine, places) in enumerate(
+                zip(values, self.places[call_id], strict=True)
+            ):
+                for rank, (value, place) in enumerate(zip(mine, places, strict=True), 1):
+                    if place >= 0:
+                        yield call_id, channel, rank, int(place), float(value)
+
+    def strongest(self, call_id: str, most: int) -> list[int]:
+        """Up to ``most`` channels of a call, by how far their best image stands out from their last one."""
+        values = np.where(np.isfinite(self.values[call_id]), self.values[call_id], np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out = (values[:, 0] - np.nanmin(values, 1)) / np.abs(values[:, 0])
+        order = np.argsort(-np.nan_to_num(out, nan=-1.0), kind="stable")
+        return [int(channel) for channel in order[:most]]
+
+    def to_bytes(self) -> bytes:
+        """Everything, for :func:`read_top_images`."""
+        stream = io.BytesIO()
+        arrays: dict[str, NDArray[Any]] = {f"v{i}": a for i, a in enumerate(self.values.values())}
+        arrays |= {f"p{i}": a for i, a in enumerate(self.places.values())}
+        head = np.array([self.count, self.parts])
+        np.savez(stream, head=head, calls=np.array(list(self.values), dtype=str), **arrays)  # type: ignore[arg-type]
+        return stream.getvalue()
+
+    def _add_call(
+        self, call_id: str, group: list[LayerRecord], positions: Mapping[str, int]
+    ) -> None:
+        first = group[0].channels
+        assert first is not None  # noqa: S101  only such records are grouped
+        size = len(self.values[call_id]) if call_id in self.values else len(first.high)
+        fitting = [r for r in group if r.channels is not None and len(r.channels.high) == size]
+        values = self.values.get(call_id, np.full((size, self.count), -np.inf))
+        places = self.places.get(call_id, np.full((size, self.count), -1))
+        new = np.array([r.channels.high for r in fitting if r.channels]).reshape(len(fitting), size)
+        at = np.array([positions[record.image] for record in fitting], dtype=np.int64)
+        values = np.concatenate([values, np.where(np.isnan(new), -np.inf, new).T], 1)
+        places = np.concatenate([places, np.broadcast_to(at, (size, len(at)))], 1)
+        order = np.argsort(-values, 1, kind="stable")[:, : self.count]
+        self.values[call_id] = np.take_along_axis(values, order, 1)
+        self.places[call_id] = np.take_along_axis(places, order, 1)
+
+
+def read_top_images(data: bytes) -> TopImages | None:
+    """What ``to_bytes`` put away; None when it is damaged."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            calls = [str(call) for call in arrays["calls"]]
+            return TopImages(
+                int(arrays["head"][0]),
+                int(arrays["head"][1]),
+                {call: arrays[f"v{i}"] for i, call in enumerate(calls)},
+                {call: arrays[f"p{i}"] for i, call in enumerate(calls)},
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
