@@ -29,12 +29,23 @@ def test_the_readme_has_commands_of_every_kind():
     assert {shlex.split(command)[1] for command in COMMANDS} >= {"inspect", "layers", "models"}
 
 
+def save_features(monkeypatch, folder):
+    """Run the README's command that saves tensors, with random weights and small images."""
+    (saving,) = [command for command in COMMANDS if command.endswith(f"-o {folder}")]
+    words = [*shlex.split(saving), "--weights", "random", "--size", "64", "--grids", "none"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert _run() == 0
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_readme_runs(command, tmp_path, monkeypatch, capsys):
     """Runs of models stop at the plan, so that no weights are needed."""
     (tmp_path / "sample_images").symlink_to(HOME / "sample_images")
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command.partition(" > ")[0])
+    if words[1] == "export":
+        save_features(monkeypatch, words[2])
+        capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [*words, *(["--dry-run"] if words[1] == "inspect" else [])])
     assert _run() == 0
     printed = capsys.readouterr()
@@ -42,7 +53,15 @@ def test_a_command_of_the_readme_runs(command, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("code", [block for language, block in BLOCKS if language == "python"])
-def test_the_python_of_the_readme_runs(code):
+def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
+    (tmp_path / "sample_images").symlink_to(HOME / "sample_images")
+    monkeypatch.chdir(tmp_path)
+    if "load_run" in code:
+        save_features(monkeypatch, "my-features")
+        names = {}
+        exec(code, names)  # noqa: S102
+        assert names["run"]["layer4.1.conv2"].shape == (5, 512)
+        return
     names = {"model": resnet18(weights=None).eval(), "x": torch.zeros(1, 3, 64, 64)}
     exec(code, names)  # noqa: S102
     captured = names["captured"]
@@ -52,7 +71,7 @@ def test_the_python_of_the_readme_runs(code):
 
 def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
     helps = ""
-    for command in ("inspect", "layers", "models", "report"):
+    for command in ("inspect", "layers", "models", "report", "export"):
         monkeypatch.setattr(sys, "argv", ["hookcli", command, "--help"])
         assert _run() == 0
         helps += capsys.readouterr().out
