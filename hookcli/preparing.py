@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def prepare_images(
                 done += 1
                 yield image
         except RuntimeError as error:
-            if "DataLoader worker (pid" not in str(error):
+            if not str(error).startswith("DataLoader worker (pid"):
                 raise
             deaths += 1
             if deaths > 1:
@@ -131,7 +132,7 @@ def _stream(
     if not workers:
         yield from (prepare_image(fitter, image) for image in images)
         return
-    yield from DataLoader(
+    loader = DataLoader(
         _Images(fitter, images),
         batch_size=None,
         num_workers=workers,
@@ -139,9 +140,17 @@ def _stream(
         collate_fn=_as_it_is,
         worker_init_fn=partial(_begin_worker, close_in_worker),
     )
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD)
+    ready = iter(loader)
+    if is_main:  # torch's handler raises wherever the main thread is when a worker dies
+        signal.signal(signal.SIGCHLD, before)
+    for image in ready:
+        pixels = image.pixels
+        yield image if pixels is None else replace(image, pixels=torch.from_numpy(pixels))
 
 
-class _Images(Dataset[PreparedImage]):
+class _Images(Dataset[Any]):
     """What a worker takes images from."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource | ImageFile]) -> None:
@@ -150,8 +159,10 @@ class _Images(Dataset[PreparedImage]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, index: int) -> PreparedImage:
-        return prepare_image(self._fitter, self._images[index])
+    def __getitem__(self, index: int) -> Any:
+        """The image with its pixels as an array: a tensor would go by shared memory, which may be short."""
+        image: Any = prepare_image(self._fitter, self._images[index])
+        return image if image.pixels is None else replace(image, pixels=image.pixels.numpy())
 
 
 def _as_it_is(image: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.failures import is_out_of_memory
+from hookcli.files import write_atomic
 from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.hooks import named_tensors
 from hookcli.parts import Part
@@ -16,7 +17,8 @@ from hookcli.stats import name_not_finite
 from hookcli.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -53,12 +55,16 @@ class PartRunner:
         self,
         prepared: PreparedRun,
         forward: HookedForward,
-        write: Callable[[str, bytes], str],
+        folder: Path,
         grids: GridWriter,
+        *,
+        is_first: bool,
     ) -> None:
+        """``is_first``: no image of the run has gone through the model yet."""
         self.part = Part()
+        self._is_first = forward.find_writes = forward.sample = is_first
         self.stopped = False
-        self._prepared, self._forward, self._write, self._grids = prepared, forward, write, grids
+        self._prepared, self._forward, self._folder, self._grids = prepared, forward, folder, grids
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
         self._kept: dict[str, dict[str, Tensor]] = {}
@@ -75,9 +81,9 @@ class PartRunner:
         part.skipped = [SkippedImage(i.file, i.reason) for i in images if i.pixels is None]
         ready = [image for image in images if image.pixels is not None]
         try:
-            for batch in _batches(ready, self._prepared.config.batch_size, alone=number == 0):
+            for batch in _batches(ready, self._prepared.config.batch_size, alone=self._is_first):
                 self._run_batch(batch)
-                self._forward.sample = False  # the page has the histograms of the first image
+                self._is_first = self._forward.sample = False  # the page has the first's histograms
                 if self.stopped:
                     raise KeyboardInterrupt
         except BrokenForwardError as error:
@@ -132,7 +138,9 @@ class PartRunner:
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""
         if self._prepared.shows_all:
-            seen = self._write(f"seen/{image.key}.jpg", self._prepared.loaded.show(pixels))
+            seen = f"seen/{image.key}.jpg"
+            write_atomic(self._folder / seen, self._prepared.loaded.show(pixels))
+            self.part.written_files.append(seen)
         return ImageResult(
             image.key, image.file, *image.size, image.state.sha256, said,  # type: ignore[arg-type]
             (1, *pixels.shape), image.note, seen,

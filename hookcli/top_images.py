@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TopImages:
     """For every channel of every call the images with the largest values, the largest first.
 
-    Of equal values the image that came first stands first; NaN comes after all others.
+    Of equal values the image that came first stands first; NaN and minus infinity are left out.
 
     Attributes:
         count: how many images a channel keeps.
@@ -59,9 +59,10 @@ class TopImages:
 
     def strongest(self, call_id: str, most: int) -> list[int]:
         """Up to ``most`` channels of a call, by how far their best image stands out from their last one."""
-        values = np.where(np.isfinite(self.values[call_id]), self.values[call_id], np.nan)
+        values = self.values[call_id]
+        last = np.where(np.isfinite(values), values, np.inf).min(1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            out = (values[:, 0] - np.nanmin(values, 1)) / np.abs(values[:, 0])
+            out = (values[:, 0] - last) / np.abs(values[:, 0])
         order = np.argsort(-np.nan_to_num(out, nan=-1.0), kind="stable")
         return [int(channel) for channel in order[:most]]
 
@@ -103,5 +104,13 @@ def read_top_images(data: bytes) -> TopImages | None:
                 {call: arrays[f"v{i}"] for i, call in enumerate(calls)},
                 {call: arrays[f"p{i}"] for i, call in enumerate(calls)},
             )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        EOFError,
+        RuntimeError,
+        zipfile.BadZipFile,
+    ):
         return None

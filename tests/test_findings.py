@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -79,9 +80,10 @@ def test_nan_and_inf_are_counted_over_layers():
 
 
 def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():
-    assert rules_of(
-        record(), producers={"NaN": "NaN is made by late (Log): what went in was finite"}
-    ) == ["nan"]
+    made = "NaN is made by late (Log): what went in was finite"
+    (finding,) = find(Evidence(told([record()]), producers={"NaN": made}))
+    assert (finding.rule, finding.sentence, finding.images) == ("nan", made, ())
+    assert (finding.number, finding.threshold) == (None, 0)
 
 
 @pytest.mark.parametrize(("dead", "found"), [(1, ["dead"]), (0, [])])
@@ -143,6 +145,46 @@ def test_spreads_are_compared_with_the_layer_of_the_same_type_before(first, seco
     assert rules_of(after, between, before) == found
 
 
+def called(path, order, *spreads, start=0):
+    """The calls of one module, each with its spread."""
+    return [
+        replace(one, call=replace(one.call, call_index=start + index))
+        for index, spread in enumerate(spreads)
+        for one in [record(path, order=order + index, std=spread)]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "verb", "before", "after"),
+    [
+        ("exploding", "larger", (1.0, 1.0, 1.0), (20.0, 50.0, 30.0)),
+        ("vanishing", "smaller", (20.0, 50.0, 30.0), (1.0, 1.0, 1.0)),
+    ],
+)
+def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, verb, before, after):
+    records = called("a", 1, *before) + called("b", 4, *after)
+    (finding,) = find(Evidence(told(records)))
+    assert (finding.rule, finding.layer, finding.number) == (rule, "b#1", 50.0)
+    assert finding.sentence == (
+        f"the spread of b#1 is 50 times {verb} than that of a#1, the Conv2d before it "
+        "(and 2 more calls of it, alike)"
+    )
+
+
+def test_calls_of_several_modules_are_findings_of_their_own():
+    records = called("a", 1, 1.0) + called("b", 2, 20.0) + called("c", 3, 400.0)
+    found = find(Evidence(told(records)))
+    assert [(f.rule, f.layer, f.number) for f in found] == [
+        ("exploding", "b", 20.0), ("exploding", "c", 20.0),
+    ]  # fmt: skip
+
+
+def test_a_call_is_not_compared_with_one_of_another_index():
+    assert rules_of(*called("a", 1, 1.0, 50.0, 2500.0)) == []
+    assert rules_of(*called("a", 1, 1.0), *called("b", 2, 50.0, start=1)) == []
+    assert rules_of(*called("a", 1, 1.0), *called("b", 2, 50.0)) == ["exploding"]
+
+
 def test_float16_is_near_its_limit_from_half_of_it():
     near = record(dtype="float16", max=32752.0)
     assert sentence(near) == "conv reaches 32752, 50% of what float16 can hold"
@@ -174,6 +216,30 @@ def test_an_image_smaller_than_the_network_sees_is_said_to_be():
     (finding,) = find(Evidence({}, sizes=sizes))
     assert (finding.rule, finding.number) == ("small", 215 / 224)
     assert rules_of(sizes={"dog": sizes["dog"]}) == []
+
+
+def test_exact_pixels_smaller_than_what_the_network_was_made_for_are_said_to_be():
+    sizes = {"cat": ((32, 48), (32, 48)), "dog": ((224, 224), (224, 224))}
+    (finding,) = find(
+        Evidence({}, model=replace(TRAINED, input_shape=(1, 3, 224, 224)), sizes=sizes)
+    )
+    assert (finding.rule, finding.number, finding.images) == ("small", 32 / 224, ("cat",))
+    assert finding.sentence == "cat is 48 by 32 pixels, and the network was made for 224 at least"
+
+
+@pytest.mark.parametrize(
+    ("task", "rules"),
+    [
+        ("classification", ["small"]),
+        ("own", ["small"]),
+        ("segmentation", []),
+        ("detection", []),
+        ("optical_flow", []),
+    ],
+)
+def test_what_takes_pictures_of_any_size_was_made_for_none(task, rules):
+    model = replace(TRAINED, task=task, input_shape=(1, 3, 520, 520))
+    assert rules_of(model=model, sizes={"cat": ((300, 300), (300, 300))}) == rules
 
 
 def test_what_is_written_over_in_place_is_said_with_the_module_that_does_it():
@@ -355,6 +421,24 @@ def test_a_rule_that_holds_ends_with_0(run, photo):
     assert run("inspect", "resnet18", photo, *WORDS, "--fail-on", "nan, inf ,dead").code == 0
 
 
+def test_whether_weights_are_trained_has_no_threshold(run, photo):
+    ended = run("inspect", "resnet18", photo, *WORDS, "--rule", "untrained=5")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error: untrained has no threshold\nhint: --fail-on untrained ends with code 7\n"
+    )
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(("side", "rules"), [(32, ["small", "untrained"]), (224, ["untrained"])])
+def test_a_tensor_file_is_held_against_what_the_network_was_made_for(run, side, rules):
+    pixels = np.random.default_rng(0).normal(size=(3, side, side)).astype(np.float32)
+    np.save("pixels.npy", pixels)
+    words = ("--weights", "random", "--grids", "none", "--layers", "conv1", "--format", "json")
+    ended = run("inspect", "resnet18", "pixels.npy", *words)
+    assert sorted(f["rule"] for f in json.loads(ended.out)["findings"]) == rules
+
+
 @pytest.mark.parametrize("words", [("--fail-on", "deed"), ("--rule", "deed=1")])
 def test_a_rule_that_does_not_exist_is_refused_with_near_names(run, photo, words):
     ended = run("inspect", "resnet18", photo, *WORDS, *words)
@@ -369,9 +453,44 @@ def test_who_made_a_nan_is_found_though_no_selected_layer_holds_it(run, photo):
     )
     words = ("--grids", "none", "--layers", "conv", "-o", "run", "--format", "json")
     ended = run("inspect", "late.py:make", photo, *words)
-    assert [f["sentence"] for f in json.loads(ended.out)["findings"]] == [
-        "NaN is made by 1 (Log): what went in was finite"
-    ]
+    (finding,) = json.loads(ended.out)["findings"]
+    assert finding["sentence"] == "NaN is made by 1 (Log): what went in was finite"
+    assert finding["number"] is None
+    assert "threshold 0" not in Path("run/report.html").read_text()
+
+
+MASKED = """
+import math
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.soft = nn.Conv2d(3, 2, 3), nn.Softmax(-1)
+
+    def forward(self, x):
+        seen = self.conv(x).mean((2, 3))
+        return self.soft(seen + torch.tensor([0.0, -math.inf])){end}
+
+
+def make():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "rules"), [("", 0, []), (".log()", 7, ["inf"])], ids=["mask", "Inf comes out"]
+)
+def test_a_mask_of_minus_infinity_that_only_goes_into_modules_is_no_finding(
+    run, photo, end, code, rules
+):
+    Path("masked.py").write_text(MASKED.replace("{end}", end))
+    words = ("--grids", "none", "--layers", "conv", "-o", "run", "--format", "json")
+    ended = run("inspect", "masked.py:make", photo, *words, "--fail-on", "inf")
+    assert ended.code == code
+    assert [f["rule"] for f in json.loads(ended.out)["findings"]] == rules
 
 
 def test_a_finding_stands_in_the_manifest_too(run, photo):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,38 @@ def test_the_grid_the_page_and_stdout_show_the_channels_of_the_box(run, photo):
     assert scores == sorted(scores, reverse=True)
     assert document["focus"]["box"] == [100, 40, 40, 40]
     assert "What fires inside the box" in Path("run/report.html").read_text()
+
+
+def focused(run, channels):
+    """What stdout and the page list of the box, and the score of each channel of the grid."""
+    words = (*WORDS, "--overwrite", "--focus", "100,40,40,40", "--channels", channels)
+    ended = run("inspect", "resnet18", "photo.png", *words)
+    (listed,) = re.findall(r"^  conv1: (.*(?:\n {2,}.*)*)", ended.out, re.MULTILINE)
+    page = Path("run/report.html").read_text().partition('<section id="focus">')[2]
+    chips = re.findall(r'channel (\d+) <span class="dim">([^<]+)</span>', page)
+    (grid,) = json.loads(Path("run/report.json").read_text())["grids"]
+    scores = dict(zip(grid["channels"], grid["score"], strict=True))
+    return " ".join(listed.split()), [(int(channel), score) for channel, score in chips], scores
+
+
+def test_channels_that_were_asked_for_are_listed_by_how_much_more_they_fire_inside(run, photo):
+    listed, chips, scores = focused(run, "0-63")
+    assert list(scores) == list(range(64))  # the grid keeps the order that was asked for
+    best = sorted(scores, key=scores.get, reverse=True)[:5]
+    assert listed == ", ".join(f"channel {each} ({scores[each]:.2f})" for each in best)
+    assert chips == [(each, f"{scores[each]:.2f}") for each in best]
+
+
+def test_channels_that_fire_less_inside_are_not_listed(run, photo):
+    _listed, _chips, scores = focused(run, "0-63")
+    order = sorted(scores, key=scores.get)
+    assert scores[order[2]] < 0 < scores[order[-1]]
+    listed, chips, _scores = focused(run, ",".join(map(str, [*order[:3], order[-1]])))
+    assert listed == f"channel {order[-1]} ({scores[order[-1]]:.2f})"
+    assert chips == [(order[-1], f"{scores[order[-1]]:.2f}")]
+    listed, chips, _scores = focused(run, ",".join(map(str, order[:3])))
+    assert (listed, chips) == ("none fires more inside", [])
+    assert "none fires more inside" in Path("run/report.html").read_text()
 
 
 @pytest.mark.parametrize(

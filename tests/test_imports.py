@@ -53,6 +53,7 @@ FLOORS = (
             "sinks",
             "sinks.grids",
             "sinks.table",
+            "sinks.leftovers",
             "sinks.report",
             "sinks.overview",
             "sinks.parquet",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,8 +13,8 @@ import pytest
 from PIL import Image
 
 from hookcli.cli.entry import _run
-from hookcli.sinks.report import render_report
-from tests.test_report import document
+from hookcli.sinks.report import read_document, render_report
+from tests.test_report import SEEN, TURNED, all_named, document
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +26,7 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 def folder(tmp_path_factory):
     """A run of two images, one of them with a name that means harm."""
     home = tmp_path_factory.mktemp("page")
-    hostile = home / "<img src=x onerror=alert(1)> #?%&'\u202e.png"
+    hostile = home / "<img src=x onerror=alert(1)> #?%20%41&'\u202e.png"
     shutil.copy(PHOTOS / "coffee.png", hostile)
     return inspected(home, PHOTOS / "cat.png", hostile)
 
@@ -83,6 +86,33 @@ def sheets(tmp_path_factory):
     """A run that drew one sheet an image."""
     home = tmp_path_factory.mktemp("sheets")
     return inspected(home, PHOTOS / "cat.png", PHOTOS / "coffee.png", "--grids", "sheet")
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """A run of one image with three channels a layer: grids of one short row."""
+    return inspected(tmp_path_factory.mktemp("one"), PHOTOS / "cat.png", "--channels", "0,1,2")
+
+
+@pytest.fixture(params=[False, True], ids=["links", "one file"])
+def page_of_two(request, browser, sheets):
+    """The page of two images, and the same with its pictures in it."""
+    text = render_report(read_document(sheets), sheets if request.param else None)
+    home = sheets.parent / "alone" if request.param else sheets
+    home.mkdir(exist_ok=True)
+    (home / "report.html").write_text(text, encoding="utf-8")
+    yield from opened(browser, home)
+
+
+@pytest.fixture
+def turned(tmp_path):
+    """A page in which every name turns the text around, and holds what looks like an escape."""
+    Image.new("RGB", (100, 60)).save(tmp_path / "picture.png")
+    text = render_report(all_named(TURNED))
+    for file in ("grids/cat/001_conv.png", "seen/cat.jpg"):
+        text = text.replace(file, "picture.png")
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    return tmp_path
 
 
 def opened(browser, folder):
@@ -159,6 +189,81 @@ def test_the_mark_is_on_the_tile_that_is_enlarged(page):
     before = page.inner_text("#facts")
     page.mouse.click(mark["x"] + 5, mark["y"] + 5)
     assert page.inner_text("#facts") == before
+
+
+@pytest.mark.parametrize("layer", [0, 19])  # 112 by 112 and 7 by 7 values
+def test_the_mark_is_on_the_tile_that_is_enlarged_of_a_grid_that_is_short(browser, one, layer):
+    grid = json.loads((one / "report.json").read_text())["grids"][layer]
+    places = grid["places"]
+    for page in opened(browser, one):
+        open_grid(page, layer)
+        assert len(grid["channels"]) == 3
+        for number, channel in enumerate(grid["channels"]):
+            facts = page.inner_text("#facts")
+            assert facts.startswith(f"channel {channel}: ")
+            mark, whole = (page.locator(each).bounding_box() for each in ("#mark", "#whole"))
+            scale = whole["width"] / grid["size"][0]
+            row, column = divmod(number, places["columns"])
+            left = places["left"] + column * places["step_x"]
+            top = places["top"] + row * places["step_y"]
+            drawn = (mark["x"] - whole["x"], mark["y"] - whole["y"], mark["width"], mark["height"])
+            wanted = [scale * part for part in (left, top, places["width"], places["height"])]
+            assert drawn == pytest.approx(wanted, abs=1.5)
+            page.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+            assert page.inner_text("#facts") == facts
+            page.keyboard.press("ArrowRight")
+
+
+def test_the_images_that_fire_a_channel_most_are_seen(page_of_two):
+    page = page_of_two
+    shown = page.locator("#top-images details[open] figure img")
+    assert shown.count() == 3 * 2  # channels of the first layer, and both images of each
+    for number in range(6):
+        shown.nth(number).scroll_into_view_if_needed()
+        for _ in range(100):
+            if shown.nth(number).evaluate("each => each.naturalWidth > 0"):
+                break
+            page.wait_for_timeout(50)
+        assert shown.nth(number).evaluate("each => each.naturalWidth") == 224
+
+
+def test_all_pictures_of_one_image_are_there_to_be_printed(browser, one):
+    for page in opened(browser, one):
+        shown = page.locator("article img").evaluate_all(
+            "all => all.map(each => each.complete && each.naturalWidth > 0)"
+        )
+        assert shown == [True] * 21
+        assert page.evaluate("scrollY") == 0
+
+
+def test_a_name_is_shown_as_it_is_with_what_turns_the_text_around_written_out(page):
+    shown = "<img src=x onerror=alert(1)> #?%20%41&'\\u202e.png"
+    assert page.locator("#image option").nth(1).inner_text().endswith(shown)
+    assert page.locator("summary .file").nth(1).inner_text().endswith(shown)
+    assert "\u202e" not in page.content()
+
+
+def test_no_name_turns_the_text_around_in_the_table_the_choices_and_the_viewer(browser, turned):
+    for page in opened(browser, turned):
+        assert calls(page) == [SEEN]
+        assert page.locator("#type option").nth(1).inner_text() == SEEN
+        assert page.locator("#image option").nth(1).inner_text() == SEEN
+        assert page.locator("article h3").inner_text().startswith(SEEN)
+        open_grid(page)
+        assert page.inner_text("#viewer-title") == SEEN
+        page.keyboard.press("Escape")
+        assert "\u202e" not in page.content()
+
+
+def test_the_command_as_it_is_seen_names_the_files_when_it_is_pasted(browser, tmp_path):
+    words = ["hookcli", "inspect", "two  spaces", "%2520%2541", "it's\t\u202e\\"]
+    text = render_report(document(command=words, images=[], grids=[]))
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    for page in opened(browser, tmp_path):
+        script = f"printf '%s\\0' {page.inner_text('.command')}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+        words[3] = "%20%41"
+        assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
 
 
 def test_a_tile_is_laid_over_the_image(page):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from hookcli.escape import for_page, reversible
 from hookcli.sinks.report import read_document, render_report
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -108,7 +111,61 @@ def test_names_that_mean_harm_are_text():
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     links = [a["href"] for a in page.all("a")]
     assert set(links) == {"#layers", "#layer-0"}
-    assert HOSTILE in "".join(page.text)
+    assert for_page(HOSTILE) in "".join(page.text)
+
+
+TURNED = 'a%20%41 "\u202eb\n'
+SEEN = 'a%20%41 "\\u202eb\\n'
+
+
+def all_named(name):
+    """A run in which every name that a stranger can choose is ``name``, as ``report.json`` holds it."""
+    name = reversible(name)
+    whole = document(name, name)
+    layer, finding = {"layer": name}, whole["findings"][0]
+    image = whole["images"][0] | {"note": name}
+    return whole | {
+        "model": whole["model"] | {"name": name, "weights": name},
+        "layers": [whole["layers"][0] | {"module_type": name}],
+        "images": [image, image | {"key": "dog"}],
+        "skipped": [{"file": name, "reason": name}],
+        "uncalled": [layer | {"reason": name}],
+        "findings": [finding | {"sentence": name, "images": ["cat"]}],
+        "grids": [whole["grids"][0] | {"score": [1.0, 2.0]}],
+        "focus": {"box": [1, 2, 3, 4], "seen": [0, 0, 1, 1]},
+        "written": {name: name},
+        "missing": [name],
+        "top_images": {name: [{"channel": 1, "images": ["cat"], "values": [2.0]}]},
+    }
+
+
+def texts(page, tag):
+    """What stands in each element of a kind, without the marks inside it."""
+    inside = re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page, re.DOTALL)
+    return [html.unescape(re.sub("<.*?>", "", each)) for each in inside]
+
+
+@pytest.mark.parametrize(
+    "tag", ["title", "h1", "h3", "dd", "summary", "option", "td", "li", "p", "article", "a"]
+)
+def test_a_name_is_shown_as_it_is_with_what_turns_the_text_around_written_out(tag):
+    assert any(SEEN in text for text in texts(render_report(all_named(TURNED)), tag))
+
+
+def test_no_name_turns_the_text_around_anywhere_in_the_page():
+    page = render_report(all_named(TURNED))
+    assert "\u202e" not in page
+    assert "%25" not in page
+
+
+def test_the_command_of_the_page_pasted_into_bash_gives_the_same_words():
+    words = ["hookcli", "inspect", "two  'words'", TURNED, "100%\t\\", os.fsdecode(b"caf\xe9%41")]
+    page = render_report(document(command=[reversible(word) for word in words]))
+    (command,) = texts(page, "code")[:1]
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True
+    )
+    assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
 
 
 def test_the_data_of_the_page_cannot_end_its_script():
@@ -132,6 +189,28 @@ def test_a_page_of_one_file_holds_its_pictures(tmp_path):
     pictures = [img.get("src") for img in Page(render_report(document(), tmp_path)).all("img")][:2]
     assert pictures[0].startswith("data:image/jpeg;base64,")
     assert pictures[1].startswith("data:image/png;base64,")
+
+
+def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
+    whole, keys = document(), ("cat", "dog", "elk")
+    for color, key in enumerate(keys):
+        for file in (f"sheets/{key}.png", f"seen/{key}.jpg"):
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            Image.new("RGB", (4, 4), (color, 0, 0)).save(tmp_path / file)
+    row, grid, image = whole["layers"][0], whole["grids"][0], whole["images"][0]
+    whole |= {
+        "layers": [row, row | {"call_id": "last"}],
+        "images": [image | {"key": key, "seen": f"seen/{key}.jpg"} for key in keys],
+        "grids": [
+            grid | {"image": key, "call_id": call, "file": f"sheets/{key}.png"}
+            for key in keys
+            for call in ("conv", "last")
+        ],
+    }
+    text = render_report(whole, tmp_path)
+    sheets = re.findall(r"data:image/png;base64,[A-Za-z0-9+/=]+", text)
+    assert (len(sheets), len(set(sheets))) == (3, 3)
+    assert text.count("data:image/jpeg") == 3
 
 
 def test_a_run_without_findings_or_pictures_says_so():
@@ -165,6 +244,76 @@ def test_of_more_than_200_images_those_with_a_finding_are_shown():
     assert "i7.png" in text
     assert "i444.png" in text
     assert "i8.png" not in text
+
+
+def test_of_more_than_200_images_with_a_finding_the_first_200_are_shown():
+    images = [
+        {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
+        for n in range(500)
+    ]
+    finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
+    findings = [
+        finding | {"images": [f"i{n}" for n in numbers]}
+        for numbers in (range(100, 250), range(200, 350))
+    ]
+    text = render_report(document(images=images, findings=findings))
+    assert (
+        "Of 500 images 250 have a finding of their own; the first 200 of them are shown. "
+        "The figures of this page are of all."
+    ) in " ".join(texts(text, "p"))
+    shown = [f"i{n}.png" for n in range(100, 300)]
+    assert [summary.split()[0] for summary in texts(text, "summary")] == shown
+    assert texts(text.partition('id="image">')[2], "option") == shown
+
+
+def test_a_number_that_is_not_known_is_not_shown():
+    finding = {"rule": "nan", "layer": "", "number": None, "threshold": 0.0, "sentence": "NaN"}
+    (said,) = texts(render_report(document(findings=[finding])), "li")[1:2]
+    assert said.split() == ["nan", "NaN"]
+
+
+@pytest.mark.parametrize(("count", "lazy"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize("file", ["grids/cat/001_conv.png", "sheets/cat.png"])
+def test_the_pictures_of_one_image_do_not_wait_to_be_looked_at(count, lazy, file):
+    whole = document()
+    grids = [whole["grids"][0] | {"file": file}]
+    images = [whole["images"][0] | {"key": key} for key in ("cat", "dog")[:count]]
+    text = render_report(document(images=images, grids=grids))
+    maps = text.partition('<section id="maps">')[2].partition("</section>")[0]
+    assert file in maps
+    assert maps.count('loading="lazy"') == lazy
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("detection", "Nothing was detected."),
+        ("own", "The output has no form that is read as a prediction."),
+    ],
+)
+def test_an_image_of_which_nothing_is_said_has_the_reason(task, said):
+    whole = document()
+    images = [whole["images"][0] | {"predictions": []}]
+    page = render_report(whole | {"images": images, "model": whole["model"] | {"task": task}})
+    predictions = page.partition('class="predictions">')[2].partition("</div>")[0]
+    assert texts(predictions, "p") == [said]
+
+
+def test_what_fires_inside_the_box_stands_in_the_order_of_its_score():
+    grid = document()["grids"][0]
+    scores = {4: 0.5, 0: -1.0, 3: 2.0, 7: 0.0, 9: None}
+    grids = [
+        grid | {"channels": list(scores), "score": list(scores.values())},
+        grid | {"call_id": "late", "channels": [5], "score": [-0.5]},
+    ]
+    rows = [document()["layers"][0] | {"call_id": call} for call in ("conv", "late")]
+    focus = {"box": [1, 2, 3, 4], "seen": [0, 0, 1, 1]}
+    text = render_report(document(layers=rows, grids=grids, focus=focus))
+    box = text.partition('<section id="focus">')[2].partition("</section>")[0]
+    assert [" ".join(each.split()) for each in texts(box, "li")] == [
+        "conv channel 9 not finite channel 3 2.00 channel 4 0.50",
+        "late none fires more inside",
+    ]
 
 
 def test_what_is_not_spatial_is_listed_with_its_reason():
@@ -247,3 +396,83 @@ def test_a_document_that_lacks_a_part_is_refused(ran, run):
         (ran / "report.json").write_text(json.dumps(document | {name: [{}]}))
         ended = run("report", "run")
         assert (ended.code, ended.err.count("is not what a run writes")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"images": 5},
+        {"layers": None},
+        {"findings": ["x"]},
+        {"histograms": []},
+        {"seen": 5},
+        {"command": [5]},
+        {"model": "resnet18"},
+        {"versions": []},
+        {"grids": [5]},
+        {"focus": 5},
+    ],
+    ids=str,
+)
+def test_a_document_with_a_part_of_another_kind_is_refused(run, part):
+    whole = document() | {key: value for key, value in part.items() if key != "seen"}
+    if "seen" in part:
+        whole["images"] = [whole["images"][0] | part]
+    Path("run").mkdir()
+    Path("run/report.json").write_text(json.dumps(whole))
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (2, "")
+    assert re.match(r"error: 'run/report.json' is not (what a run writes: .+|a run's)\n", ended.err)
+    assert "Traceback" not in ended.err
+    assert not Path("run/report.html").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema_version": 1, "images', b"[]", b"\xff", None])
+def test_a_run_without_a_whole_manifest_is_said_to_be_incomplete(ran, run, content):
+    manifest = ran / "manifest.json"
+    if content is None:
+        manifest.unlink()
+    else:
+        manifest.write_bytes(content)
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (0, "run/report.html\n")
+    assert ended.err == "warning: 'run' has no whole manifest: the run did not come to its end\n"
+    assert "Incomplete." in texts((ran / "report.html").read_text(), "strong")
+
+
+def test_a_whole_run_is_not_said_to_be_incomplete(ran, run):
+    assert run("report", "run").err == ""
+    assert "Incomplete." not in texts((ran / "report.html").read_text(), "strong")
+
+
+def test_the_sheets_of_a_run_stand_once_each_in_its_page_of_one_file(run):
+    for key in ("a", "b", "c"):
+        shutil.copy(PHOTO, f"{key}.png")
+    words = (
+        "--weights",
+        "random",
+        "--size",
+        "64",
+        "--layers",
+        "conv[1:3]",
+        "--grids",
+        "sheet",
+        "-q",
+    )
+    assert run("inspect", "resnet18", "a.png", "b.png", "c.png", *words, "-o", "run").code == 0
+    assert run("report", "run", "--single-file").code == 0
+    text = Path("run/report.html").read_text()
+    assert len(list(Path("run/sheets").iterdir())) == text.count("data:image/png") == 3
+
+
+def test_a_file_of_any_name_is_named_by_the_command_of_its_run(run):
+    """The name is not UTF-8, and holds what looks like an escape."""
+    name = os.fsdecode(b"%20%41 caf\xe9\n.png")
+    shutil.copy(PHOTO, name)
+    words = ("--weights", "random", "--size", "64", "--layers", "conv1", "--grids", "none", "-q")
+    assert run("inspect", "resnet18", name, *words, "-o", "run").code == 0
+    command = texts(Path("run/report.html").read_text(), "code")[0]
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True
+    )
+    assert done.stdout.split(b"\0")[:4] == [b"hookcli", b"inspect", b"resnet18", os.fsencode(name)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+import torchvision
 import typer
 from pyarrow import parquet
 from safetensors import safe_open
@@ -804,3 +806,139 @@ def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
         run = load_run(finished_run([{"call": pairs}], ["a", "b"], f"run{number}"))
         np.testing.assert_array_equal(run["call"], kept.float().numpy(), name)
         assert (run["call"].dtype == np.float16) == (dtype == "float16")
+
+
+# --- through the command
+
+SAVED = ("features.0", "features.3.expand1x1")
+INSPECT = (
+    "inspect", "squeezenet1_1", "arrays/*.npy", "--weights", "random", "--device", "cpu", "--grids", "none",
+    *(word for layer in SAVED for word in ("--layers", layer)), "-o", "run", "-q",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    """The network of seed 0, built by torchvision."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torchvision.models.squeezenet1_1(weights=None).eval()
+
+
+def save_pixels(sides):
+    """Files of exact pixels, one a height, 40 pixels wide."""
+    Path("arrays").mkdir()
+    arrays = [
+        np.random.default_rng(number).normal(size=(3, side, 40)).astype(np.float32)
+        for number, side in enumerate(sides)
+    ]
+    for number, array in enumerate(arrays):
+        np.save(f"arrays/t{number:02}.npy", array)
+    return arrays
+
+
+def outputs(model, layer, arrays):
+    """What a layer gives for each array by itself, seen through a hook of torch."""
+    seen = []
+    handle = model.get_submodule(layer).register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output[0].numpy().copy())
+    )
+    with torch.inference_mode():
+        for array in arrays:
+            model(torch.from_numpy(array)[None])
+    handle.remove()
+    return seen
+
+
+def assert_near(values, expected):
+    """Kernels for channels that lie last add in another order."""
+    near = 1e-4 * np.abs(expected).max()
+    np.testing.assert_allclose(values, expected, rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 8])
+def test_saved_tensors_are_what_hooks_of_torch_see(run, squeezenet, batch_size):
+    arrays = save_pixels([32] * 12)
+    assert run(*INSPECT, "--save", "tensors", "--batch-size", batch_size).code == 0
+    saved = load_run("run")
+    assert saved.calls == SAVED
+    assert saved.images == tuple(f"t{number:02}" for number in range(12))
+    for layer in SAVED:
+        expected = np.stack(outputs(squeezenet, layer, arrays))
+        assert (saved[layer].dtype, saved[layer].shape) == (np.float32, expected.shape)
+        assert_near(saved[layer], expected)
+
+
+def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run, squeezenet):
+    arrays = save_pixels([(32, 48, 40)[number % 3] for number in range(12)])
+    assert run(*INSPECT, "--save", "tensors", "--batch-size", "5").code == 0
+    saved = load_run("run")
+    for layer in SAVED:
+        assert saved.images_of(layer) == tuple(f"t{number:02}" for number in range(12))
+        for key, expected in zip(saved.images, outputs(squeezenet, layer, arrays), strict=True):
+            assert_near(saved.tensor(layer, key), expected)
+    first, second = (outputs(squeezenet, SAVED[0], arrays[n : n + 1])[0].shape for n in (0, 1))
+    assert refusal(lambda: saved[SAVED[0]])[0] == (
+        f"the images' tensors of 'features.0' differ in shape: t00 has {'x'.join(map(str, first))}, "
+        f"t01 has {'x'.join(map(str, second))}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "shards"), [(12, 5, 1), (12, 8, 1), (40, 5, 2), (40, 8, 2)]
+)
+def test_means_of_images_of_several_sizes_are_rows_in_the_order_of_the_images(
+    run, squeezenet, count, batch_size, shards
+):
+    arrays = save_pixels([(32, 48, 40)[number % 3] for number in range(count)])
+    words = ("--save", "tensors", "--pool", "mean", "--batch-size", batch_size)
+    assert run(*INSPECT, *words).code == 0
+    assert len(list(Path("run/tensors").glob("*.safetensors"))) == shards  # 35 or 32 images each
+    saved = load_run("run")
+    for layer in SAVED:
+        seen = outputs(squeezenet, layer, arrays)
+        assert_near(saved[layer], np.stack([each.mean((1, 2)) for each in seen]))
+
+
+def test_chosen_channels_are_saved_in_another_dtype(run, squeezenet):
+    arrays = save_pixels([32] * 3)
+    words = ("--tensor-channels", "7,2-3", "--tensor-dtype", "float16", "--pool", "max")
+    assert run(*INSPECT, "--save", "tensors", *words).code == 0
+    values = load_run("run")["features.0"]
+    expected = [each.max((1, 2))[[7, 2, 3]] for each in outputs(squeezenet, "features.0", arrays)]
+    assert values.dtype == np.float16
+    np.testing.assert_allclose(values, expected, rtol=1e-3)
+
+
+def test_without_save_no_tensors_are_kept(run):
+    save_pixels([32] * 2)
+    assert run(*INSPECT).code == 0
+    assert load_run("run").calls == ()
+    assert not Path("run/tensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--save", "tensors", "--max-disk", "0.000001"),
+            r"error: the tensors would take \d+\.\d GB, more than --max-disk 1e-06",
+        ),
+        (
+            ("--save", "tensors", "--max-disk", "0"),
+            "error: --max-disk must be greater than 0, not 0",
+        ),
+        (("--save", "tensors", "--pool", "0"), "error: --pool cannot be '0'"),
+        (("--save", "tensors", "--pool", "-1"), "error: --pool cannot be '-1'"),
+        (("--save", "tensors", "--pool", "median"), "error: --pool cannot be 'median'"),
+        (("--pool", "mean"), "error: --pool, --tensor-dtype and --tensor-channels are for --save"),
+        (("--tensor-dtype", "float16"), "error: --pool, --tensor-dtype and --tensor-channels are"),
+        (("--tensor-channels", "1"), "error: --pool, --tensor-dtype and --tensor-channels are for"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, said):
+    save_pixels([32] * 12)
+    ended = run(*INSPECT, *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert re.match(said, ended.err)
+    assert files_in(".") == ["arrays"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FOCUSED = 5  # channels of a layer
 _SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
+_IMAGES = 10  # whose predictions are shown
 _FINDINGS = 8  # shown below the table
 _LOOK = Look(
     header=("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"),
@@ -46,9 +47,11 @@ def _caption(result: RunResult) -> Iterator[str]:
     """What stands below the table: the weights, and what the network saw."""
     trained = "" if result.model.trained else ", NOT TRAINED"
     yield f"weights: {result.model.weights}{trained}"
-    for image in result.images:
-        if image.predictions:
-            yield _prediction_text(image, trained=result.model.trained)
+    said = [image for image in result.images if image.predictions]
+    for image in said[:_IMAGES]:
+        yield _prediction_text(image, trained=result.model.trained)
+    if len(said) > _IMAGES:
+        yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
     if focused:
         yield "fires most inside the box, in spreads more than outside:"

@@ -77,7 +77,7 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
         for group in by_layer.values():
             call_id, sign = max(group, key=lambda pair: pair[1].number)
             kind = evidence.calls[call_id].call.layer.module_type
-            more = f" (and {len(group) - 1} more calls of it, alike)" if len(group) > 1 else ""
+            more = _more_calls(len(group) - 1)
             sentence = (
                 f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
                 f"{sign.against}, the {kind} before it{more}"
@@ -91,6 +91,10 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
         largest, share = sign.number * FLOAT16_LARGEST, sign.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
         yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(sign.images))
+
+
+def _more_calls(count: int) -> str:
+    return f" (and {count} more call{'' if count == 1 else 's'} of it, alike)" if count else ""
 
 
 def _signs(evidence: Evidence, rule: str) -> dict[str, Sign]:

@@ -6,6 +6,7 @@ its presence means that the run is complete. Only files that a run makes are eve
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -13,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hookcli.errors import CompleteError, HookcliError, OutputError, RequestError
 from hookcli.files import cannot_write, write_atomic
+from hookcli.sinks.leftovers import MANIFEST, list_files, list_half_files, remove_files, remove_run
 from hookcli.sinks.table import render_json, to_plain
 
 if TYPE_CHECKING:
@@ -20,13 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-REQUEST, MANIFEST = "run.json", "manifest.json"
+REQUEST = "run.json"
 _ALWAYS = ("layers.csv", "report.html", "report.json")  # what every run writes beside them
-_RUN_FILES = (
-    MANIFEST, "layers.csv", "skipped.csv", "report.html", "overview.png",
-    "gradient_flow.png", "report.json", "seen/*.jpg", "records.parquet/part-*.parquet", "parts/[0-9]*.json", "parts/top.npz", "top_images.csv", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors", "tensors/index.json",
-)  # fmt: skip
-_RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors", "records.parquet", "parts")
 
 
 class RunFolder:
@@ -70,13 +67,7 @@ class RunFolder:
                 os.open(self.folder / REQUEST, flags, 0o666), "a+", encoding="utf-8"
             )
             _take_lock(self._lock, self.folder)
-            if held_run and self._resume:
-                _refuse_other_run(self._lock, self.folder, self._request)
-            elif held_run:
-                _remove_old_run(self.folder)
-            self._lock.truncate(0)
-            self._lock.write(render_json(self._request))
-            self._lock.flush()
+            _begin(self._lock, self.folder, self._request, held_run=held_run, resume=self._resume)
         except OSError as error:
             self._unlock()
             raise cannot_write(self.folder, error) from error
@@ -109,13 +100,35 @@ class RunFolder:
         return name
 
     def complete(self, manifest: dict[str, Any]) -> None:
-        """Write the manifest: the run is complete."""
+        """Write the manifest: the run is complete. What an interrupted run left that is not this one's goes."""
+        if self._resume:
+            left = set(list_files(self.folder)) - set(manifest["files"]) - {MANIFEST}
+            remove_files(self.folder, left | set(list_half_files(self.folder)))
         self.write(MANIFEST, render_json(manifest))
 
     def _unlock(self) -> None:
         if self._lock is not None:
-            self._lock.close()
+            with contextlib.suppress(OSError):  # of a disk that is full
+                self._lock.close()
             self._lock = None
+
+
+def _begin(
+    lock: IO[str], folder: Path, request: dict[str, Any], *, held_run: bool, resume: bool
+) -> None:
+    """Leave what can be gone on with, take away what cannot, and say what was asked."""
+    words = render_json(request)
+    lock.seek(0)
+    begun = lock.read()
+    asked = _read_request(begun)
+    if held_run and resume and asked:
+        _refuse_other_run(asked, folder, request)
+    elif held_run:
+        remove_run(folder)
+    if begun != words:
+        lock.truncate(0)
+        lock.write(words)
+        lock.flush()
 
 
 def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
@@ -184,17 +197,21 @@ def refuse_complete(folder: Path, command: Sequence[str]) -> None:
     raise CompleteError(f"the run in {str(folder)!r} is complete")
 
 
-def _refuse_other_run(lock: IO[str], folder: Path, request: dict[str, Any]) -> None:
+def _read_request(text: str) -> dict[str, Any]:
+    """What a run was asked for; empty when it was killed before that was written."""
+    try:
+        asked = json.loads(text)
+    except ValueError:
+        return {}
+    return asked if isinstance(asked, dict) else {}
+
+
+def _refuse_other_run(begun: dict[str, Any], folder: Path, request: dict[str, Any]) -> None:
     """See that the run that was begun in ``folder`` is this one.
 
     Raises:
         RequestError: something differs; the message names it.
     """
-    lock.seek(0)
-    try:
-        begun = json.loads(lock.read() or "{}")
-    except ValueError:
-        begun = {}
     wanted = to_plain(request)
     for name, old, new in _differences(begun, wanted):
         raise RequestError(
@@ -204,8 +221,6 @@ def _refuse_other_run(lock: IO[str], folder: Path, request: dict[str, Any]) -> N
 
 
 def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    if not begun:
-        return  # killed before it was written
     for name, new in wanted.items():
         old = begun.get(name)
         if isinstance(new, dict) and isinstance(old, dict):
@@ -217,27 +232,6 @@ def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tupl
                 yield name, " ".join(gone) or "none of it", " ".join(come) or "none of it"
         elif old != new:
             yield name, str(old), str(new)
-
-
-def _remove_old_run(run: Path) -> None:
-    """Delete what is named like a run's file and, if there is a manifest, listed in it."""
-    home = run.resolve()
-    listed = _listed(run)
-    for file in [file for pattern in _RUN_FILES for file in run.glob(pattern)]:
-        inside = file.parent.resolve().is_relative_to(home)  # never through a link
-        if inside and (listed is None or str(file.relative_to(run)) in listed):
-            file.unlink(missing_ok=True)
-    for pattern in _RUN_DIRS:
-        for folder in run.glob(pattern):
-            if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-                folder.rmdir()
-
-
-def _listed(run: Path) -> set[str] | None:
-    """The files that the manifest lists, and itself; None where there is no manifest."""
-    if not (run / MANIFEST).exists():
-        return None
-    return {MANIFEST, *json.loads((run / MANIFEST).read_bytes())["files"]}
 
 
 def _is_ours(manifest: Path) -> bool:

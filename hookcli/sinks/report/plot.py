@@ -6,6 +6,8 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from hookcli.escape import for_page
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,7 +31,7 @@ def draw_depth(rows: Sequence[dict[str, Any]], anchors: dict[str, str]) -> str:
         _bars(rows, places, step, "params", _BAND + _SHARE + 2 * _GAP, "parameters"),
     ]
     for row, x in zip(rows, places, strict=True):
-        title = f"{row['call_id']}  mean {row['mean']:.4g}  std {row['std']:.4g}"
+        title = f"{for_page(row['call_id'])}  mean {row['mean']:.4g}  std {row['std']:.4g}"
         parts.append(
             f'<a href="#{anchors[row["call_id"]]}"><rect x="{x - step / 2:.1f}" y="0" '
             f'width="{step:.1f}" height="{height - _GAP}" class="hit"/><title>{escape(title)}</title></a>'

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup
+from markupsafe import escape as markup_escape
 
 from hookcli import escape
 from hookcli.errors import RequestError, first_line
@@ -53,9 +54,9 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         run: the run folder, whose pictures are put into the page itself; None links to them.
     """
     script = _asset("page.js")
-    layers = document["layers"]
-    images = choose_images(document)
-    address = _embedded(run) if run else _linked
+    layers, images = document["layers"], choose_images(document)
+    given: set[str] = set()
+    address = _embedded(run, given) if run else _linked
     pictures = pictures_by_image(document, images)
     anchors = {row["call_id"]: f"layer-{index}" for index, row in enumerate(layers)}
     histograms = {
@@ -70,12 +71,13 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         .get_template("page.html.j2")
         .render(
             document=document,
-            command=escape.for_shell(document["command"]),
+            command=markup_escape(escape.for_shell(document["command"])),
             focused=_focused,
             images=images,
             **_of_several(document),
             anchors=anchors,
             address=address,
+            once=lambda file: "" if file in given else address(file),
             first_grids={grid["call_id"]: grid for grid in reversed(first)},
             sheets=any(grid["file"].startswith("sheets/") for grid in first),
             flat=explain_flat(layers, first),
@@ -146,7 +148,7 @@ def _linked(file: str) -> str:
     return Markup(quote(file))  # noqa: S704  nothing is left to escape
 
 
-def _embedded(run: Path) -> Callable[[str], str]:
+def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         if not (run / file).resolve().is_relative_to(run.resolve()):
@@ -155,7 +157,8 @@ def _embedded(run: Path) -> Callable[[str], str]:
             data = (run / file).read_bytes()
         except OSError:
             return _linked(file)
-        return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        given.add(file)
+        return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 
     return address
 

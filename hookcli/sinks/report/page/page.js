@@ -16,6 +16,10 @@ function picturesOf(index) {
 }
 const seenOf = (index) => document.querySelector(`img[data-seen="${index}"]`)?.src ?? "";
 
+// A picture that stands in the page itself stands there once.
+const pictures = new Map([...document.querySelectorAll("img[data-file][src]")].map((each) => [each.dataset.file, each.src]));
+for (const each of document.querySelectorAll("img[data-file]:not([src])")) each.src = pictures.get(each.dataset.file);
+
 // The table: sort by a column, find by text and type.
 const body = byId("table").tBodies[0];
 for (const [index, head] of [...byId("table").tHead.rows[0].cells].entries()) {

@@ -1,0 +1,153 @@
+"""`make bench-folders`: a folder of photos through `hookcli inspect`, beside a plain loop and beside torchlens.
+
+The photos are crops of the sample ones. All figures are of ResNet-34's 36 convolutions on the CPU;
+start-up, which every way pays alike, is left out. Each turn measures all ways one after the other.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torchvision
+from PIL import Image
+
+from hookcli import GridStyle, InspectConfig, ModelRequest
+from hookcli.layers import select_layers
+from hookcli.pipeline import run
+from hookcli.planning import prepare_run
+
+SAMPLES = Path(__file__).parent.parent / "sample_images"
+PHOTOS, TURNS = 500, 3
+FEW, MANY = 200, 2000
+BATCH = 8
+
+
+def main() -> None:
+    """Measure and print one line each."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        make_photos(home / "photos", PHOTOS)
+        print(f"{'what':<62}{'median':>8}{'least':>8}{'most':>8}   goal")
+        pairs = [(plain_loop(home / "photos"), ours(home)) for _ in range(TURNS)]
+        speeds = [plain / mine for plain, mine in pairs]
+        report(f"images/s over a plain loop's, {PHOTOS} photos", speeds, "at least 1.0")
+        report("images/s", [PHOTOS / mine for _, mine in pairs], "")
+        with_torchlens(home)
+        make_photos(home / "many", MANY)
+        make_photos(home / "few", FEW)
+        (few, small), (many, large) = (whole_command(home, name) for name in ("few", "many"))
+        report(f"peak memory at {MANY} images over {FEW}", [large / small], "at most 1.05")
+        cost = (many / MANY) / (few / FEW)
+        report(f"seconds an image at {MANY} images over {FEW}", [cost], "0.9 to 1.1")
+
+
+def report(what: str, values: list[float], goal: str) -> None:
+    """Print one line."""
+    middle = statistics.median(values)
+    print(f"{what:<62}{middle:>8.2f}{min(values):>8.2f}{max(values):>8.2f}   {goal}", flush=True)
+
+
+def make_photos(folder: Path, count: int) -> None:
+    """Square crops of the sample photos, from a fixed seed."""
+    folder.mkdir()
+    choose = random.Random(0)  # noqa: S311
+    photos = [Image.open(file).convert("RGB") for file in sorted(SAMPLES.glob("*.[pj][np]g"))]
+    for number in range(count):
+        photo = photos[number % len(photos)]
+        side = choose.randint(200, min(photo.size))
+        left, top = (choose.randint(0, length - side) for length in photo.size)
+        crop = photo.crop((left, top, left + side, top + side))
+        crop.save(folder / f"{number:05d}.jpg", quality=90)
+
+
+def plain_loop(folder: Path) -> float:
+    """Seconds of what one would write by hand: decode, prepare, run in batches, no hooks."""
+    model, transform = plain_model()
+    files = sorted(folder.iterdir())
+    began = time.perf_counter()
+    with torch.inference_mode():
+        for start in range(0, len(files), BATCH):
+            batch = [transform(Image.open(f).convert("RGB")) for f in files[start : start + BATCH]]
+            model(torch.stack(batch))
+    return time.perf_counter() - began
+
+
+def plain_model() -> tuple[torch.nn.Module, object]:
+    """ResNet-34 and what its weights' transforms are."""
+    torch.manual_seed(0)
+    model = torchvision.models.resnet34(weights=None).eval()
+    return model, torchvision.models.ResNet34_Weights.DEFAULT.transforms()
+
+
+def ours(home: Path, photos: str = "photos") -> float:
+    """Seconds of the run, from the first image read to the manifest."""
+    config = InspectConfig(
+        ModelRequest("resnet34", weights="random", device="cpu"),
+        images=(str(home / photos),),
+        batch_size=BATCH,
+        grids=GridStyle("none"),
+        out=home / "run",
+        overwrite=True,
+    )
+    prepared = prepare_run(config)
+    began = time.perf_counter()
+    run(prepared)
+    return time.perf_counter() - began
+
+
+def with_torchlens(home: Path) -> None:
+    """The same layers by ``torchlens.extract_dataset``, which keeps their means over height and width."""
+    try:
+        import torchlens
+    except ImportError:
+        print("torchlens is not installed: pip install torchlens")
+        return
+    count = 64
+    make_photos(home / "some", count)
+    model, transform = plain_model()
+    layers = [layer.module_path for layer in select_layers(model, ("conv",), ())]
+    ratios = []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        stimuli = [
+            transform(Image.open(f).convert("RGB")) for f in sorted((home / "some").iterdir())
+        ]
+        torchlens.extract_dataset(
+            model,
+            torch.stack(stimuli),
+            layers,
+            batch_size=BATCH,
+            progress=False,
+            pool="spatial_mean",
+        )
+        ratios.append((time.perf_counter() - began) / ours(home, "some"))
+    report(f"torchlens extract_dataset over hookcli, {count} photos", ratios, "at least 6")
+
+
+def whole_command(home: Path, photos: str) -> tuple[float, float]:
+    """Seconds of the run by its own count, and peak memory in MB of its main process."""
+    code = (
+        "import sys; from hookcli.cli.entry import _run; sys.argv = ['hookcli', *sys.argv[1:]]; _run()\n"
+        "print(open('/proc/self/status').read())"
+    )
+    words = ["inspect", "resnet34", str(home / photos), "--weights", "random", "--grids", "none"]
+    more = ["-o", str(home / f"{photos}-run"), "--time"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, *more], capture_output=True, text=True, check=True
+    )
+    stages = re.findall(r"(forward|write grids|write tables) ([\d.]+) s", done.stderr)
+    peak = re.search(r"VmHWM:\s+(\d+) kB", done.stdout)
+    assert peak is not None  # noqa: S101
+    return sum(float(seconds) for _, seconds in stages), int(peak[1]) / 1e3
+
+
+if __name__ == "__main__":
+    main()

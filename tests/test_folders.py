@@ -1,0 +1,961 @@
+"""Runs over folders: the same values as one by one, nothing lost to bad files, kills and full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from hookcli import pipeline, preparing
+from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.errors import HookcliError, OutputError
+from hookcli.planning import prepare_run
+from hookcli.sinks import part_files
+
+LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
+RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
+PLAIN = (*RANDOM, "--size", "32", *(word for each in LAYERS for word in ("--layers", each)))
+MEASURED = ("mean", "std", "min", "max")
+PATIENCE = 60  # seconds
+
+SLOW_NET = """
+import os
+import time
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        time.sleep(float(os.environ.get("NAP", "0")))
+        return self.fc(self.conv(x).mean((2, 3)))
+
+
+def make():
+    return Net()
+"""
+NET = ("net.py:make", *RANDOM, "--size", "16", "--layers", "conv")
+
+
+def draw(file, number):
+    """A picture of its own for each number, in one of three sizes."""
+    noise = np.random.default_rng(number).integers(0, 256, (36 + number % 3, 40, 3))
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise.astype(np.uint8)).save(file, format="PNG")
+    return str(file)
+
+
+def photos(count, folder="photos"):
+    return [draw(f"{folder}/p{number:03}.png", number) for number in range(count)]
+
+
+def asked(*images, out, **other):
+    model = ModelRequest("squeezenet1_1", weights="random", device="cpu", size=32)
+    style = GridStyle("none")
+    return InspectConfig(model, images, layers=LAYERS, out=Path(out), grids=style, **other)
+
+
+def inspect(*images, out="out", **other):
+    return pipeline.inspect_images(asked(*images, out=out, **other))
+
+
+def all_files(folder):
+    """Every file, hidden ones too, by its name in the folder; its bytes."""
+    root = Path(folder)
+    return {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
+
+
+def assert_same_folders(one, two):
+    first, second = all_files(one), all_files(two)
+    assert sorted(first) == sorted(second)
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def records(out="out"):
+    """Every record, in the order of the files and of the rows in them."""
+    files = sorted(Path(out, "records.parquet").glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def layers(out="out"):
+    with Path(out, "layers.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def skipped(out="out"):
+    with Path(out, "skipped.csv").open(newline="") as stream:
+        return {row["file"]: row["reason"] for row in csv.DictReader(stream)}
+
+
+def manifest(out="out"):
+    return json.loads(Path(out, "manifest.json").read_bytes())
+
+
+def keys(out="out"):
+    return [image["key"] for image in manifest(out)["images"]]
+
+
+def files(out="out"):
+    return [image["file"] for image in manifest(out)["images"]]
+
+
+# What is found
+
+
+def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tmp_path):
+    names = photos(9, "photos/a") + photos(3, "photos/b")
+    Path("list.txt").write_text("".join(f"{name}\n" for name in names))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(names).encode())))
+    ways = {
+        "named": names,
+        "folder": ["photos"],
+        "glob": ["photos/*/*.png"],
+        "deep glob": ["photos/**"],
+        "list": ["@list.txt"],
+        "input": ["-"],
+    }
+    for way, words in ways.items():
+        code, _, err = run("inspect", "squeezenet1_1", *words, *PLAIN, "-o", tmp_path / way)
+        assert code == 0, (way, err)
+        assert files(way) == names, way
+        assert Path(way, "layers.csv").read_bytes() == Path("named/layers.csv").read_bytes(), way
+    assert layers("named")[0]["images"] == "12"
+
+
+def test_names_on_standard_input_may_end_with_nul():
+    names = [draw("photos/a\nb.png", 1), draw("photos/ c .png", 2)]
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "hookcli",
+            "inspect",
+            "squeezenet1_1",
+            "-",
+            "-0",
+            *PLAIN,
+            "-o",
+            "out",
+        ],
+        input=b"\0".join(name.encode() for name in names),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    inspect(*names, out="named")
+    assert Path("out/layers.csv").read_bytes() == Path("named/layers.csv").read_bytes()
+
+
+def test_no_recursive_takes_the_folder_itself_alone(run):
+    draw("photos/top.png", 1)
+    draw("photos/deep/low.png", 2)
+    code, _, err = run("inspect", "squeezenet1_1", "photos", "--no-recursive", *PLAIN, "-o", "out")
+    assert (code, files()) == (0, ["photos/top.png"]), err
+
+
+def test_images_of_one_name_in_two_folders_keep_two_keys_and_two_records():
+    for number in range(6):
+        draw(f"photos/{'ab'[number % 2]}/p{number // 2}.png", number)
+    few = inspect("photos", out="few")
+    assert [image.key for image in few.images] == ["p0", "p1", "p2", "p0-2", "p1-2", "p2-2"]
+    photos(5, "photos/c")
+    inspect("photos", out="many")  # more than are read at once
+    assert keys("many")[:6] == keys("few")
+    assert files("many")[3] == "photos/b/p0.png"
+    assert records("many")[: 6 * len(LAYERS)] == records("few")
+
+
+@pytest.mark.parametrize("count", [2, 40], ids=["few", "many"])
+def test_a_name_that_is_not_utf8_comes_back_from_every_table(run, count):
+    photos(count)
+    odd = os.fsdecode(b"photos/caf\xe9 %41.png")
+    bad = os.fsdecode(b"photos/r\xfc.png")
+    draw(odd, 77)
+    Path(bad).write_bytes(b"no picture")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert code == 6, err
+    assert unquote(files()[0], errors="surrogateescape") == odd
+    assert [unquote(name, errors="surrogateescape") for name in skipped()] == [bad]
+    (told,) = manifest()["skipped"]
+    assert unquote(told["file"], errors="surrogateescape") == bad
+    inspect(odd, out="alone")
+    mine = [row for row in records() if row["image"] == keys()[0]]
+    for one, alone in zip(mine, records("alone"), strict=True):
+        assert one["mean"] == pytest.approx(alone["mean"], abs=1e-4 * alone["std"])
+
+
+def test_names_that_are_not_utf8_survive_an_interruption():
+    for number in range(40):
+        draw(os.fsdecode(b"photos/\xff_%02d.png" % number), number)
+    inspect("photos", out="whole")
+    interrupt(asked("photos", out="out"), at="35")
+    inspect("photos", resume=True)
+    assert_same_folders("out", "whole")
+
+
+def test_the_run_folder_in_the_photo_folder_is_left_out(run):
+    photos(3)
+    for _ in range(2):
+        code, _, err = run(
+            "inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "photos/out", "--overwrite"
+        )
+        assert code == 0, err
+        assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
+
+
+def test_an_empty_folder_ends_with_3(run):
+    Path("photos").mkdir()
+    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert (code, out) == (3, "")
+    assert err.splitlines()[0] == (
+        "error: no image can be used: 'photos' is a folder without images"
+    )
+    assert not Path("out").exists()
+
+
+def test_a_folder_of_bad_images_ends_with_3_and_lists_them(run):
+    Path("photos").mkdir()
+    for number in range(40):
+        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
+    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert (code, out) == (3, "")
+    assert "error: no image can be used: 'photos/b00.png' " in err
+    assert "(and 39 more)" in err
+    assert list(skipped()) == [f"photos/b{number:02}.png" for number in range(40)]
+    assert not Path("out/manifest.json").exists()
+
+
+# What comes out
+
+
+@pytest.fixture(scope="module")
+def forty(tmp_path_factory):
+    """Forty pictures in a folder, and the records of a run of each by itself."""
+    folder = tmp_path_factory.mktemp("forty")
+    with contextlib.chdir(folder):
+        alone = {}
+        for number, name in enumerate(photos(40)):
+            inspect(name, out=f"alone/{number}")
+            alone[Path(name).stem] = records(f"alone/{number}")
+    return SimpleNamespace(photos=folder / "photos", alone=alone)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 16])
+def test_a_folder_gives_what_each_image_gives_alone_with_any_number_of_workers(forty, batch_size):
+    for workers in (0, 1, 2):
+        inspect(str(forty.photos), out=f"w{workers}", batch_size=batch_size, workers=workers)
+    assert_same_folders("w0", "w1")
+    assert_same_folders("w0", "w2")
+    found = {
+        key: list(rows) for key, rows in itertools.groupby(records("w0"), lambda r: r["image"])
+    }
+    assert list(found) == sorted(forty.alone)
+    for key, rows in found.items():
+        for row, alone in zip(rows, forty.alone[key], strict=True):
+            for name in ("image", "call_id", "shape", "layout", "nan_count", "inf_count"):
+                assert row[name] == alone[name]
+            near = 1e-4 * max(abs(alone["mean"]), alone["std"])
+            for name in MEASURED:
+                assert row[name] == pytest.approx(alone[name], rel=0, abs=near), (key, name)
+
+
+def outputs(model, layer, arrays):
+    """What ``layer`` gives for each array by itself, seen through a hook of torch."""
+    seen = []
+    handle = model.get_submodule(layer).register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output.double().numpy().copy())
+    )
+    with torch.inference_mode():
+        for array in arrays:
+            model(torch.from_numpy(array)[None])
+    handle.remove()
+    return seen
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    """The network of seed 0, built by torchvision."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torchvision.models.squeezenet1_1(weights=None).eval()
+
+
+def save_arrays(sizes):
+    """Tensor files of different heights and spreads, with a dead input now and then."""
+    arrays = []
+    for number, side in enumerate(sizes):
+        noise = np.random.default_rng(number).normal(number % 5, 1 + number % 3, (3, side, 40))
+        arrays.append((noise * (number % 7 > 0)).astype(np.float32))
+        Path("arrays").mkdir(exist_ok=True)
+        np.save(f"arrays/t{number:03}.npy", arrays[-1])
+    return arrays
+
+
+def test_the_figures_of_a_layer_are_those_of_all_values_of_all_images(squeezenet):
+    arrays = save_arrays([32] * 70)
+    inspect("arrays/*.npy")
+    for row in layers():
+        seen = outputs(squeezenet, row["module_path"], arrays)
+        values, images = np.concatenate(seen), row["images"]
+        ends = values.min((0, 2, 3)), values.max((0, 2, 3))
+        spread = values.std()
+        expected = (values.mean(), spread, values.min(), values.max())
+        assert [float(row[name]) for name in MEASURED[:2]] == pytest.approx(
+            expected[:2], rel=0, abs=1e-6 * spread
+        )
+        assert [float(row[name]) for name in MEASURED[2:]] == pytest.approx(expected[2:], rel=1e-4)
+        assert float(row["zero_fraction"]) == pytest.approx((values == 0).mean(), abs=1e-9)
+        assert int(row["dead_channels"]) == ((ends[0] == 0) & (ends[1] == 0)).sum()
+        assert (images, row["channels"]) == ("70", str(values.shape[1]))
+
+
+def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order(squeezenet):
+    arrays = save_arrays([(32, 48)[number % 3 == 1] for number in range(40)])
+    inspect("arrays/*.npy", batch_size=4)
+    rows = [row for row in records() if row["call_id"] == "features.0"]
+    seen = outputs(squeezenet, "features.0", arrays)
+    assert [row["image"] for row in rows] == [f"t{number:03}" for number in range(40)]
+    assert [row["image"] for row in records()] == [
+        f"t{number:03}" for number in range(40) for _ in LAYERS
+    ]
+    assert [tuple(row["shape"]) for row in rows] == [value.shape for value in seen]
+    for row, value in zip(rows, seen, strict=True):
+        near = 1e-4 * max(abs(value.mean()), value.std())
+        assert row["mean"] == pytest.approx(value.mean(), rel=0, abs=near)
+        assert row["std"] == pytest.approx(value.std(), rel=0, abs=near)
+    (first,) = [row for row in layers() if row["call_id"] == "features.0"]
+    every = np.concatenate([value.ravel() for value in seen])  # the larger count for more
+    assert float(first["mean"]) == pytest.approx(every.mean(), rel=0, abs=1e-6 * every.std())
+    assert float(first["std"]) == pytest.approx(every.std(), rel=1e-6)
+
+
+# Bad images among good ones
+
+
+@pytest.mark.parametrize("count", [5, 40], ids=["few", "many"])
+def test_bad_images_are_skipped_and_the_records_of_good_ones_stay_the_same_bytes(run, count):
+    good = photos(count)
+    inspect("photos", out="clean", batch_size=1)
+    whole = Path(good[0]).read_bytes()
+    bad = {
+        "photos/a-text.png": (b"no picture", "is not an image that can be decoded"),
+        "photos/p001x-empty.png": (b"", "is empty"),
+        "photos/p002x-cut.png": (whole[: len(whole) // 2], "is damaged or cut short"),
+    }
+    for name, (data, _) in bad.items():
+        Path(name).write_bytes(data)
+    Path("photos/p003x-folder.png").mkdir()  # a folder of that name is walked, not an image
+    Path("photos/p004x-link.png").symlink_to("nowhere.png")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "--batch-size", 1, "-o", "out")
+    told = skipped()
+    assert code == 6, err
+    assert list(told) == sorted([*bad, "photos/p004x-link.png"])
+    assert (told["photos/p001x-empty.png"], told["photos/p004x-link.png"]) == (
+        "is empty",
+        "does not exist",
+    )
+    assert all(f"warning: skipped '{name}': {reason}" in err for name, reason in told.items())
+    assert records() == records("clean")
+    assert files() == good
+    for one, two in zip(layers(), layers("clean"), strict=True):
+        for name in MEASURED:  # parts begin elsewhere, so sums are rounded elsewhere
+            assert float(one[name]) == pytest.approx(float(two[name]), rel=1e-12)
+
+
+def test_a_bad_image_does_not_poison_its_batch():
+    names = photos(40)
+    for number in (0, 3, 17, 39):
+        Path(names[number]).write_bytes(b"no picture")
+    left = [name for number, name in enumerate(names) if number not in (0, 3, 17, 39)]
+    result = inspect("photos", batch_size=8)
+    assert (result.exit_code, files()) == (6, left)
+    inspect(*left, out="clean", batch_size=8)
+    for one, two in zip(records(), records("clean"), strict=True):
+        near = 1e-4 * max(abs(two["mean"]), two["std"])
+        assert one["image"] == two["image"]
+        assert one["mean"] == pytest.approx(two["mean"], rel=0, abs=near)
+    first = layers()[0]
+    assert (first["images"], first["nan_count"]) == ("36", "0")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_changes_after_the_plan_is_skipped_with_the_reason(workers):
+    names = photos(40)
+    prepared = prepare_run(asked("photos", out="out", workers=workers))
+    Path(names[5]).unlink()
+    Path(names[35]).write_bytes(Path(names[35]).read_bytes()[:200])
+    Path(names[36]).write_bytes(b"")
+    result = pipeline.run(prepared)
+    assert [each.file for each in result.skipped] == [names[5], names[35], names[36]]
+    assert result.skipped[0].reason == "does not exist"
+    assert result.skipped[2].reason == "is empty"
+    assert [image.file for image in result.images] == [
+        name for name in names if name not in (names[5], names[35], names[36])
+    ]
+
+
+def test_a_run_of_which_all_images_vanish_ends_with_3_and_lists_them():
+    names = photos(40)
+    prepared = prepare_run(asked("photos", out="out"))
+    shutil.rmtree("photos")
+    with pytest.raises(HookcliError) as raised:
+        pipeline.run(prepared)
+    assert raised.value.exit_code == 3
+    assert skipped() == dict.fromkeys(names, "does not exist")
+
+
+# Interrupted and resumed
+
+
+class Interrupting:
+    """Ctrl-C at the moment when one image is to be made ready."""
+
+    def __init__(self, fitter, key):
+        self._fitter, self._key = fitter, key
+        self.prepare = fitter.prepare
+
+    def fit(self, source):
+        if source.key == self._key:
+            raise KeyboardInterrupt
+        return self._fitter.fit(source)
+
+
+class Listener(pipeline.Watcher):
+    """Says what stood when the run began."""
+
+    stood = 0
+
+    def resumed(self, done):
+        self.stood = done
+
+
+def interrupt(config, *, at):
+    """Interrupt a run when the image of this key comes; the parts before it are on disk."""
+    prepared = prepare_run(replace(config, workers=0))
+    prepared.fitter = Interrupting(prepared.fitter, at)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(prepared)
+    assert not Path(config.out, "manifest.json").exists()
+
+
+def resume(**other):
+    """Go on; how many images stood, and what came out."""
+    listener = Listener()
+    result = pipeline.run(prepare_run(asked("photos", out="out", resume=True, **other)), listener)
+    return listener.stood, result
+
+
+@pytest.fixture(scope="module")
+def seventy(tmp_path_factory):
+    """Seventy pictures, three parts; a run over them, ``whole``, and one with one part, ``cut``."""
+    folder = tmp_path_factory.mktemp("seventy")
+    with contextlib.chdir(folder):
+        photos(70)
+        inspect("photos", out="whole")
+        interrupt(asked("photos", out="cut"), at="p040")
+    return folder
+
+
+@pytest.fixture
+def cut(seventy, tmp_path):
+    """The pictures as ``photos``, with their times, and the interrupted run as ``out``."""
+    shutil.copytree(seventy / "photos", "photos")
+    shutil.copytree(seventy / "cut", "out")
+    return seventy / "whole"
+
+
+@pytest.fixture
+def parts_two(cut):
+    """The interrupted run with two of three parts."""
+    shutil.rmtree("out")
+    interrupt(asked("photos", out="out"), at="p066")
+    return cut
+
+
+def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(cut):
+    assert resume()[0] == 32
+    assert_same_folders("out", cut)
+    assert not Path("out/parts").exists()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_run_may_have_another_number_of_workers(cut, workers):
+    assert resume(workers=workers)[0] == 32
+    assert_same_folders("out", cut)
+
+
+def test_a_run_may_be_interrupted_again_and_again(cut):
+    for key in ("p033", "p063", "p064", "p069"):
+        interrupt(asked("photos", out="out", resume=True), at=key)
+    assert resume()[0] == 64
+    assert_same_folders("out", cut)
+
+
+def test_a_resumed_run_with_sheets_ends_with_the_same_bytes(cut):
+    shutil.rmtree("out")
+    style = GridStyle("sheet")
+    sheets = replace(asked("photos", out="whole"), grids=style)
+    pipeline.inspect_images(sheets)
+    interrupt(replace(sheets, out=Path("out")), at="p040")
+    pipeline.inspect_images(replace(sheets, out=Path("out"), resume=True))
+    assert_same_folders("out", "whole")
+
+
+@pytest.mark.parametrize("damage", ["cut short", "no JSON", "another kind", "empty"])
+def test_a_damaged_part_is_done_again(parts_two, damage):
+    file = Path("out/parts/000001.json")
+    whole = file.read_bytes()
+    broken = {
+        "cut short": whole[: len(whole) // 2],
+        "no JSON": b"\0" * len(whole),
+        "another kind": b'{"number": "one"}',
+        "empty": b"",
+    }
+    file.write_bytes(broken[damage])
+    assert resume()[0] <= 32
+    assert_same_folders("out", parts_two)
+
+
+def test_a_part_whose_records_are_gone_is_done_again(parts_two):
+    Path("out/records.parquet/part-000001.parquet").unlink()
+    assert resume()[0] <= 32
+    assert_same_folders("out", parts_two)
+
+
+def test_parts_after_a_damaged_one_are_done_again(parts_two):
+    Path("out/parts/000000.json").write_bytes(b"")
+    assert resume()[0] == 0
+    assert_same_folders("out", parts_two)
+
+
+def test_an_image_that_changed_is_done_again_with_its_part(parts_two):
+    draw("photos/p040.png", 999)
+    assert resume()[0] <= 32
+    inspect("photos", out="fresh")
+    assert_same_folders("out", "fresh")
+    assert Path("out/layers.csv").read_bytes() != (parts_two / "layers.csv").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["gone", "no picture", "new", "fewer"])
+def test_a_folder_that_changed_ends_as_a_fresh_run_would(parts_two, change):
+    if change == "gone":
+        Path("photos/p040.png").unlink()
+    elif change == "no picture":
+        Path("photos/p040.png").write_bytes(b"no picture")
+    elif change == "new":
+        draw("photos/p040a.png", 999)
+    else:
+        for number in range(30, 70):
+            Path(f"photos/p{number:03}.png").unlink()
+    resume()
+    inspect("photos", out="fresh")
+    assert_same_folders("out", "fresh")
+
+
+def test_only_verify_notices_a_change_that_keeps_size_and_time(cut):
+    file = Path("photos/p010.png")
+    before = file.stat()
+    Image.new("RGB", (40, 37), "red").save(file)  # smaller; what follows the end is not read
+    file.write_bytes(file.read_bytes().ljust(before.st_size, b"\0"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    shutil.copytree("out", "trusting")
+    inspect("photos", out="fresh")
+    trusting = asked("photos", out="trusting", resume=True)
+    listener = Listener()
+    pipeline.run(prepare_run(trusting), listener)
+    assert listener.stood == 32
+    assert Path("trusting/layers.csv").read_bytes() == (cut / "layers.csv").read_bytes()
+    assert resume(verify=True)[0] == 0
+    assert_same_folders("out", "fresh")
+
+
+def test_verify_keeps_what_has_not_changed(cut):
+    os.utime("photos/p050.png")  # in no part yet
+    assert resume(verify=True)[0] == 32
+    assert_same_folders("out", cut)
+
+
+def test_verify_keeps_a_part_with_an_image_that_was_bad_and_still_is(cut):
+    shutil.rmtree("out")
+    Path("photos/p003.png").write_bytes(b"no picture")
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p040")
+    assert resume(verify=True)[0] == 32
+    assert_same_folders("out", "fresh")
+
+
+def test_a_run_that_begins_with_bad_images_is_resumed_to_the_same_bytes():
+    Path("photos").mkdir()
+    for number in range(33):
+        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
+    photos(40)
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p035")  # after 32 bad ones, and one and 31 good ones
+    assert resume()[0] == 64
+    assert_same_folders("out", "fresh")
+
+
+def test_a_run_whose_first_part_holds_no_image_is_resumed_to_the_same_bytes():
+    Path("photos").mkdir()
+    for number in range(32):
+        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
+    photos(40)
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p005")
+    assert resume()[0] == 32
+    assert_same_folders("out", "fresh")
+
+
+OTHERS = {
+    "model": (["squeezenet1_0"], "command: "),
+    "layers": (["--layers", "features.1"], "command: none of it, not features.1"),
+    "weights": (["--seed", "1"], "command: none of it, not --seed 1"),
+    "size": (["--size", "33"], "command: 32, not 33"),
+    "batch": (["--batch-size", "4"], "command: none of it, not --batch-size 4"),
+    "images": (["photos/p000.png"], "command: none of it, not photos/p000.png"),
+}
+
+
+@pytest.mark.parametrize("state", ["cut", "whole"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_request_is_refused_and_its_difference_named(run, cut, state, other):
+    words, named = OTHERS[other]
+    if state == "whole":
+        shutil.rmtree("out")
+        shutil.copytree(cut, "out")
+    before = all_files("out")
+    model = "squeezenet1_1"
+    if other == "model":
+        (model,), words = words, []
+    code, out, err = run("inspect", model, "photos", *PLAIN, *words, "-o", "out", "--resume")
+    assert (code, out) == (2, "")
+    (error,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert named in error, error
+    assert ("begun" if state == "cut" else "done") in error
+    assert all_files("out") == before
+
+
+def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
+    photos(40)
+    torch.save(squeezenet.state_dict(), "weights.pth")
+    request = asked("photos", out="out")
+    request = replace(request, model=replace(request.model, weights="weights.pth"))
+    interrupt(request, at="p035")
+    state = squeezenet.state_dict()
+    torch.save({name: value + 1 for name, value in state.items()}, "weights.pth")
+    words = [word if word != "random" else "weights.pth" for word in PLAIN]
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *words, "-o", "out", "--resume")
+    assert code == 2
+    assert "was begun with another model " in err
+
+
+def test_another_version_of_the_tool_is_refused(run, cut):
+    request = Path("out/run.json")
+    begun = json.loads(request.read_bytes())
+    request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    assert code == 2
+    assert "was begun with another hookcli: 0.0.1, not " in err
+
+
+def test_parts_without_their_request_are_not_taken_over(cut):
+    """Killed while ``run.json`` was written: nobody knows whose parts these are."""
+    Path("out/run.json").write_bytes(b"")
+    other = replace(asked("photos", out="out"), layers=("features.1",))
+    pipeline.inspect_images(replace(other, resume=True))
+    pipeline.inspect_images(replace(other, out=Path("fresh")))
+    assert_same_folders("out", "fresh")
+
+
+def test_what_a_killed_writer_left_half_written_is_gone_at_the_end(cut):
+    Path("out/.partial-0123456789abcdef").write_bytes(b"half")
+    Path("out/records.parquet/.partial-0123456789abcdef").write_bytes(b"half")
+    Path("out/parts/.partial-0123456789abcdef").write_bytes(b"half")
+    resume()
+    assert_same_folders("out", cut)
+
+
+def test_a_complete_run_is_left_as_it_is(run, seventy):
+    shutil.copytree(seventy / "photos", "photos")
+    shutil.copytree(seventy / "whole", "out")
+    times = {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")}
+    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    assert (code, out, err) == (0, "", "the run in 'out' is complete\n")
+    assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
+
+
+@pytest.mark.parametrize("folder", ["missing", "empty"])
+def test_resume_of_nothing_starts(run, seventy, folder):
+    shutil.copytree(seventy / "photos", "photos")
+    if folder == "empty":
+        Path("out").mkdir()
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    assert code == 0, err
+    assert "going on" not in err
+    assert_same_folders("out", seventy / "whole")
+
+
+def test_overwrite_of_an_interrupted_run_starts_again(cut):
+    inspect("photos", overwrite=True)
+    assert_same_folders("out", cut)
+
+
+def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
+    before = all_files("out")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert (code, all_files("out")) == (5, before)
+    assert err.splitlines()[0] == "error: 'out' holds a run already"
+
+
+def test_every_part_comes_back_from_disk_as_it_was(cut):
+    part = part_files.read_part(Path("out"), 0)
+    assert [state.file for state in part.files] == [f"photos/p{n:03}.png" for n in range(32)]
+    part_files.write_part(Path("copy"), part)
+    assert part_files.read_part(Path("copy"), 0) == part
+
+
+# Disks that fill
+
+
+@contextlib.contextmanager
+def largest_file(limit):
+    """No file may grow beyond ``limit`` bytes, as on a disk with no more room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("where", ["run.json", "parts", "the second part", "report.html"])
+def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
+    photos(40)
+    for number in range(30):  # the second part says more
+        draw(f"photos/{'z' * 200}{number:02}.png", 100 + number)
+    inspect("photos", out="whole", top_images=0)
+    interrupt(asked("photos", out="out", top_images=0), at="z" * 120 + "-27")
+    first, second = (Path(f"out/parts/{n:06}.json").stat().st_size for n in (0, 1))
+    shutil.rmtree("out")
+    assert second > first + 5000
+    limit = {
+        "run.json": 100,
+        "parts": first - 1,
+        "the second part": (first + second) // 2,
+        "report.html": Path("whole/report.html").stat().st_size - 1,
+    }[where]
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "--workers", 0, "-o", "out")
+    words += ("--top-images", 0)
+    with largest_file(limit):
+        code, out, err = run(*words)
+        assert (code, out) == (5, ""), err
+        assert "error: cannot write 'out" in err
+        assert "Traceback" not in err
+        again = run(*words, "--resume")
+        assert again.code == 5, again.err
+    complete = all_files("whole")
+    for name, data in all_files("out").items():
+        if name != "run.json" and not name.startswith("parts/"):
+            assert data == complete[name], name
+    code, _, err = run(*words, "--resume")
+    assert code == 0, err
+    stood = {"the second part": 32, "report.html": 70}.get(where)
+    assert (f"going on after {stood} of 70 images" in err) == (stood is not None)
+    assert_same_folders("out", "whole")
+
+
+def test_a_full_disk_leaves_no_request_without_its_words(cut):
+    """Otherwise the parts that stand could be taken for those of another run."""
+    with largest_file(100), pytest.raises(OutputError):
+        resume()
+    assert Path("out/run.json").read_bytes() == (cut / "run.json").read_bytes()
+
+
+# Other processes
+
+
+@pytest.fixture
+def start():
+    """Start the command in a process of its own; it ends with the test."""
+    started = []
+
+    def command(*words, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hookcli", "inspect", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | environment,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield command
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(file, process):
+    """Until ``file`` is there."""
+    end = time.monotonic() + PATIENCE
+    while not Path(file).exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def children(process):
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(number) for number in listed.split()]
+
+
+@pytest.fixture
+def net():
+    """A model that takes its time, and 130 pictures; a whole run without haste is ``whole``."""
+    Path("net.py").write_text(SLOW_NET)
+    photos(130)
+    request = ModelRequest("net.py:make", weights="random", device="cpu", size=16)
+    config = InspectConfig(
+        request, ("photos",), layers=("conv",), out=Path("whole"), grids=GridStyle("none")
+    )
+    pipeline.inspect_images(config)
+    return replace(config, out=Path("out"))
+
+
+def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed(run, net, start):
+    words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
+    first = start(*words, NAP="0.3")
+    wait_for("out/parts/000000.json", first)
+    for more in (("--resume",), ("--overwrite",)):
+        code, _, err = run("inspect", *words, *more)
+        assert code == 5, err
+        assert "error: another run is writing into 'out'" in err.splitlines()
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=PATIENCE)
+    assert (first.returncode, out) == (130, "")
+    assert err.splitlines()[-2:] == [
+        "error: interrupted",
+        "hint: what is complete stays; --resume goes on with a long run",
+    ]
+    assert "Traceback" not in err
+    assert 1 <= len(list(Path("out/parts").iterdir())) < 5
+    code, _, err = run("inspect", *words, "--resume")
+    assert code == 0, err
+    assert_same_folders("out", "whole")
+
+
+def test_a_run_that_was_killed_frees_its_folder_and_is_resumed_to_the_same_bytes(net, start, run):
+    words = (*NET[:1], "photos", *NET[1:], "--workers", 2, "-o", "out")
+    first = start(*words, NAP="0.3")
+    wait_for("out/parts/000000.json", first)
+    first.kill()
+    first.wait()
+    code, _, err = run("inspect", *words, "--resume")
+    assert code == 0, err
+    assert "going on after " in err
+    assert_same_folders("out", "whole")
+
+
+def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
+    words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
+    first = start(*words, NAP="0.3")
+    wait_for("out/parts/000000.json", first)
+    (worker,) = children(first)
+    os.kill(worker, signal.SIGKILL)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, err
+    assert "warning: a process that prepared images was killed; it is replaced" in err
+    assert_same_folders("out", "whole")
+
+
+def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
+    net, monkeypatch
+):
+    before, here = preparing.prepare_image, os.getpid()
+
+    def die(fitter, image):
+        if image.key == "p100" and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return before(fitter, image)
+
+    monkeypatch.setattr(preparing, "prepare_image", die)
+    with pytest.raises(HookcliError) as raised:
+        pipeline.inspect_images(replace(net, workers=1))
+    assert raised.value.exit_code == 4
+    assert raised.value.message == "processes that prepare images are killed again and again"
+    pipeline.inspect_images(replace(net, workers=0, resume=True))
+    assert_same_folders("out", "whole")
+
+
+# What is said
+
+
+def test_quiet_says_nothing_but_warnings(run):
+    photos(70)
+    Path("photos/bad.png").write_bytes(b"")
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, _, err = run(*words, "--quiet")
+    assert code == 6
+    assert err.splitlines() == [
+        "warning: the weights are RANDOM, as asked for",
+        "warning: skipped 'photos/bad.png': is empty",
+    ]
+
+
+def test_a_short_wait_is_told_in_three_lines(run):
+    photos(70)
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    count = len(all_files("out"))
+    assert code == 0
+    assert err.splitlines() == [
+        "squeezenet1_1: 3 layers, 70 images, about 76 files, up to about 0.0 MB, into out",
+        "warning: the weights are RANDOM, as asked for",
+        f"wrote {count} files into out",
+    ]
+
+
+def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):
+    shutil.copytree("out", "quiet")
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "--resume")
+    loud, quiet = run(*words, "-o", "out"), run(*words, "--quiet", "-o", "quiet")
+    assert loud.err.splitlines()[2] == "going on after 32 of 70 images"
+    assert quiet.err.splitlines() == ["warning: the weights are RANDOM, as asked for"]
+
+
+def test_every_ten_seconds_a_line_says_how_far_it_is(run, monkeypatch):
+    """The clock is the test's: every look at it takes six seconds."""
+    photos(150)
+    ticks = itertools.count(0, 6)
+    monkeypatch.setattr("hookcli.cli.progress.time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert code == 0
+    told = [line for line in err.splitlines() if " images/s" in line]
+    assert told == [
+        "64 of 150 images, 5.3 images/s, about 16 s left",
+        "128 of 150 images, 5.3 images/s, about 4 s left",
+    ]
