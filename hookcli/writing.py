@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from hookcli.config import part_size
 from hookcli.preparing import file_state
 from hookcli.sinks.grids import GridWriter
-from hookcli.sinks.parquet import write_records
 from hookcli.sinks.part_files import read_part, read_top, remove_parts, write_part, write_top
 from hookcli.sinks.tensors import write_shard
 from hookcli.top_images import TopImages, read_top_images
@@ -102,6 +101,8 @@ class Writing:
         self.watcher.part_done(len(found.images) + len(found.skipped), len(found.skipped))
 
     def _write(self, part: Part, contents: Contents, grids: Callable[[], tuple[Grid, ...]]) -> Part:
+        from hookcli.sinks.parquet import write_records  # 0.2 s, while the grids are being written
+
         part.grids = list(grids())
         part.written_files.append(write_records(self._folder, part.number, contents.records))
         if contents.kept:

@@ -36,7 +36,7 @@ LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 PLAIN = (*RANDOM, "--size", "32", *(word for each in LAYERS for word in ("--layers", each)))
 MEASURED = ("mean", "std", "min", "max")
-PATIENCE = 60  # seconds
+PATIENCE = 40  # seconds
 
 SLOW_NET = """
 import os
@@ -791,7 +791,7 @@ def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
 def test_a_full_disk_leaves_no_request_without_its_words(cut):
     """Otherwise the parts that stand could be taken for those of another run."""
     with largest_file(100), pytest.raises(OutputError):
-        resume()
+        resume(workers=0)
     assert Path("out/run.json").read_bytes() == (cut / "run.json").read_bytes()
 
 
@@ -815,9 +815,11 @@ def start():
         return process
 
     yield command
-    for process in started:
+    for process in started:  # its workers notice some seconds later
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
 
 
 def wait_for(file, process):
@@ -871,8 +873,8 @@ def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed
 
 def test_a_run_that_was_killed_frees_its_folder_and_is_resumed_to_the_same_bytes(net, start, run):
     words = (*NET[:1], "photos", *NET[1:], "--workers", 2, "-o", "out")
-    first = start(*words, NAP="0.3")
-    wait_for("out/parts/000000.json", first)
+    first = start(*words, NAP="0.1")
+    wait_for("out/parts/000001.json", first)
     first.kill()
     first.wait()
     code, _, err = run("inspect", *words, "--resume")
@@ -883,7 +885,7 @@ def test_a_run_that_was_killed_frees_its_folder_and_is_resumed_to_the_same_bytes
 
 def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
     words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
-    first = start(*words, NAP="0.3")
+    first = start(*words, NAP="0.1")
     wait_for("out/parts/000000.json", first)
     (worker,) = children(first)
     os.kill(worker, signal.SIGKILL)
@@ -891,6 +893,37 @@ def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
     assert first.returncode == 0, err
     assert "warning: a process that prepared images was killed; it is replaced" in err
     assert_same_folders("out", "whole")
+
+
+def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net, start):
+    """What it was sending is cut off in the middle, and must not be waited for."""
+    words = [word if word != "16" else "224" for word in (*NET[:1], "photos", *NET[1:])]
+    first = start(*words, "--workers", 2, "-o", "out", NAP="0.1")
+    wait_for("out/parts/000000.json", first)
+    for worker in children(first):
+        os.kill(worker, signal.SIGKILL)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, err
+    assert "warning: a process that prepared images was killed; it is replaced" in err
+    assert layers()[0]["images"] == "130"
+
+
+def test_a_run_with_workers_needs_no_large_shared_memory(net):
+    """As in a container, whose ``/dev/shm`` may be 64 MB: here 1 MB, less than two images."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("may not mount")
+    words = [word if word != "16" else "384" for word in (*NET[:1], "photos", *NET[1:])]
+    tool = [sys.executable, "-m", "hookcli", "inspect", *words, "--workers", "2", "-o", "out"]
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
+        + tool,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert layers()[0]["images"] == "130"
 
 
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
