@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import signal
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hookcli.fitting import Fitter
     from hookcli.images import ImageSource
 
+_LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB unless told otherwise
 _AHEAD = 8  # images that each worker may be ahead
 
 
@@ -129,7 +131,7 @@ def _stream(
     workers: int,
     close_in_worker: int | None,
 ) -> Iterator[PreparedImage]:
-    if not workers:
+    if not workers or _is_shared_memory_short():
         yield from (prepare_image(fitter, image) for image in images)
         return
     loader = DataLoader(
@@ -145,12 +147,21 @@ def _stream(
     ready = iter(loader)
     if is_main:  # torch's handler raises wherever the main thread is when a worker dies
         signal.signal(signal.SIGCHLD, before)
-    for image in ready:
-        pixels = image.pixels
-        yield image if pixels is None else replace(image, pixels=torch.from_numpy(pixels))
+    yield from ready
 
 
-class _Images(Dataset[Any]):
+def _is_shared_memory_short() -> bool:
+    """Whether pixels may not fit where workers leave them; a worker would then wait for ever."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return True
+    try:
+        facts = os.statvfs("/dev/shm")  # noqa: S108
+    except OSError:
+        return False  # not Linux
+    return facts.f_bavail * facts.f_frsize < _LEAST_SHARED
+
+
+class _Images(Dataset[PreparedImage]):
     """What a worker takes images from."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource | ImageFile]) -> None:
@@ -159,10 +170,8 @@ class _Images(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, index: int) -> Any:
-        """The image with its pixels as an array: a tensor would go by shared memory, which may be short."""
-        image: Any = prepare_image(self._fitter, self._images[index])
-        return image if image.pixels is None else replace(image, pixels=image.pixels.numpy())
+    def __getitem__(self, index: int) -> PreparedImage:
+        return prepare_image(self._fitter, self._images[index])
 
 
 def _as_it_is(image: Any) -> Any:
