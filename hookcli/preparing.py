@@ -113,8 +113,9 @@ def prepare_images(
             for image in _stream(fitter, images[done:], workers, close_in_worker):
                 done += 1
                 yield image
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker (pid"):
+        except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
+            died = "DataLoader worker (pid"  # the others: it died before its pixels were taken over
+            if isinstance(error, RuntimeError) and not str(error).startswith(died):
                 raise
             deaths += 1
             if deaths > 1:

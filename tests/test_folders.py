@@ -593,10 +593,42 @@ def test_only_verify_notices_a_change_that_keeps_size_and_time(cut):
     assert_same_folders("out", "fresh")
 
 
+def test_verify_notices_a_bad_image_that_was_mended_with_its_size_and_time(cut):
+    shutil.rmtree("out")
+    file, good = Path("photos/p010.png"), Path("photos/p010.png").read_bytes()
+    file.write_bytes(bytes(len(good)))
+    before = file.stat()
+    interrupt(asked("photos", out="out"), at="p040")
+    file.write_bytes(good)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    resume(verify=True)
+    assert_same_folders("out", cut)
+
+
 def test_verify_keeps_what_has_not_changed(cut):
     os.utime("photos/p050.png")  # in no part yet
     assert resume(verify=True)[0] == 32
     assert_same_folders("out", cut)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "no file"])
+def test_verify_does_not_wait_for_what_cannot_be_read(kind):
+    photos(70)
+    Path("photos/p003.png").unlink()
+    if kind == "a pipe":
+        os.mkfifo("photos/p003.png")
+    else:
+        os.symlink("nowhere", "photos/p003.png")
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p040")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("waits for a pipe"))
+    signal.alarm(20)
+    try:
+        assert resume(verify=True)[0] == 32
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert_same_folders("out", "fresh")
 
 
 def test_verify_keeps_a_part_with_an_image_that_was_bad_and_still_is(cut):
@@ -706,6 +738,14 @@ def test_a_complete_run_is_left_as_it_is(run, seventy):
     code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
     assert (code, out, err) == (0, "", "the run in 'out' is complete\n")
     assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
+
+
+def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
+    shutil.copytree(cut, "done")
+    shutil.copytree("out/parts", "done/parts")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
+    assert (code, err) == (0, "the run in 'done' is complete\n")
+    assert_same_folders("done", cut)
 
 
 @pytest.mark.parametrize("folder", ["missing", "empty"])
