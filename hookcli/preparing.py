@@ -6,8 +6,9 @@ import hashlib
 import os
 import resource
 import signal
+import stat
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +68,9 @@ def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedIma
     state = file_state(image.file)
     try:
         source = image.read()
-        state = FileState(state.file, state.size, state.mtime_ns, source.sha256)
-        return _prepared(fitter, fitter.fit(source), state)
+        return _prepared(fitter, fitter.fit(source), replace(state, sha256=source.sha256))
     except UndecodableError as error:
+        state = replace(file_state(image.file, verify=True), size=state.size, mtime_ns=state.mtime_ns)
         return PreparedImage(image.key, image.name, state, reason=str(error))
 
 
@@ -77,7 +78,7 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     """The file as it is now; ``verify`` reads it for its hash."""
     try:
         facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
-        if not verify:
+        if not (verify and stat.S_ISREG(facts.st_mode)):  # opening a pipe would wait for a writer
             return FileState(file, facts.st_size, facts.st_mtime_ns)
         with open(file, "rb") as stream:  # noqa: PTH123
             digest = hashlib.file_digest(stream, "sha256").hexdigest()

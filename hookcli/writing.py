@@ -127,6 +127,6 @@ def _usable(prepared: PreparedRun, folder: Path, number: int) -> Part | None:
     for known, image in zip(part.files, planned, strict=True):
         now = file_state(image.file, verify=verify)
         same = (now.file, now.size, now.mtime_ns) == (known.file, known.size, known.mtime_ns)
-        if not same or (verify and known.sha256 and now.sha256 != known.sha256):
+        if not same or (verify and now.sha256 != known.sha256):
             return None
     return part

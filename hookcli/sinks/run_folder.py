@@ -194,6 +194,7 @@ def refuse_complete(folder: Path, command: Sequence[str]) -> None:
             f"--resume: the run in {str(folder)!r} was done with another {name}: {old}, not {new}",
             "choose another folder with -o, or start again with --overwrite",
         )
+    remove_files(folder, {name for name in list_files(folder) if name.startswith("parts/")})
     raise CompleteError(f"the run in {str(folder)!r} is complete")
 
 
