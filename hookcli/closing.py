@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -23,11 +25,14 @@ from hookcli.sinks.overview import draw_overview
 from hookcli.sinks.tensors import write_index
 
 if TYPE_CHECKING:
+    from hookcli.images import ImageFile, ImageSource
     from hookcli.parts import Found
     from hookcli.planning import PreparedRun
     from hookcli.records import LayerInfo
     from hookcli.results import Finding
     from hookcli.sinks.run_folder import RunFolder
+
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
@@ -93,14 +98,19 @@ def _write_page(folder: RunFolder, document: dict[str, Any], *, overview: bool) 
 
 def _show_some(folder: RunFolder, prepared: PreparedRun, found: Found, wanted: set[str]) -> None:
     """Of a run over many images, write what the network saw of those that the page shows."""
-    sources = {source.key: source for source in prepared.sources}
-    for index, image in enumerate(found.images):
-        if image.key in wanted:
-            ready = prepare_image(prepared.fitter, sources[image.key])
-            if ready.pixels is not None:
-                file = f"seen/{image.key}.jpg"
-                folder.write_bytes(file, prepared.loaded.show(ready.pixels))
-                found.images[index] = replace(image, seen=file)
+
+    def show(source: ImageSource | ImageFile) -> bytes | None:
+        pixels = prepare_image(prepared.fitter, source).pixels
+        return None if pixels is None else prepared.loaded.show(pixels)
+
+    places = {image.key: index for index, image in enumerate(found.images) if image.key in wanted}
+    sources = [source for source in prepared.sources if source.key in places]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for source, picture in zip(sources, threads.map(show, sources), strict=True):
+            if picture is not None:  # else the file is no longer as it was
+                file = folder.write_bytes(f"seen/{source.key}.jpg", picture)
+                index = places[source.key]
+                found.images[index] = replace(found.images[index], seen=file)
 
 
 def _find(

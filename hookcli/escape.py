@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ def for_terminal(text: str) -> str:
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
 
 
+@functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
     """Text that a spreadsheet does not take for a formula: a leading ``= + - @`` gets a quote before it."""
     shown = reversible(text).replace("\r", "%0D")  # Python's csv module would not quote it

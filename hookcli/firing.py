@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.parts import Found
     from hookcli.planning import PreparedRun
@@ -29,10 +29,10 @@ class TopRow:
     value: float
 
 
-def list_top_rows(prepared: PreparedRun, top: TopImages) -> list[TopRow]:
+def list_top_rows(prepared: PreparedRun, top: TopImages) -> Iterator[TopRow]:
     """The rows of ``top_images.csv``, call by call and channel by channel."""
     keys = [source.key for source in prepared.sources]
-    return [TopRow(call, channel, rank, keys[at], v) for call, channel, rank, at, v in top.rows()]
+    return (TopRow(call, channel, rank, keys[at], v) for call, channel, rank, at, v in top.rows())
 
 
 def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str, Any]]]:

@@ -74,9 +74,8 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         writing.start_again()
         found.focus = None if focus is None else describe_focus(config, focus)
         forward.one_at_a_time = found.alone
-        runner = PartRunner(
-            prepared, forward, folder.folder, writing.grids, is_first=not found.images
-        )
+        outlets = folder.folder, writing.grids, watcher.warn
+        runner = PartRunner(prepared, forward, *outlets, is_first=not found.images)
         try:
             with _stop_between_batches(runner) if prepared.is_long else _nothing():
                 for number, images in _read_parts(prepared, writing, folder.lock_number):

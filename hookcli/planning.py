@@ -7,6 +7,7 @@ torch is imported only after the images have been read, so that a wrong path is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 _EAGER = 8  # images that are read before the model is loaded, so that a wrong one is known at once
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
+_LARGE = (
+    250_000  # bytes of a photo of two megapixels or more, whose decoding takes as long as a forward
+)
 
 
 @dataclass(slots=True)
@@ -186,11 +190,21 @@ def _count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
         return 0
     if config.workers is not None:
         return config.workers
-    return (
-        0
-        if len(sources) < _WORTH_WORKERS
-        else max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1))
-    )
+    cores = os.cpu_count() or 1
+    if len(sources) < _WORTH_WORKERS:
+        return 0
+    if _are_large(sources):
+        return min(_MOST_WORKERS, cores)
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one takes more than it brings
+
+
+def _are_large(sources: Sequence[object]) -> bool:
+    """Whether decoding the first files takes long enough for a process of its own."""
+    sizes = [0]
+    for source in sources[:_WORTH_WORKERS]:
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.stat(source.file).st_size if isinstance(source, ImageFile) else 0)  # noqa: PTH116
+    return sum(sizes) > _LARGE * len(sizes)
 
 
 def _out_dir(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:

@@ -70,7 +70,9 @@ def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedIma
         source = image.read()
         return _prepared(fitter, fitter.fit(source), replace(state, sha256=source.sha256))
     except UndecodableError as error:
-        state = replace(file_state(image.file, verify=True), size=state.size, mtime_ns=state.mtime_ns)
+        state = replace(
+            file_state(image.file, verify=True), size=state.size, mtime_ns=state.mtime_ns
+        )
         return PreparedImage(image.key, image.name, state, reason=str(error))
 
 

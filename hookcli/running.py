@@ -17,7 +17,7 @@ from hookcli.stats import name_not_finite
 from hookcli.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -57,14 +57,17 @@ class PartRunner:
         forward: HookedForward,
         folder: Path,
         grids: GridWriter,
+        warn: Callable[[str], None],
         *,
         is_first: bool,
     ) -> None:
         """``is_first``: no image of the run has gone through the model yet."""
+        self._warn, self._has_halved = warn, False
         self.part = Part()
         self._is_first = forward.find_writes = forward.sample = is_first
         self.stopped = False
-        self._prepared, self._forward, self._folder, self._grids = prepared, forward, folder, grids
+        self._prepared, self._forward = prepared, forward
+        self._folder, self._grids = folder, grids
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
         self._kept: dict[str, dict[str, Tensor]] = {}
@@ -116,12 +119,9 @@ class PartRunner:
         pixels = stacked.to(device=loaded.info.device, dtype=getattr(torch, loaded.info.dtype))
         if self._prepared.channels_last:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
-        try:
-            results = self._forward.run([image.key for image in batch], pixels)
-        except BrokenForwardError as error:
-            if len(batch) == 1 or not is_out_of_memory(error.__cause__ or error):
-                raise
-            self.part.halved += 1
+        results = self._run_forward([image.key for image in batch], pixels)
+        if results is None:
+            self._say_halved(len(batch))
             half = len(batch) // 2
             self._run_batch(batch[:half])
             self._run_batch(batch[half:])
@@ -132,6 +132,27 @@ class PartRunner:
             self._images[image.key] = self._describe(image, said)
         for result in results:
             self._add(result)
+
+    def _run_forward(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult] | None:
+        """What the forwards gave; None where several images at once take too much memory.
+
+        The error ends here, since its frames hold the tensors that take the memory.
+        """
+        try:
+            return self._forward.run(keys, pixels)
+        except BrokenForwardError as error:
+            if len(keys) == 1 or not is_out_of_memory(error.__cause__ or error):
+                raise
+            return None
+
+    def _say_halved(self, count: int) -> None:
+        if not self._has_halved:
+            self._warn(
+                f"a batch of {count} images ran out of memory and is run in halves: last digits can "
+                f"differ from another run's; fewer at once: --batch-size {count // 2}"
+            )
+        self._has_halved = True
+        self.part.halved += 1
 
     def _describe(self, image: PreparedImage, said: tuple[object, ...]) -> ImageResult:
         pixels = image.pixels

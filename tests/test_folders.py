@@ -985,6 +985,63 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
     assert_same_folders("out", "whole")
 
 
+# Memory that runs out
+
+NARROW_NET = """
+import os
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        maps = self.conv(x)
+        if len(x) > int(os.environ["ROOM"]):
+            raise torch.OutOfMemoryError("tried to allocate")
+        return self.fc(maps.mean((2, 3)))
+
+
+def make():
+    return Net()
+"""
+
+
+def test_a_batch_that_takes_too_much_memory_is_halved_and_that_is_said(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET)
+    photos(40)
+    words = ("inspect", *NET[:1], "photos", *NET[1:], "--batch-size", 8)
+    for room in (8, 3):
+        monkeypatch.setenv("ROOM", str(room))
+        code, _, err = run(*words, "-o", f"room{room}")
+        assert code == 0, err
+    told = [line for line in err.splitlines() if "memory" in line]
+    assert len(told) == 1, err
+    assert "8 images ran out of memory" in told[0]
+    assert "--batch-size 4" in told[0]
+    assert (manifest("room8")["halved_batches"], files("room8")) == (0, files("room3"))
+    # parts of 32 and 8; of 31 others 8, 8, 8, 7, each to 2 and 2 or 1 and 2; the 8 like the first ones
+    assert manifest("room3")["halved_batches"] == 3 + 3 + 3 + 2 + 3
+    for one, two in zip(records("room8"), records("room3"), strict=True):
+        assert (one["image"], one["call_id"]) == (two["image"], two["call_id"])
+        near = 1e-4 * max(abs(one["mean"]), one["std"])
+        for name in MEASURED:
+            assert two[name] == pytest.approx(one[name], rel=0, abs=near)
+
+
+def test_a_single_image_that_takes_too_much_memory_is_the_models_error(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET)
+    photos(40)
+    monkeypatch.setenv("ROOM", "0")
+    code, _, err = run("inspect", *NET[:1], "photos", *NET[1:], "-o", "out")
+    assert code == 4
+    assert "allocate" in err
+
+
 # What is said
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -24,13 +24,13 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def render_csv(kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> str:
+def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
     """A header and a line a row; shapes as ``1x64x56x56``, missing values empty."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(column_names(kind))
-    for row in rows:
-        writer.writerow([_cell(getattr(row, name)) for name in column_names(kind)])
+    names = column_names(kind)
+    writer.writerow(names)
+    writer.writerows([_cell(getattr(row, name)) for name in names] for row in rows)
     return stream.getvalue()
 
 
