@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
 _UNKNOWN_CHANNELS = 128
+_MOST_IN_A_STRIP = 12
+_PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
+_SEEN_BYTES_A_PIXEL = 0.28  # of what the network saw, as JPEG
+_IMAGE_BYTES = 3_000  # of an image in page and manifest
+_ROW_BYTES, _TOP_BYTES = 40, 46  # a row of records.parquet and of top_images.csv
 _FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
 
 
@@ -44,6 +49,7 @@ class Plan:
         megabytes: how large they can become together, about.
         out_dir: where.
         skipped: images that cannot be used.
+        grids: ``layers``, ``sheet`` or ``none``.
     """
 
     layers: int
@@ -52,6 +58,7 @@ class Plan:
     megabytes: float
     out_dir: Path
     skipped: tuple[SkippedImage, ...] = ()
+    grids: str = "layers"
 
 
 def make_plan(
@@ -67,35 +74,44 @@ def make_plan(
     Raises:
         RequestError: the tensors would take more than may be written.
     """
-    grids = {"layers": len(layers) * len(SIDES[config.at]), "sheet": 1, "none": 0}[style.mode]
-    pixels = 0.0
-    if style.mode != "none":
-        for layer in layers:
-            part = loaded.module.get_submodule(layer.module_path)
-            channels = getattr(
-                part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)
-            )
-            shown = (
-                len(style.channels)
-                if style.channels is not None
-                else min(style.top or channels, channels)
-            )
-            pixels += (min(shown, 12) if style.mode == "sheet" else shown) * style.tile**2
-    megabytes = pixels * _GRID_BYTES_A_PIXEL * len(sources) * len(SIDES[config.at]) / 1e6
-    seen = min(len(sources), MOST_IMAGES)
-    files = (
-        grids * len(sources) + seen + _FILES + config.overview + (len(sources) < len(config.images))
+    count, sides = len(sources), len(SIDES[config.at])
+    grids = {"layers": len(layers) * sides, "sheet": 1, "none": 0}[style.mode]
+    channels = [_count_channels(loaded, layer) for layer in layers]
+    pixels = sum(_shown(style, each) * style.tile**2 for each in channels) if grids else 0
+    top = min(config.top_images, count) * (count > 1)
+    size = (
+        _PAGE_BYTES
+        + pixels * _GRID_BYTES_A_PIXEL * count * sides
+        + min(count, MOST_IMAGES)
+        * _SEEN_BYTES_A_PIXEL
+        * math.prod(loaded.prepare.nominal_shape[-2:])
+        + count * (_IMAGE_BYTES + len(layers) * sides * _ROW_BYTES)
+        + sum(channels) * sides * top * _TOP_BYTES
     )
+    parts = -(-count // part_size(config.batch_size))
+    files = grids * count + min(count, MOST_IMAGES) + _FILES + parts - 1
+    files += config.overview + bool(top) + (count < len(config.images))
     if config.save is not None:
-        megabytes += _measure_tensors(config, loaded, layers, len(sources))
-        files += 1 + -(-len(sources) // part_size(config.batch_size))
-    return Plan(len(layers), len(sources), files, megabytes, out_dir)
+        size += _measure_tensors(config, loaded, layers, count)
+        files += 1 + parts
+    return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode)
+
+
+def _count_channels(loaded: LoadedModel, layer: LayerInfo) -> int:
+    part = loaded.module.get_submodule(layer.module_path)
+    return int(getattr(part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)))
+
+
+def _shown(style: GridStyle, channels: int) -> int:
+    """How many channels of a layer are drawn."""
+    shown = min(style.top or channels, channels) if style.channels is None else len(style.channels)
+    return min(shown, _MOST_IN_A_STRIP) if style.mode == "sheet" else shown
 
 
 def _measure_tensors(
     config: InspectConfig, loaded: LoadedModel, layers: Sequence[LayerInfo], count: int
 ) -> float:
-    """Megabytes that the saved tensors of ``count`` images take.
+    """Bytes that the saved tensors of ``count`` images take.
 
     Raises:
         RequestError: it is more than may be written.
@@ -107,7 +123,7 @@ def _measure_tensors(
             f"the tensors would take {total / 1e9:.1f} GB, more than --max-disk {config.max_disk:g}",
             "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
         )
-    return total / 1e6
+    return total
 
 
 def estimate_bytes(

@@ -80,6 +80,9 @@ class Writing:
             else:  # what it knows of the parts that are to be done again cannot be taken out
                 self.done = 0
                 self._found.clear()
+                self.watcher.warn(
+                    "images have changed since the run was interrupted: it begins again"
+                )
             self.watcher.resumed(len(self._found.images) + len(self._found.skipped))
         remove_parts(self._folder, self.done)
 

@@ -269,7 +269,9 @@ def test_quiet_leaves_only_warnings_on_stderr(hookcli, photo):
 def test_a_dry_run_prints_the_plan_and_writes_nothing(hookcli, photo):
     code, out, err = hookcli("inspect", "resnet18", photo, "--layers", "conv", "--dry-run")
     assert (code, out) == (0, "")
-    assert err.startswith("resnet18: 20 layers, 1 image, about 27 files, up to about ")
+    assert err.startswith(
+        "resnet18: 20 layers, 1 image, a grid a layer, about 27 files, up to about "
+    )
     assert sorted(file.name for file in Path().iterdir()) == ["photo.png"]
 
 

@@ -1063,10 +1063,32 @@ def test_a_short_wait_is_told_in_three_lines(run):
     count = len(all_files("out"))
     assert code == 0
     assert err.splitlines() == [
-        "squeezenet1_1: 3 layers, 70 images, about 76 files, up to about 0.0 MB, into out",
+        "squeezenet1_1: 3 layers, 70 images, no grids, about 79 files, up to about 1.0 MB, into out",
         "warning: the weights are RANDOM, as asked for",
         f"wrote {count} files into out",
     ]
+
+
+@pytest.mark.parametrize("top_images", [0, 9])
+def test_the_plan_knows_about_how_much_will_be_written(top_images):
+    photos(70)
+    prepared = prepare_run(asked("photos", out="out", top_images=top_images))
+    pipeline.run(prepared)
+    written = all_files("out")
+    assert len(written) == prepared.plan.files
+    size = sum(map(len, written.values())) / 1e6
+    assert size / 3 < prepared.plan.megabytes < size * 3
+
+
+def test_a_resumed_run_says_that_it_begins_again(run, parts_two):
+    draw("photos/p003.png", 777)
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    code, _, err = run(*words)
+    assert code == 0
+    assert (
+        "warning: images have changed since the run was interrupted: it begins again"
+        in err.splitlines()
+    )
 
 
 def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):

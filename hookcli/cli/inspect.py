@@ -159,8 +159,12 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
     return result
 
 
+_PICTURES = {"layers": "a grid a layer", "sheet": "a sheet an image", "none": "no grids"}
+
+
 def _plan_text(config: InspectConfig, plan: Plan) -> str:
+    pictures = _PICTURES[plan.grids] + (", tensors" if config.save else "")
     return (
-        f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}, "
+        f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}, {pictures}, "
         f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, into {plan.out_dir}"
     )
