@@ -100,14 +100,16 @@ def _show_some(folder: RunFolder, prepared: PreparedRun, found: Found, wanted: s
     """Of a run over many images, write what the network saw of those that the page shows."""
 
     def show(source: ImageSource | ImageFile) -> bytes | None:
-        pixels = prepare_image(prepared.fitter, source).pixels
-        return None if pixels is None else prepared.loaded.show(pixels)
+        ready = prepare_image(prepared.fitter, source)
+        if ready.pixels is None or ready.state.sha256 != found.images[places[source.key]].sha256:
+            return None  # the file is no longer as it was
+        return prepared.loaded.show(ready.pixels)
 
     places = {image.key: index for index, image in enumerate(found.images) if image.key in wanted}
     sources = [source for source in prepared.sources if source.key in places]
     with ThreadPoolExecutor(_THREADS) as threads:
         for source, picture in zip(sources, threads.map(show, sources), strict=True):
-            if picture is not None:  # else the file is no longer as it was
+            if picture is not None:
                 file = folder.write_bytes(f"seen/{source.key}.jpg", picture)
                 index = places[source.key]
                 found.images[index] = replace(found.images[index], seen=file)

@@ -157,4 +157,9 @@ def estimate_bytes(
         model(*feed.arguments_of(pixels))
     if failure.error is not None:
         raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
+    if style.channels is not None and not total:
+        raise RequestError(
+            "no selected layer has any of the channels that --tensor-channels asks for",
+            "channels are counted from 0; hookcli layers MODEL shows how many there are",
+        )
     return total

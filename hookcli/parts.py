@@ -51,6 +51,7 @@ class Part:
         written_files: relative to the run folder.
         alone: images may not share a forward from here on.
         halved: batches that ran out of memory and were divided.
+        way: what of the way it was run depends on how many images there are.
     """
 
     number: int = 0
@@ -65,6 +66,7 @@ class Part:
     written_files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
+    way: str = ""
 
 
 @dataclass(slots=True)

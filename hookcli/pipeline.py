@@ -78,7 +78,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         runner = PartRunner(prepared, forward, *outlets, is_first=not found.images)
         try:
             with _stop_between_batches(runner) if prepared.is_long else _nothing():
-                for number, images in _read_parts(prepared, writing, folder.lock_number):
+                for number, images in _read_parts(prepared, writing, folder.lock_number, runner):
                     writing.put(*runner.run(number, images))
                     clock.lap("forward")
                 import hookcli.sinks.report  # noqa: F401  0.07 s, while the grids are being written
@@ -110,7 +110,7 @@ def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
 
 
 def _read_parts(
-    prepared: PreparedRun, writing: Writing, lock: int | None
+    prepared: PreparedRun, writing: Writing, lock: int | None, runner: PartRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
     """The images of each part that is still to be done, ready for the model, with the part's number."""
     size = part_size(prepared.config.batch_size)
@@ -122,7 +122,11 @@ def _read_parts(
         lock,
     )
     for number in itertools.count(writing.done):
-        part = list(itertools.islice(images, size))
+        part = []
+        for image in itertools.islice(images, size):
+            part.append(image)
+            if runner.stopped:
+                raise KeyboardInterrupt
         if not part:
             return
         yield number, part

@@ -79,6 +79,11 @@ class PreparedRun:
         return len(self.sources) > part_size(self.config.batch_size)
 
     @property
+    def way(self) -> str:
+        """What of the way a part is run depends on how many images there are; parts of another do not add up."""
+        return f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
+
+    @property
     def shows_all(self) -> bool:
         """Whether what the network saw is kept of every image."""
         return len(self.sources) <= MOST_IMAGES

@@ -79,7 +79,9 @@ class PartRunner:
             BrokenForwardError: the model raised; ``part`` holds what was observed until then.
             KeyboardInterrupt: someone asked to stop.
         """
-        self.part = part = Part(number, files=[image.state for image in images])
+        self.part = part = Part(
+            number, files=[image.state for image in images], way=self._prepared.way
+        )
         self._images, self._records, self._kept = {}, {}, {}
         part.skipped = [SkippedImage(i.file, i.reason) for i in images if i.pixels is None]
         ready = [image for image in images if image.pixels is not None]

@@ -122,7 +122,7 @@ def _usable(prepared: PreparedRun, folder: Path, number: int) -> Part | None:
     part = read_part(folder, number)
     size = part_size(prepared.config.batch_size)
     planned = prepared.sources[number * size : (number + 1) * size]
-    if part is None or not planned or len(part.files) != len(planned):
+    if part is None or not planned or len(part.files) != len(planned) or part.way != prepared.way:
         return None
     if not all((folder / file).is_file() for file in part.written_files):
         return None

@@ -116,7 +116,7 @@ def inspect(
         return
     result = _run(config, quiet=quiet)
     print_result(config, result, output_format)
-    warn_of_missing_channels(config.grids, result)
+    warn_of_missing_channels(config, result)
     print_summary(result, quiet=quiet, time=time)
     raise typer.Exit(result.exit_code)
 

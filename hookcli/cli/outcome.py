@@ -14,7 +14,7 @@ from hookcli.results import LayerRow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hookcli.config import GridStyle, InspectConfig
+    from hookcli.config import InspectConfig
     from hookcli.results import ImageResult, Prediction, RunResult
 
 _FOCUSED = 5  # channels of a layer
@@ -122,19 +122,21 @@ def _prediction(prediction: Prediction) -> str:
     return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
 
 
-def warn_of_missing_channels(style: GridStyle, result: RunResult) -> None:
+def warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
     """Say which of the channels that were asked for do not exist."""
-    if style.mode == "none" or not style.channels:
-        return
+    drawn = None if config.grids.mode == "none" else config.grids.channels
+    saved = None if config.save is None else config.save.channels
     counts = {
         row.call_id: row.channels
         for row in result.rows
         if row.channels and math.prod(row.shape) > row.channels  # more than one place a channel
     }
-    short = [call_id for call_id, count in counts.items() if count <= max(style.channels)]
-    if short:
-        more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
-        console.warn(f"--channels: {short[0]} has channels 0 to {counts[short[0]] - 1} only{more}")
+    for option, channels in (("--channels", drawn), ("--tensor-channels", saved)):
+        short = [call_id for call_id, count in counts.items() if count <= max(channels or (-1,))]
+        if short:
+            more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
+            last = counts[short[0]] - 1
+            console.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
 
 
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import codecs
 import functools
 import glob
-import json
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,15 @@ from PIL import Image
 
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
+from hookcli.images import folders
 from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hookcli.images.folders import Identity
+
 _Found: TypeAlias = str | SkippedImage
-_Identity: TypeAlias = tuple[int, int]
 
 _OUTPUT = "is the folder that this run writes to"
 _RUN = "is the folder of a run; name a folder in it"
@@ -47,7 +49,7 @@ def find_files(
 
     ``-`` is a list of names on standard input, ``@file`` one in a file; a name in a list is a file
     or a folder, whatever characters it has. A word with ``*``, ``?`` or ``[`` that is not there
-    itself is a glob. A folder is the images in it, by their suffix and in the order of their paths,
+    itself is a glob, of which nothing is in a run's folder below its first star. A folder is the images in it, by their suffix and in the order of their paths,
     compared part by part as bytes; without hidden ones, the folders of runs, and folders in it that
     a link has led to before. Anything else is passed on as it is.
 
@@ -64,7 +66,7 @@ def find_files(
     """
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
-    left_out = _identity(leave_out) if leave_out and os.path.isdir(leave_out) else None  # noqa: PTH112
+    left_out = folders.identity(leave_out) if leave_out and os.path.isdir(leave_out) else None  # noqa: PTH112
     rules = _Rules(recursive, keep_folders, left_out)
     found: list[_Found] = []
     for word in words:
@@ -72,7 +74,9 @@ def find_files(
             names = _names(word, _read(word, stdin), null_separated=null_separated)
             found += _expand(names, rules) or [SkippedImage(word, "is a list without names")]
         elif _is_glob(word):
-            matched = _expand(_matches(word), rules)  # with ** what is in a folder comes again
+            matched = _expand(
+                _matches(word, rules), rules
+            )  # with ** what is in a folder comes again
             found += dict.fromkeys(matched) or [SkippedImage(word, "matches no file")]
         else:
             found += _expand([word], rules)
@@ -104,7 +108,7 @@ def unique_keys(files: Sequence[str]) -> list[str]:
 class _Rules:
     recursive: bool
     keep_folders: bool
-    left_out: _Identity | None
+    left_out: Identity | None
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
@@ -148,12 +152,31 @@ def _is_glob(word: str) -> bool:
     return any(each in word for each in "*?[") and not os.path.lexists(word)
 
 
-def _matches(pattern: str) -> list[str]:
+def _matches(pattern: str, rules: _Rules) -> list[str]:
+    """What a glob matches, without what lies in folders of runs that its stars lead into."""
     try:
         found = glob.glob(pattern, recursive=True)  # noqa: PTH207
     except ValueError:  # a NUL in it
         return []
-    return sorted(found, key=lambda name: os.fsencode(name).split(b"/"))
+    home = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
+    known = dict.fromkeys((home, "", "/", "//"), False)
+
+    def is_in_run(folder: str) -> bool:
+        if folder not in known:
+            known[folder] = is_in_run(os.path.dirname(folder)) or _is_left_out(folder, rules)  # noqa: PTH120
+        return known[folder]
+
+    mine = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
+    return sorted(mine, key=lambda name: os.fsencode(name).split(b"/"))
+
+
+def _is_left_out(folder: str, rules: _Rules) -> bool:
+    try:
+        return folders.identity(folder) == rules.left_out or folders.is_run(
+            folder, folders.entries(folder)
+        )
+    except OSError:
+        return False
 
 
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
@@ -170,7 +193,7 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 def _walk(root: str, rules: _Rules) -> list[_Found]:
     """The images in a folder, depth first, and the folders in it that cannot be read."""
     found: list[_Found] = []
-    visited: set[_Identity] = set()
+    visited: set[Identity] = set()
     waiting = [(root, True)]
     while waiting:
         name, is_folder = waiting.pop()
@@ -178,32 +201,21 @@ def _walk(root: str, rules: _Rules) -> list[_Found]:
             found.append(name)
             continue
         try:
-            identity = _identity(name)
+            identity = folders.identity(name)
             if identity in visited:
                 continue
             visited.add(identity)
-            entries = _entries(name)
+            inside = folders.entries(name)
         except OSError as error:
             found.append(SkippedImage(name, f"cannot be read: {error.strerror or error}"))
             continue
         is_output = identity == rules.left_out
-        if is_output or _is_run(name, entries):
+        if is_output or folders.is_run(name, inside):
             reason = _OUTPUT if is_output else _RUN
             found += [SkippedImage(root, reason)] if name == root else []
         else:
-            waiting += reversed(list(_wanted(entries, recursive=rules.recursive)))
+            waiting += reversed(list(_wanted(inside, recursive=rules.recursive)))
     return found
-
-
-def _identity(folder: str | Path) -> _Identity:
-    """What a folder is known by whatever its name; resolving names would cost far more."""
-    status = Path(folder).stat()
-    return status.st_dev, status.st_ino
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
 
 def _wanted(entries: Iterable[os.DirEntry[str]], *, recursive: bool) -> Iterator[tuple[str, bool]]:
@@ -234,15 +246,3 @@ def _image_suffixes() -> tuple[str, ...]:
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()
     return (_JPEG_TOO, *sorted(suffix for suffix, kind in suffixes if kind in readable))
-
-
-def _is_run(folder: str, entries: Iterable[os.DirEntry[str]]) -> bool:
-    """Whether a run stands in a folder; a ``manifest.json`` may be another tool's."""
-    names = {entry.name for entry in entries}
-    if "run.json" in names or "manifest.json" not in names:
-        return "run.json" in names
-    try:
-        content = json.loads(Path(folder, "manifest.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,16 +163,32 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         return
     if path.exists() and not path.is_file():
         raise UndecodableError("is not a regular file")
+    if path.suffix.lower() in TENSOR_SUFFIXES:
+        facts = path.stat()
+        digest, rows = _read_tensor_file(file, facts.st_size, facts.st_mtime_ns)
+        for number, pixels in rows:
+            yield ImageSource(f"{path.stem}{number}", f"{file}{number}", digest, pixels=pixels)
+        return
+    digest, data = _read_bytes(path)
+    pictures, _ = decode(data)
+    yield ImageSource(path.stem, file, digest, tuple(pictures))
+
+
+@functools.lru_cache(maxsize=1)  # the rows of a file come one after the other
+def _read_tensor_file(
+    file: str, _size: int, _mtime_ns: int
+) -> tuple[str, list[tuple[str, NDArray[Any]]]]:
+    path = Path(file)
+    digest, data = _read_bytes(path)
+    return digest, list(tensor_rows(path, data))
+
+
+def _read_bytes(path: Path) -> tuple[str, bytes]:
+    """The hash of a file, and what is in it."""
     data = path.read_bytes()
     if not data:
         raise UndecodableError("is empty")
-    digest = hashlib.sha256(data).hexdigest()
-    if path.suffix.lower() in TENSOR_SUFFIXES:
-        for number, pixels in tensor_rows(path, data):
-            yield ImageSource(f"{path.stem}{number}", f"{file}{number}", digest, pixels=pixels)
-        return
-    pictures, _ = decode(data)
-    yield ImageSource(path.stem, file, digest, tuple(pictures))
+    return hashlib.sha256(data).hexdigest(), data
 
 
 def _read_clip(file: str, most: int) -> ImageSource:

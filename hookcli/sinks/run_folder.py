@@ -229,8 +229,10 @@ def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tupl
         elif isinstance(new, list) and isinstance(old, list):
             gone = [each for each in old if each not in new]
             come = [each for each in new if each not in old]
-            if old != new:
+            if gone or come:
                 yield name, " ".join(gone) or "none of it", " ".join(come) or "none of it"
+            elif old != new:  # the same words in another order, or not as often
+                yield name, " ".join(old), " ".join(new)
         elif old != new:
             yield name, str(old), str(new)
 
