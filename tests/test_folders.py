@@ -985,6 +985,99 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
     assert_same_folders("out", "whole")
 
 
+@pytest.mark.parametrize("mode", ["resume", "overwrite"])
+def test_a_glob_leaves_out_what_the_run_before_wrote(run, mode):
+    photos(40)
+    Path("photos/album").mkdir()
+    draw("photos/album/more.png", 99)
+    words = [word for word in PLAIN if word not in ("--grids", "none")]
+    command = ("inspect", "squeezenet1_1", "photos/**/*.*", *words, "-o", "photos/out")
+    for last in ((), (f"--{mode}",)):
+        code, _, err = run(*command, *last)
+        assert code == 0, err
+        assert len(files("photos/out")) == 41
+    assert any(Path("photos/out/sheets").iterdir())
+
+
+def test_a_glob_into_a_run_takes_what_it_names(run):
+    photos(3)
+    inspect(*files_of("photos"), out="out")
+    code, _, err = run("inspect", "squeezenet1_1", "out/seen/*.jpg", *PLAIN, "-o", "again")
+    assert code == 0, err
+    assert len(files("again")) == 3
+
+
+def files_of(folder):
+    return [str(file) for file in sorted(Path(folder).iterdir())]
+
+
+def test_a_folder_that_grew_beyond_what_the_page_shows_begins_again():
+    photos(190)
+    interrupt(asked("photos", out="out"), at="p066")
+    for number in range(190, 210):
+        draw(f"photos/p{number:03}.png", number)
+    assert resume()[0] == 0
+    inspect("photos", out="fresh")
+    assert_same_folders("out", "fresh")
+
+
+def test_the_same_images_in_another_order_are_named_as_the_difference(run):
+    photos(2)
+    one, two = files_of("photos")
+    run("inspect", "squeezenet1_1", one, two, *PLAIN, "-o", "out")
+    code, _, err = run("inspect", "squeezenet1_1", two, one, *PLAIN, "-o", "out", "--resume")
+    assert code == 2
+    assert f"{one} {two}" in err
+    assert f"{two} {one}" in err
+
+
+def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):
+    """The signal comes while the second part is being prepared; no other image is."""
+    photos(100)
+    prepared, seen = prepare_run(asked("photos", out="out", workers=0)), []
+    before = preparing.prepare_image
+
+    def ring(fitter, image):
+        seen.append(image.key)
+        if image.key == "p040":
+            os.kill(os.getpid(), signal.SIGINT)
+        return before(fitter, image)
+
+    monkeypatch.setattr(preparing, "prepare_image", ring)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(prepared)
+    assert seen[-1] == "p040"
+    assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 1
+
+
+def test_a_tensor_file_is_read_once_for_all_its_rows(monkeypatch):
+    np.save("rows.npy", np.random.default_rng(0).random((40, 3, 32, 32), dtype=np.float32))
+    reads, before = [], Path.read_bytes
+
+    def count(self):
+        reads.append(self.name)
+        return before(self)
+
+    monkeypatch.setattr(Path, "read_bytes", count)
+    inspect("rows.npy", *photos(9), workers=0)
+    assert len(files()) == 49
+    assert reads.count("rows.npy") == 1
+
+
+def test_a_picture_that_was_replaced_after_it_ran_is_not_shown(monkeypatch):
+    photos(210)
+    before = pipeline.close
+
+    def replace_first(*arguments):
+        for file in files_of("photos"):
+            draw(file, 5000)
+        return before(*arguments)
+
+    monkeypatch.setattr(pipeline, "close", replace_first)
+    inspect("photos")
+    assert not Path("out/seen").exists()
+
+
 # Memory that runs out
 
 NARROW_NET = """

@@ -942,3 +942,22 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, 
     assert (ended.code, ended.out) == (2, "")
     assert re.match(said, ended.err)
     assert files_in(".") == ["arrays"]
+
+
+def test_channels_that_no_layer_has_are_an_error_before_anything_is_written(run, cat):
+    words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
+    code, _, err = run(
+        "inspect", "resnet18", cat, *words, "--tensor-channels", 999, "--dry-run", "-o", "out"
+    )
+    assert (code, "--tensor-channels" in err.splitlines()[0]) == (2, True), err
+    code, _, err = run("inspect", "resnet18", cat, *words, "--tensor-channels", "999", "-o", "out")
+    assert (code, Path("out").exists()) == (2, False), err
+
+
+def test_channels_that_a_layer_lacks_are_told(run, cat):
+    words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
+    code, _, err = run(
+        "inspect", "resnet18", cat, *words, "--tensor-channels", "0,999", "-o", "out"
+    )
+    assert code == 0
+    assert "warning: --tensor-channels: conv1 has channels 0 to 63 only" in err.splitlines()
