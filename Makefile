@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-browser golden traps format lint types bench bench-folders check build clean
+.PHONY: help setup demo test test-slow test-browser golden traps format lint types bench check build clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with hookcli and the tools; nothing to do when pyproject.toml is unchanged
 
@@ -46,10 +46,9 @@ lint: setup ## style
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
-bench: setup ## speed and memory, as ratios side by side
+bench: setup ## speed and memory, as ratios side by side: one image, then folders
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torchlens>=2.36,<3'
 	$(BIN)/python benchmarks/run.py
-
-bench-folders: setup ## the same for a folder of photos: beside a plain loop, and from 200 to 2,000
 	$(BIN)/python benchmarks/folders.py
 
 check: lint types test ## everything that CI checks

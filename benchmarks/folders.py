@@ -1,4 +1,4 @@
-"""`make bench-folders`: a folder of photos through `hookcli inspect`, beside a plain loop and beside torchlens.
+"""The second part of `make bench`: a folder of photos through `hookcli inspect`, beside a plain loop and beside torchlens.
 
 The photos are crops of the sample ones. All figures are of ResNet-34's 36 convolutions on the CPU;
 start-up, which every way pays alike, is left out. Each turn measures all ways one after the other.

@@ -748,6 +748,15 @@ def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
     assert_same_folders("done", cut)
 
 
+def test_a_complete_run_of_another_version_is_not_taken_for_this_one(run, cut):
+    shutil.copytree(cut, "done")
+    old = manifest("done")
+    Path("done/manifest.json").write_text(json.dumps(old | {"hookcli": "0.0.1"}))
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
+    assert code == 2
+    assert f"another hookcli: 0.0.1, not {old['hookcli']}" in err
+
+
 @pytest.mark.parametrize("folder", ["missing", "empty"])
 def test_resume_of_nothing_starts(run, seventy, folder):
     shutil.copytree(seventy / "photos", "photos")

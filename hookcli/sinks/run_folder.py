@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+from importlib import metadata
 from typing import IO, TYPE_CHECKING, Any
 
 from hookcli.errors import CompleteError, HookcliError, OutputError, RequestError
@@ -188,8 +189,9 @@ def refuse_complete(folder: Path, command: Sequence[str]) -> None:
     """
     if not (folder / MANIFEST).exists() or not _is_ours(folder / MANIFEST):
         return
-    done = json.loads((folder / MANIFEST).read_bytes())["command"]
-    for name, old, new in _differences({"command": done}, {"command": to_plain(command)}):
+    done = json.loads((folder / MANIFEST).read_bytes())
+    wanted = {"hookcli": metadata.version("hookcli"), "command": to_plain(command)}
+    for name, old, new in _differences(done, wanted):
         raise RequestError(
             f"--resume: the run in {str(folder)!r} was done with another {name}: {old}, not {new}",
             "choose another folder with -o, or start again with --overwrite",
