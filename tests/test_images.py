@@ -6,7 +6,9 @@ import hashlib
 import os
 import struct
 import sys
+import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from PIL import EpsImagePlugin, Image
 from hookcli import inspect_images
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.images import UndecodableError, read_images, with_frames
+from hookcli.images.decoding import decode
 from hookcli.planning import plan_run
 from hookcli.results import SkippedImage
 
@@ -550,6 +553,17 @@ def test_what_libtiff_prints_does_not_reach_the_terminal(capfd):
     assert reason("photo.tif") == DAMAGED
     os.write(2, b"ours\n")
     assert capfd.readouterr().err == "ours\n"
+
+
+def test_threads_that_read_tiffs_leave_stderr_and_filters_as_they_were(capfd):
+    Image.radial_gradient("L").save("photo.tif")
+    data = Path("photo.tif").read_bytes()
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(8) as threads:
+        assert len(list(threads.map(decode, [data] * 200))) == 200
+    os.write(2, b"ours\n")
+    assert capfd.readouterr().err == "ours\n"
+    assert warnings.filters == before
 
 
 def test_a_tiff_is_read_where_stderr_is_closed():

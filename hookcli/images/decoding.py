@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import struct
+import threading
 import warnings
 import zlib
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _WIDENED = {"L;2": 85, "L;4": 17}  # how Pillow names them, and what it multiplies them by
 _UNREADABLE = re.compile(r"^-?\d+$|invalid literal|decoder error|unpack|b['\"]|0x|<")
+# Filters of warnings and file descriptor 2 belong to the process: two threads that turned them aside
+# at once would each put the other's back, and stderr would be gone for good.
+_ALONE = threading.Lock()
 _MOST_ASPECT = 10_000  # resized by its short side, a longer picture could fill the memory
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # else its warnings go to stderr
@@ -48,7 +52,7 @@ def decode(data: bytes, frames: int = 1) -> tuple[list[Image.Image], int]:
         UndecodableError: it cannot be decoded.
     """
     try:
-        with warnings.catch_warnings(), _silent_tiff(data):
+        with _ALONE, warnings.catch_warnings(), _silent_tiff(data):
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with _open_raster(data) as image:
