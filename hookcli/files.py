@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import re
 import secrets
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from hookcli.errors import OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _NAME_LENGTH = 120
@@ -21,18 +24,44 @@ def write_atomic(file: Path, data: bytes) -> Path:
     Raises:
         OutputError: it cannot be written; nothing of it is left behind.
     """
+    with open_atomic(file) as stream:
+        stream.write(data)
+    return file
+
+
+@contextlib.contextmanager
+def open_atomic(file: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content becomes ``file`` where the ``with`` block ends without an error.
+
+    Raises:
+        OutputError: it cannot be written; nothing of it is left behind.
+    """
     temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as stream:
-            stream.write(data)
+            yield stream
         temporary.replace(file)
     except OSError as error:
         raise cannot_write(file, error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    return file
+
+
+def is_manifest(file: Path) -> bool:
+    """Whether a ``manifest.json`` is a run's; other tools write files of this name."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()
+
+
+def hash_file(file: Path) -> str:
+    """sha256 of a file, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cannot_write(file: Path, error: OSError) -> OutputError:

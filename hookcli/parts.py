@@ -86,10 +86,6 @@ class Found:
     top: TopImages = field(default_factory=TopImages)
     focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.__init__(Tally(self.tally.limits), top=TopImages(self.top.count))  # type: ignore[misc]
-
     def merge(self, part: Part) -> None:
         """Take over the next part."""
         self.tally.merge(part.calls)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hookcli.checking import check_values
 from hookcli.clock import Clock
 from hookcli.config import CLIP_FRAMES, RULES, part_size, to_command
-from hookcli.files import safe_name
+from hookcli.files import hash_file, safe_name
 from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
 from hookcli.results import MOST_IMAGES
@@ -170,7 +170,9 @@ def _read_sources(
     need_one(sources, skipped)
     folder = _out_dir(config, sources)
     if config.resume:
-        refuse_complete(folder, to_command(config))
+        weights = Path(config.model.weights)
+        known = hash_file(weights) if weights.is_file() else ""
+        refuse_complete(folder, to_command(config), known)
     check_folder(
         folder,
         replace_run=config.out is None or config.resume,

@@ -69,17 +69,17 @@ class Writing:
         """Take over the parts that an interrupted run left, up to the first that is missing or out of date."""
         top = read_top_images(read_top(self._folder)) if self._prepared.config.resume else None
         if top is not None and top.count == self._found.top.count:
+            parts: list[Part] = []
             while (
-                self.done < top.parts
-                and (part := _usable(self._prepared, self._folder, self.done)) is not None
+                len(parts) < top.parts
+                and (part := _usable(self._prepared, self._folder, len(parts))) is not None
             ):
-                self.done += 1
-                self._found.merge(part)
-            if self.done == top.parts:
-                self._found.top = top
+                parts.append(part)
+            if len(parts) == top.parts:
+                self.done, self._found.top = top.parts, top
+                for part in parts:
+                    self._found.merge(part)
             else:  # what it knows of the parts that are to be done again cannot be taken out
-                self.done = 0
-                self._found.clear()
                 self.watcher.warn(
                     "images have changed since the run was interrupted: it begins again"
                 )

@@ -18,32 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from tests.toy_models import SLOW_NET
+
 pytestmark = pytest.mark.slow
 
 PATIENCE = 300  # seconds
 TOOL = (sys.executable, "-m", "hookcli", "inspect")
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 SQUEEZENET = ("squeezenet1_1", "photos", *RANDOM, "--size", "32", "--layers", "features.0")
-NET = """
-import os
-import time
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-        self.fc = nn.Linear(4, 5)
-
-    def forward(self, x):
-        time.sleep(float(os.environ.get("NAP", "0")))
-        return self.fc(self.conv(x).mean((2, 3)))
-
-
-def make():
-    return Net()
-"""
 SLOW = ("net.py:make", "photos", *RANDOM, "--size", "32", "--layers", "conv")
 
 
@@ -95,7 +77,7 @@ def begin(*words, **environment):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_killed_at_ten_random_moments_ends_with_the_same_bytes(workers):
     """Ten with workers and ten without; whenever it comes to its end, another run is begun."""
-    Path("net.py").write_text(NET)
+    Path("net.py").write_text(SLOW_NET)
     photos(300)
     words = (*SLOW, "--workers", str(workers))
     assert call(*words, "-o", "whole").returncode == 0
@@ -288,7 +270,7 @@ def test_four_times_the_images_need_no_more_memory(workers):
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_batch():
-    Path("net.py").write_text(NET)
+    Path("net.py").write_text(SLOW_NET)
     photos(100)
     process = begin(*SLOW, "--workers", "1", "-o", "out", NAP="8")
     time.sleep(2)
@@ -303,7 +285,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_batch():
 
 
 def test_ctrl_c_to_the_whole_process_group_as_a_terminal_sends_it():
-    Path("net.py").write_text(NET)
+    Path("net.py").write_text(SLOW_NET)
     photos(300)
     assert call(*SLOW, "-o", "whole").returncode == 0
     process = subprocess.Popen(

@@ -31,6 +31,7 @@ from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import HookcliError, OutputError
 from hookcli.planning import prepare_run
 from hookcli.sinks import part_files
+from tests.toy_models import SLOW_NET
 
 LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
@@ -38,26 +39,6 @@ PLAIN = (*RANDOM, "--size", "32", *(word for each in LAYERS for word in ("--laye
 MEASURED = ("mean", "std", "min", "max")
 PATIENCE = 40  # seconds
 
-SLOW_NET = """
-import os
-import time
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-        self.fc = nn.Linear(4, 5)
-
-    def forward(self, x):
-        time.sleep(float(os.environ.get("NAP", "0")))
-        return self.fc(self.conv(x).mean((2, 3)))
-
-
-def make():
-    return Net()
-"""
 NET = ("net.py:make", *RANDOM, "--size", "16", "--layers", "conv")
 
 
@@ -755,6 +736,17 @@ def test_a_complete_run_of_another_version_is_not_taken_for_this_one(run, cut):
     code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
     assert code == 2
     assert f"another hookcli: 0.0.1, not {old['hookcli']}" in err
+
+
+def test_a_complete_run_with_other_weights_in_the_file_is_not_taken_for_this_one(run):
+    shutil.copy(draw("photo.png", 1), "photos.png")
+    words = ("inspect", "squeezenet1_1", "photos.png", "--size", "32", "--layers", "features.0")
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), "net.pth")
+        code, _, err = run(*words, "--weights", "net.pth", "-o", "out", "--resume")
+        assert code == 2 * seed, err
+    assert "was done with another model sha256: " in err
 
 
 @pytest.mark.parametrize("folder", ["missing", "empty"])

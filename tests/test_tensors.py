@@ -961,3 +961,35 @@ def test_channels_that_a_layer_lacks_are_told(run, cat):
     )
     assert code == 0
     assert "warning: --tensor-channels: conv1 has channels 0 to 63 only" in err.splitlines()
+
+
+LOUD_NET = """
+from torch import nn
+
+
+class Loud(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+        nn.init.constant_(self.conv.weight, 0)
+        nn.init.constant_(self.conv.bias, -70_000)
+        self.calm = nn.Conv2d(2, 2, 1)
+        nn.init.constant_(self.calm.weight, 0)
+
+    def forward(self, x):
+        return self.calm(self.conv(x)).mean((2, 3))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_that_float16_does_not_hold_are_told(run, cat, dtype):
+    Path("net.py").write_text(LOUD_NET)
+    words = ("--grids", "none", "--size", "32", "--save", "tensors", "--tensor-dtype", dtype)
+    code, _, err = run("inspect", "net.py:Loud", cat, *words, "-o", "out")
+    saved = load_run("out")
+    assert code == 0
+    assert np.isinf(saved["conv"]).all() == (dtype == "float16")
+    assert np.isfinite(saved["calm"]).all()
+    said = [line for line in err.splitlines() if "float16" in line]
+    assert len(said) == (dtype == "float16")
+    assert all("saved as inf; conv reaches 7e+04; bfloat16 holds them" in line for line in said)

@@ -392,3 +392,26 @@ class Count(nn.Module):
 
     def forward(self, x):
         return len(x)
+
+
+# the source of a net that takes as long as NAP says
+SLOW_NET = """
+import os
+import time
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        time.sleep(float(os.environ.get("NAP", "0")))
+        return self.fc(self.conv(x).mean((2, 3)))
+
+
+def make():
+    return Net()
+"""

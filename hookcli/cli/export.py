@@ -6,10 +6,11 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hookcli import escape
 from hookcli.cli import console
 from hookcli.errors import OutputError, RequestError
 
@@ -49,7 +50,7 @@ def export(
 
     Example: hookcli export hookcli-runs/resnet34-photos --to npy
     """
-    from hookcli.files import write_atomic
+    from hookcli.files import open_atomic
     from hookcli.runs import choose_calls, load_run
 
     opened = load_run(run)
@@ -63,10 +64,14 @@ def export(
     files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
     _check_absent([*files.values(), *(folder / name for name in keys)], overwrite=overwrite)
     for call_id, file in files.items():
-        render = _render_npy if to == "npy" else _render_csv
-        console.print_data(f"{write_atomic(file, render(opened, call_id))}\n")
+        write = _write_npy if to == "npy" else _write_csv
+        with open_atomic(file) as stream:
+            write(stream, opened, call_id)
+        console.print_data(f"{file}\n")
     for name, rows in keys.items():
-        console.print_data(f"{write_atomic(folder / name, _render_keys(rows))}\n")
+        with open_atomic(folder / name) as stream:
+            _write_keys(stream, rows)
+        console.print_data(f"{folder / name}\n")
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
@@ -115,34 +120,30 @@ def _check_absent(files: Iterable[Path], *, overwrite: bool) -> None:
             )
 
 
-def _render_npy(run: Run, call_id: str) -> bytes:
+def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
     import numpy as np
 
-    stream = io.BytesIO()
     np.save(stream, run[call_id], allow_pickle=False)
-    return stream.getvalue()
 
 
-def _render_csv(run: Run, call_id: str) -> bytes:
+def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
     """A row an image, a column a value in the order of the axes, in as few digits as give it back."""
-    from hookcli import escape
-
     values = run[call_id]
     flat = values.reshape(len(values), -1)
     header = ["image", *map(str, range(flat.shape[1]))]
     keys = map(escape.for_csv, run.images_of(call_id))
-    return _as_csv([header], ([key, *map(str, row)] for key, row in zip(keys, flat, strict=True)))
+    rows = ([key, *map(str, row)] for key, row in zip(keys, flat, strict=True))
+    _write_rows(stream, [header], rows)
 
 
-def _render_keys(keys: Sequence[str]) -> bytes:
-    from hookcli import escape
+def _write_keys(stream: IO[bytes], keys: Sequence[str]) -> None:
+    rows = ([row, escape.for_csv(key)] for row, key in enumerate(keys))
+    _write_rows(stream, [["row", "image"]], rows)
 
-    return _as_csv([["row", "image"]], ([row, escape.for_csv(key)] for row, key in enumerate(keys)))
 
-
-def _as_csv(*parts: Iterable[Sequence[object]]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+def _write_rows(stream: IO[bytes], *parts: Iterable[Sequence[object]]) -> None:
+    text = io.TextIOWrapper(stream, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
     for part in parts:
         writer.writerows(part)
-    return stream.getvalue().encode()
+    text.detach()  # flushed, and the stream left open for whoever opened it

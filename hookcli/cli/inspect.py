@@ -9,7 +9,7 @@ import typer
 
 from hookcli import errors
 from hookcli.cli import console, options, reading
-from hookcli.cli.outcome import count, print_result, print_summary, warn_of_missing_channels
+from hookcli.cli.outcome import count, print_result, print_summary, print_warnings
 from hookcli.config import DEFAULTS, GridStyle, InspectConfig, ModelRequest
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def inspect(
         return
     result = _run(config, quiet=quiet)
     print_result(config, result, output_format)
-    warn_of_missing_channels(config, result)
+    print_warnings(config, result)
     print_summary(result, quiet=quiet, time=time)
     raise typer.Exit(result.exit_code)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hookcli.results import ImageResult, Prediction, RunResult
 
 _FOCUSED = 5  # channels of a layer
+_MOST_FLOAT16 = 65_504
 _SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
 _IMAGES = 10  # whose predictions are shown
 _FINDINGS = 8  # shown below the table
@@ -122,7 +123,13 @@ def _prediction(prediction: Prediction) -> str:
     return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
 
 
-def warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
+def print_warnings(config: InspectConfig, result: RunResult) -> None:
+    """What was asked for and could not be given in full."""
+    _warn_of_missing_channels(config, result)
+    _warn_of_overflow(config, result)
+
+
+def _warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
     """Say which of the channels that were asked for do not exist."""
     drawn = None if config.grids.mode == "none" else config.grids.channels
     saved = None if config.save is None else config.save.channels
@@ -137,6 +144,20 @@ def warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
             more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
             last = counts[short[0]] - 1
             console.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
+
+
+def _warn_of_overflow(config: InspectConfig, result: RunResult) -> None:
+    """Say which calls hold finite values that float16 does not."""
+    if config.save is None or config.save.dtype != "float16":
+        return
+    over = [row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > _MOST_FLOAT16]
+    if over:
+        most = max(abs(over[0].min or 0), abs(over[0].max or 0))
+        more = f", and {len(over) - 1} more" if len(over) > 1 else ""
+        console.warn(
+            f"--tensor-dtype float16 holds values up to {_MOST_FLOAT16}: larger ones were saved as inf; "
+            f"{over[0].call_id} reaches {most:.4g}{more}; bfloat16 holds them"
+        )
 
 
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from hookcli.files import is_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +31,4 @@ def is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
     names = {entry.name for entry in inside}
     if "run.json" in names or "manifest.json" not in names:
         return "run.json" in names
-    try:
-        content = json.loads(Path(folder, "manifest.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()
+    return is_manifest(Path(folder, "manifest.json"))

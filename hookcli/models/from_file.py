@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import ModelError, RequestError, WeightsError
+from hookcli.files import hash_file
 from hookcli.models.building import (
     SkipInitialisation,
     Weighted,
@@ -16,7 +17,7 @@ from hookcli.models.building import (
     categories_of,
 )
 from hookcli.models.origins import OWN
-from hookcli.models.weights import check_fit, hash_file, read_weights_file
+from hookcli.models.weights import check_fit, read_weights_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

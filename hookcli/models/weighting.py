@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import WeightsError, first_line
+from hookcli.files import hash_file
 from hookcli.models.building import (
     SkipInitialisation,
     Weighted,
@@ -20,7 +21,6 @@ from hookcli.models.weights import (
     UNREACHABLE,
     UNREADABLE,
     cache_weights,
-    hash_file,
 )
 
 if TYPE_CHECKING:

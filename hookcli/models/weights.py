@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import pickle
 import re
@@ -116,12 +115,6 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Ten
             f"{file} does not fit the model: {'; '.join(problems)}",
             "is it for another model? see the names with: hookcli layers MODEL",
         )
-
-
-def hash_file(file: Path) -> str:
-    """sha256 of a file, in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _is_torch_file(file: Path) -> bool:

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 _RUN_FILES = (
-    MANIFEST, "layers.csv", "skipped.csv", "report.html", "overview.png",
-    "gradient_flow.png", "report.json", "seen/*.jpg", "records.parquet/part-*.parquet", "parts/[0-9]*.json", "parts/top.npz", "top_images.csv", "grids/*/[0-9][0-9][0-9]*_*.png", "sheets/*.png", "tensors/*.safetensors", "tensors/index.json",
+    MANIFEST, "layers.csv", "skipped.csv", "top_images.csv", "records.parquet/part-*.parquet",
+    "report.html", "report.json", "overview.png", "gradient_flow.png", "seen/*.jpg", "sheets/*.png",
+    "grids/*/[0-9][0-9][0-9]*_*.png", "tensors/*.safetensors", "tensors/index.json",
+    "parts/[0-9]*.json", "parts/top.npz",
 )  # fmt: skip
 _RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors", "records.parquet", "parts")
 

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import IO, TYPE_CHECKING, Any
 
 from hookcli.errors import CompleteError, HookcliError, OutputError, RequestError
-from hookcli.files import cannot_write, write_atomic
+from hookcli.files import cannot_write, is_manifest, write_atomic
 from hookcli.sinks.leftovers import MANIFEST, list_files, list_half_files, remove_files, remove_run
 from hookcli.sinks.table import render_json, to_plain
 
@@ -148,7 +148,7 @@ def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
     except OSError as error:
         raise cannot_write(folder, error) from error
     manifest = folder / MANIFEST
-    if manifest.exists() and not _is_ours(manifest):
+    if manifest.exists() and not is_manifest(manifest):
         raise OutputError(
             f"{name!r} holds a {MANIFEST} that is not a run's", "choose another folder with -o"
         )
@@ -180,17 +180,19 @@ def _take_lock(lock: IO[str], folder: Path) -> None:
         ) from error
 
 
-def refuse_complete(folder: Path, command: Sequence[str]) -> None:
-    """See that there is something left to resume.
+def refuse_complete(folder: Path, command: Sequence[str], weights_sha256: str = "") -> None:
+    """See that there is something left to resume; ``weights_sha256`` is of a weights file that is named.
 
     Raises:
         CompleteError: the run in ``folder`` came to its end.
         RequestError: another one did.
     """
-    if not (folder / MANIFEST).exists() or not _is_ours(folder / MANIFEST):
+    if not (folder / MANIFEST).exists() or not is_manifest(folder / MANIFEST):
         return
     done = json.loads((folder / MANIFEST).read_bytes())
     wanted = {"hookcli": metadata.version("hookcli"), "command": to_plain(command)}
+    if weights_sha256:
+        wanted["model"] = {**done.get("model", {}), "sha256": weights_sha256}
     for name, old, new in _differences(done, wanted):
         raise RequestError(
             f"--resume: the run in {str(folder)!r} was done with another {name}: {old}, not {new}",
@@ -237,12 +239,3 @@ def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tupl
                 yield name, " ".join(old), " ".join(new)
         elif old != new:
             yield name, str(old), str(new)
-
-
-def _is_ours(manifest: Path) -> bool:
-    """Whether a run wrote this ``manifest.json``; other tools have files of that name too."""
-    try:
-        content = json.loads(manifest.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()
