@@ -56,8 +56,8 @@ class Call:
         layer: the module.
         call_index: 0 for the module's first call in one forward, then 1, …
         order: position among the observed calls, from 1, by the moment the call started.
-        side: ``output`` or ``input``.
-        output_key: which tensor of an output that is several; empty when it is one.
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (a gradient too).
+        output_key: which tensor of an output that is several, empty when it is one; a parameter's name.
     """
 
     layer: LayerInfo
@@ -68,7 +68,9 @@ class Call:
 
     @property
     def id(self) -> str:
-        """What people see and paste: ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``."""
+        """What people see and paste: ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``, ``param:fc.bias``."""
+        if self.side == "param":
+            return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
         side = "" if self.side == "output" else f"{self.side}:"
         index = f"#{self.call_index}" if self.call_index else ""
         key = f"[{self.output_key}]" if self.output_key else ""

@@ -1,0 +1,166 @@
+"""Every call of chosen modules, from its start to its end, and the tensors in what goes in and comes out."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch import Tensor, nn
+
+from hookcli.records import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch.utils.hooks import RemovableHandle
+
+    from hookcli.records import LayerInfo
+
+    Listener: TypeAlias = Callable[[Call, object], object]
+    """What it returns, unless that is None, takes the place of what it was shown."""
+
+
+@contextmanager
+def watch(
+    model: nn.Module, layers: Sequence[LayerInfo], started: Listener | None, finished: Listener
+) -> Iterator[None]:
+    """Call ``started(call, inputs)`` and ``finished(call, output)`` around every call of ``layers``.
+
+    What a listener returns, unless it is None, goes into the module or comes out of it instead.
+
+    ``call.order`` counts the calls by their start, so that a block stands before its parts. Inputs
+    are what :func:`named_tensors` can walk: positional and keyword arguments together.
+    """
+    counts: Counter[str] = Counter()
+    order = itertools.count(1)
+    running: list[Call] = []
+
+    def begin(layer: LayerInfo) -> Call:
+        call = Call(layer, counts[layer.module_path], next(order))
+        counts[layer.module_path] += 1
+        return call
+
+    def before(layer: LayerInfo, _module: nn.Module, args: Any, kwargs: Any) -> Any:
+        call = begin(layer)
+        running.append(call)
+        changed = started(call, _arguments(args, kwargs)) if started else None
+        return None if changed is None else _as_given(args, kwargs, changed)
+
+    def after(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if running and running[-1].layer is layer:  # else a hook before ours raised: no call began
+            return finished(running.pop(), output)
+        return None
+
+    def after_alone(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return finished(begin(layer), output)  # nothing can start inside, so this keeps the order
+
+    modules = dict(model.named_modules())
+    handles: list[RemovableHandle] = []
+    try:
+        for layer in layers:
+            module = modules[layer.module_path]
+            if started is None and not module._modules and _is_torch_own(module):
+                handles.append(module.register_forward_hook(partial(after_alone, layer)))
+                continue
+            pre = module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
+            handles.append(pre)
+            # always_call: a call that raised ends too (with None), so that ``running`` stays in step
+            post = module.register_forward_hook(partial(after, layer), always_call=True)
+            handles.append(post)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def named_tensors(
+    value: object, key: str = "", inside: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in a nested value with its output key, in order.
+
+    Tuples and lists give ``0``, ``1``, …, named tuples and mappings their names, an ``ImageList``
+    its ``tensors``; levels are joined with dots. A value that is one tensor has the key "". A container
+    inside itself is walked once: ``inside`` holds those that are being walked.
+    """
+    if isinstance(value, Tensor):
+        yield key, value
+        return
+    if id(value) in inside:
+        return
+    for name, part in _parts_of(value):
+        yield from named_tensors(part, _join(key, name), (*inside, id(value)))
+
+
+def map_tensors(
+    value: object,
+    change: Callable[[str, Tensor], Tensor],
+    key: str = "",
+    inside: tuple[int, ...] = (),
+) -> Any:
+    """``value`` with ``change(output key, tensor)`` in the place of every tensor.
+
+    The value itself where nothing changed; containers are otherwise made anew, never changed.
+    """
+    if isinstance(value, Tensor):
+        return change(key, value)
+    if id(value) in inside:
+        return value
+    parts = _parts_of(value)
+    changed = [
+        map_tensors(part, change, _join(key, name), (*inside, id(value))) for name, part in parts
+    ]
+    if all(new is old for new, (_, old) in zip(changed, parts, strict=True)):
+        return value
+    if isinstance(value, tuple):
+        return value._make(changed) if hasattr(value, "_make") else type(value)(changed)
+    if isinstance(value, list):
+        return type(value)(changed)
+    again: Any = copy.copy(value)
+    for new, (name, _) in zip(changed, parts, strict=True):
+        if isinstance(value, dict):
+            again[name] = new
+        else:
+            again.tensors = new
+    return again
+
+
+def _parts_of(value: object) -> list[tuple[object, object]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    if isinstance(value, (tuple, list)):
+        return list(enumerate(value))
+    if isinstance(tensors := getattr(value, "tensors", None), Tensor):
+        return [("tensors", tensors)]
+    return []
+
+
+def _join(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    """One value from positional and keyword arguments; the only argument stands for itself."""
+    if len(args) == 1 and not kwargs:
+        return args[0]
+    return {str(index): value for index, value in enumerate(args)} | kwargs
+
+
+def _as_given(
+    args: tuple[Any, ...], kwargs: dict[str, Any], changed: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``_arguments`` taken apart again."""
+    if len(args) == 1 and not kwargs:
+        return (changed,), {}
+    places = [str(index) for index in range(len(args))]
+    return tuple(changed[place] for place in places), {name: changed[name] for name in kwargs}
+
+
+def _is_torch_own(module: nn.Module) -> bool:
+    """Whether a module's code is known to call no module, not even itself."""
+    return type(module).__module__.startswith("torch.nn.modules.")
