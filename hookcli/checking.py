@@ -47,6 +47,7 @@ def check_values(config: InspectConfig) -> None:
         if side is not None and side > LARGEST_SIDE:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
     _check_save(config)
+    _check_backward(config)
     if config.top_images < 0:
         raise RequestError(f"--top-images must be at least 0, not {config.top_images}")
     if config.workers is not None and config.workers < 0:
@@ -71,6 +72,19 @@ def _check_save(config: InspectConfig) -> None:
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
     if config.max_disk <= 0:
         raise RequestError(f"--max-disk must be greater than 0, not {config.max_disk:g}")
+
+
+def _check_backward(config: InspectConfig) -> None:
+    style = config.backward
+    if style is None:
+        return
+    if ":" not in style.score and style.score not in choices.SCORES:
+        raise RequestError(
+            f"--score cannot be {style.score!r}",
+            f"one of: {', '.join(choices.SCORES)}, module:function",
+        )
+    if style.score == "sum" and style.target != "predicted":
+        raise RequestError("--score sum adds up the whole output and has no --target")
 
 
 def _check_rules(config: InspectConfig) -> None:

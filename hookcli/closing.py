@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookcli import findings
-from hookcli.config import to_command
+from hookcli.command import to_command
 from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
 from hookcli.preparing import prepare_image
 from hookcli.producer import find_producers
 from hookcli.records import Uncalled
-from hookcli.results import LayerRow, RunResult, SkippedImage
+from hookcli.results import RunResult, SkippedImage
+from hookcli.rows import LayerRow
 from hookcli.sinks import table
 from hookcli.sinks.overview import draw_overview
 from hookcli.sinks.tensors import write_index

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 At: TypeAlias = Literal["output", "input", "both"]
@@ -17,6 +16,7 @@ Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 _PART = 32
+SCORES = ("logit", "probability", "cross-entropy", "sum")
 EMBER = "ember"
 CLIP_FRAMES = 16  # of the clip that a video model is given
 LARGEST_SIDE = 8192
@@ -76,6 +76,32 @@ class SaveStyle:
     pool: str = "none"
     dtype: Dtype | None = None
     channels: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStyle:
+    """What a backward starts at, and what is taken from it.
+
+    Attributes:
+        target: ``predicted``, a class index, or a category's name.
+        score: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or ``module:function``.
+        input_grad: the pixels need a gradient too.
+        times_activation: grids show activation times gradient instead of the gradient.
+        cams: forms of the filter language; a Grad-CAM is drawn of each call of these layers.
+        saliency: draw how strongly the score depends on each pixel.
+    """
+
+    target: str = "predicted"
+    score: str = "logit"
+    input_grad: bool = False
+    times_activation: bool = False
+    cams: tuple[str, ...] = ()
+    saliency: bool = False
+
+    @property
+    def needs_pixels(self) -> bool:
+        """Whether the backward goes on to the pixels."""
+        return self.input_grad or self.saliency
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +166,8 @@ class InspectConfig:
         max_disk: how large they may become together, in 1e9 bytes.
         rules: thresholds of findings that are not the default ones.
         fail_on: rules of which a finding ends the run with code 7.
+        backward: gradients are recorded instead of activations; None for a forward only.
+        edits: what is changed on the way, as ``--edit`` takes it.
     """
 
     model: ModelRequest
@@ -165,6 +193,18 @@ class InspectConfig:
     max_disk: float = 10.0
     rules: tuple[tuple[str, float], ...] = ()
     fail_on: tuple[str, ...] = ()
+    backward: BackwardStyle | None = None
+    edits: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that asks for this."""
+        return "inspect" if self.backward is None else "gradients"
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Which tensors of a call are recorded."""
+        return SIDES[self.at] if self.backward is None else ("grad_output", "grad_input")
 
 
 DEFAULTS = InspectConfig(ModelRequest(""), ())
@@ -173,73 +213,3 @@ DEFAULTS = InspectConfig(ModelRequest(""), ())
 def part_size(batch_size: int) -> int:
     """Images in a part of a run: whole batches, at least 32 images."""
     return -(-_PART // batch_size) * batch_size
-
-
-def to_command(config: InspectConfig) -> tuple[str, ...]:
-    """The command that repeats the run, without what does not change its result (``-o``, ``--workers``)."""
-    model, grids = config.model, config.grids
-    plain, default = DEFAULTS.model, DEFAULTS.grids
-    words = ["hookcli", "inspect", model.name, *map(_as_word, config.images)]
-    words += [word for form in config.layers for word in ("--layers", form)]
-    words += [word for form in config.exclude for word in ("--exclude", form)]
-    words += [word for key, text in model.arguments for word in ("--model-arg", f"{key}={text}")]
-    channels = None if grids.channels is None else ",".join(str(c) for c in grids.channels)
-    channels = "all" if grids.top is None else channels
-    options: list[tuple[str, object, object]] = [
-        ("--at", config.at, DEFAULTS.at),
-        ("--weights", model.weights, plain.weights),
-        ("--seed", model.seed, plain.seed),
-        ("--device", model.device, plain.device),
-        ("--dtype", model.dtype, plain.dtype),
-        ("--size", model.size, plain.size),
-        ("--resize", model.resize, plain.resize),
-        ("--mean", _joined(model.mean), None),
-        ("--std", _joined(model.std), None),
-        ("--interpolation", model.interpolation, plain.interpolation),
-        ("--pair", config.pair, DEFAULTS.pair),
-        ("--focus", None if config.focus is None else ",".join(map(str, config.focus)), None),
-        ("--batch-size", config.batch_size, DEFAULTS.batch_size),
-        ("--top-images", config.top_images, DEFAULTS.top_images),
-        ("--grids", grids.mode, default.mode),
-        ("--top", grids.top or default.top, default.top),
-        ("--channels", channels, default.channels),
-        ("--rank", grids.rank, default.rank),
-        ("--scale", grids.scale, default.scale),
-        ("--colormap", grids.colormap, default.colormap),
-        ("--tile", grids.tile, default.tile),
-    ]
-    options += _save_options(config.save)
-    for name, value, unset in options:
-        if value != unset:
-            words += [name, str(value)]
-    words += [word for rule, value in config.rules for word in ("--rule", f"{rule}={value:g}")]
-    if config.fail_on:
-        words += ["--fail-on", ",".join(config.fail_on)]
-    flags = (
-        ("--clip", config.clip),
-        ("--overview", config.overview),
-        ("--no-recursive", not config.recursive),
-        ("-0", config.null_separated),
-    )
-    return (*words, *(name for name, is_set in flags if is_set))
-
-
-def _save_options(save: SaveStyle | None) -> list[tuple[str, object, object]]:
-    """Options with their values, and the values that need not be said."""
-    if save is None:
-        return []
-    return [
-        ("--save", "tensors", None),
-        ("--pool", save.pool, "none"),
-        ("--tensor-dtype", save.dtype, None),
-        ("--tensor-channels", _joined(save.channels), None),
-    ]
-
-
-def _as_word(file: str) -> str:
-    """A file name that is not taken for an option."""
-    return f"./{file}" if file.startswith("-") else file
-
-
-def _joined(values: Sequence[float] | None) -> str | None:
-    return None if values is None else ",".join(str(value) for value in values)

@@ -104,6 +104,20 @@ def take_tiles(
     return Tiles(levels, channels, len(maps), shown, figures, shown_scores)
 
 
+def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
+    """(h, w) Grad-CAM of one call: channels weighted by their mean gradient, summed, negatives cut off.
+
+    Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
+
+    Args:
+        activation: what the call returned, (1, …).
+        gradient: of the score with respect to it.
+        layout: of both; spatial.
+    """
+    maps, slopes = (_as_maps(tensor.detach().float(), layout) for tensor in (activation, gradient))
+    return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
+
+
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     """(C,) mean inside the box less mean outside, in spreads of the channel; 0 where there is no spread.
 

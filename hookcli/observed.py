@@ -33,6 +33,7 @@ class Observed:
         dtype: as torch names it.
         reduced: its figures, a row an image; one row is every image's.
         sample: (rows, S) some of its values; None when none were asked for.
+        change: (rows,) how far each is from the run without edits; None without edits.
     """
 
     call: Call
@@ -41,6 +42,7 @@ class Observed:
     dtype: torch.dtype
     reduced: Reduced
     sample: Tensor | None = None
+    change: Tensor | None = None
 
 
 def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[LayerRecord, ...]:
@@ -96,7 +98,8 @@ def _read_record(
         nan_count=int(nans),
         inf_count=int(infs),
     )
-    record = LayerRecord(image, observed.call, observed.layout, stats, channels)
+    change = None if observed.change is None else float(observed.change[row])
+    record = LayerRecord(image, observed.call, observed.layout, stats, channels, change=change)
     if observed.sample is None or not finite:
         return record
     return replace(record, histogram=_count_bins(observed.sample[row], low, high))

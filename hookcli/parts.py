@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hookcli.call_tally import CallTally
 from hookcli.results import Grid, ImageResult, SkippedImage
-from hookcli.tally import CallTally, Tally
+from hookcli.tally import Tally
 from hookcli.top_images import TopImages
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hookcli.backward import HookedBackward
 from hookcli.clock import Clock
 from hookcli.closing import close, describe_request, write_tables
 from hookcli.config import part_size
@@ -97,15 +98,27 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
 
 
 def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
-    loaded = prepared.loaded
+    loaded, config = prepared.loaded, prepared.config
+    if config.backward is not None and prepared.scorer is not None:
+        return HookedBackward(
+            loaded.module,
+            prepared.layers,
+            config.at,
+            prepared.style,
+            feed=loaded.feed,
+            save=config.save,
+            score=prepared.scorer,
+            wanted=config.backward,
+            cams=prepared.cams,
+        )
     return HookedForward(
         loaded.module,
         prepared.layers,
-        prepared.config.at,
+        config.at,
         prepared.style,
         focus=None if focus is None else focus.to(loaded.info.device),
         feed=loaded.feed,
-        save=prepared.config.save,
+        save=config.save,
     )
 
 

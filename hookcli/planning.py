@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from hookcli.checking import check_values
 from hookcli.clock import Clock
-from hookcli.config import CLIP_FRAMES, RULES, part_size, to_command
+from hookcli.command import to_command
+from hookcli.config import CLIP_FRAMES, RULES, part_size
 from hookcli.files import hash_file, safe_name
 from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
@@ -23,13 +24,13 @@ from hookcli.results import MOST_IMAGES
 from hookcli.sinks.run_folder import check_folder, refuse_complete
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hookcli.config import GridMode, GridStyle, InspectConfig
     from hookcli.estimating import Plan
     from hookcli.fitting import Fitter
     from hookcli.images import ImageSource
-    from hookcli.models import LoadedModel
+    from hookcli.models import LoadedModel, Scored
     from hookcli.records import LayerInfo
     from hookcli.results import SkippedImage
 
@@ -55,6 +56,8 @@ class PreparedRun:
         fitter: makes images ready for the model.
         style: how feature maps are drawn in this run.
         limits: threshold of every rule.
+        scorer: makes the score of an output; None in a run without a backward.
+        cams: the layers of which a Grad-CAM is drawn.
         workers: processes that prepare images.
         channels_last: pixels and weights lie in the memory format that is faster for convolutions.
         seconds: how long each stage took.
@@ -69,6 +72,8 @@ class PreparedRun:
     fitter: Fitter
     style: GridStyle
     limits: dict[str, float]
+    scorer: Callable[[object], Scored] | None = None
+    cams: tuple[LayerInfo, ...] = ()
     workers: int = 0
     channels_last: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
@@ -124,6 +129,8 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
     fitter = make_fitter(config, loaded)
     sources, unfit = fit_sources(fitter, sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
+    backward = config.backward
+    cams = backward.cams if backward else ()
     clock.lap("load model")
     return PreparedRun(
         config,
@@ -142,6 +149,8 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         fitter,
         style=_choose_style(config, sources),
         limits=RULES | dict(config.rules),
+        scorer=loaded.scorer(backward) if backward else None,
+        cams=layers.select_layers(loaded.module, cams) if cams else (),
         workers=_count_workers(config, sources),
         channels_last=len(sources) > 1 and loaded.use_channels_last(),
         seconds=clock.seconds,

@@ -167,6 +167,9 @@ class LayerRecord:
         grid: the picture's file, relative to the run folder; empty when none was drawn.
         histogram: how many of a sample of the values lie in each of equal parts of the way from the
             smallest to the largest; empty when no sample was taken.
+        change: L2 norm of the difference from the run without edits, over the norm there; None in a
+            run without edits.
+        reason: why there is no gradient; the figures are then None.
     """
 
     image: str
@@ -176,6 +179,8 @@ class LayerRecord:
     channels: ChannelRange | None = None
     grid: str = ""
     histogram: tuple[int, ...] = ()
+    change: float | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

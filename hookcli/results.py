@@ -9,6 +9,7 @@ from hookcli import errors
 
 if TYPE_CHECKING:
     from hookcli.records import Uncalled
+    from hookcli.rows import LayerRow
 
 
 MOST_IMAGES = 200  # of which a page shows pictures
@@ -44,6 +45,23 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """What a backward started at.
+
+    Attributes:
+        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum`` or ``module:function``.
+        value: None when it is not finite.
+        target: index of the class; None without one.
+        category: its name.
+    """
+
+    kind: str
+    value: float | None
+    target: int | None = None
+    category: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ImageResult:
     """An image that went through the model.
 
@@ -57,6 +75,8 @@ class ImageResult:
         pixels_shape: of what the network was given, with the leading axis 1.
         seen: file of the picture that the network saw, relative to the run folder.
         note: what was made of the image when a network wants more than one: a clip, a pair.
+        score: what the backward started at; None in a run without one.
+        unedited: what the model says without edits; empty in a run without any.
     """
 
     key: str
@@ -68,6 +88,8 @@ class ImageResult:
     pixels_shape: tuple[int, ...] = ()
     note: str = ""
     seen: str = ""
+    score: Score | None = None
+    unedited: tuple[Prediction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,39 +119,6 @@ class ModelInfo:
     dtype: str = "float32"
     preprocessing: str = ""
     input_shape: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRow:
-    """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
-
-    ``mean`` and ``std`` (population) are over all finite values of all images, ``min`` and ``max``
-    too, ``zero_fraction`` over all values; ``dead_channels`` counts the channels that are zero
-    everywhere in all images, of ``channels``, both None without a channel axis. ``shape`` is one
-    image's; where images differ it is the first one's.
-    """
-
-    order: int
-    call_id: str
-    module_path: str
-    module_type: str
-    call_index: int
-    side: str
-    output_key: str
-    shape: tuple[int, ...]
-    dtype: str
-    layout: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    zero_fraction: float | None
-    nan_count: int
-    inf_count: int
-    dead_channels: int | None
-    channels: int | None
-    images: int
-    params: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from hookcli.collecting import BatchResult
     from hookcli.feature_maps import Picture
-    from hookcli.forward import BatchResult
     from hookcli.planning import PreparedRun
     from hookcli.preparing import PreparedImage
     from hookcli.records import LayerRecord
@@ -133,6 +133,7 @@ class PartRunner:
         for image, said in zip(batch, predictions, strict=True):
             self._images[image.key] = self._describe(image, said)
         for result in results:
+            self._add_effect(result)
             self._add(result)
 
     def _run_forward(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult] | None:
@@ -168,6 +169,14 @@ class PartRunner:
             image.key, image.file, *image.size, image.state.sha256, said,  # type: ignore[arg-type]
             (1, *pixels.shape), image.note, seen,
         )  # fmt: skip
+
+    def _add_effect(self, result: BatchResult) -> None:
+        """What the images were scored, and what the model says of them without edits."""
+        plain = self._prepared.loaded.read(result.unedited) if result.unedited is not None else []
+        for index, key in enumerate(result.keys):
+            unedited = plain[index] if len(plain) == len(result.keys) else ()
+            image = replace(self._images[key], score=result.score, unedited=unedited)
+            self._images[key] = image
 
     def _add(self, result: BatchResult) -> None:
         """Take over the records of one forward; its pictures are queued."""

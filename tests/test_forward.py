@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from hookcli.collecting import of_image
 from hookcli.config import GridStyle
-from hookcli.forward import BrokenForwardError, HookedForward, of_image
+from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.layers import list_layers
 from hookcli.records import Call, ChannelRange, LayerInfo, LayerRecord, Layout, TensorStats
 from hookcli.tally import aggregate_layers

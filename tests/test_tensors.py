@@ -28,7 +28,7 @@ from hookcli.config import SaveStyle
 from hookcli.errors import OutputError, RequestError
 from hookcli.pooling import saved_shape, take_activation
 from hookcli.records import Layout
-from hookcli.results import LayerRow
+from hookcli.rows import LayerRow
 from hookcli.runs import choose_calls, load_run
 from hookcli.sinks.table import render_csv
 from hookcli.sinks.tensors import write_index, write_shard

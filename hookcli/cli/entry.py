@@ -14,6 +14,7 @@ import typer
 from hookcli import __version__, errors
 from hookcli.cli import console
 from hookcli.cli.export import export
+from hookcli.cli.gradients import gradients
 from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
 from hookcli.cli.models import models
@@ -32,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(inspect)
+app.command()(gradients)
 app.command()(layers)
 app.command()(models)
 app.command()(report)

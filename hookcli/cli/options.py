@@ -59,6 +59,43 @@ At = Annotated[
     config.At,
     typer.Option(help="Record what a layer returned, received, or both."),
 ]
+Edit = Annotated[
+    list[str],
+    typer.Option(
+        metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
+        help="Change what passes there: 'conv[3]:zero', 'layer1.*{3,7}:scale=0.1', 'grad_output:fc:clamp=0:'. "
+        "SIDE: output input grad_output grad_input param; WHAT: zero scale= clamp=LO:HI clip-norm= mean "
+        "set=. Repeatable, in this order.",
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="predicted|INDEX|NAME", help="The class whose score the backward starts at."
+    ),
+]
+Score = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join((*config.SCORES, "MODULE:FUNCTION")),
+        help="The scalar that the backward starts at; a function is called with the output and the target.",
+    ),
+]
+InputGrad = Annotated[
+    bool, typer.Option("--input-grad", help="The first layer's input gets a gradient too.")
+]
+TimesActivation = Annotated[
+    bool, typer.Option("--times-activation", help="Grids show activation times gradient.")
+]
+Cam = Annotated[
+    list[str],
+    typer.Option(
+        metavar="FORM", help="Draw a Grad-CAM of these layers over the image. Repeatable."
+    ),
+]
+Saliency = Annotated[
+    bool, typer.Option("--saliency", help="Draw how strongly the score depends on each pixel.")
+]
 Out = Annotated[
     Path | None,
     typer.Option(

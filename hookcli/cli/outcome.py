@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.cli import console
 from hookcli.cli.listing import Listing, Look, print_listing
-from hookcli.config import to_command
+from hookcli.command import to_command
 from hookcli.records import shape_text
-from hookcli.results import LayerRow
+from hookcli.rows import LayerRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hookcli.call_tally import MOST_NAMED
 from hookcli.findings.rules import count_layers
 from hookcli.results import Finding
-from hookcli.tally import FLOAT16_LARGEST, MOST_NAMED
+from hookcli.tally import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hookcli.call_tally import CallTally, Sign
     from hookcli.findings.rules import Evidence
-    from hookcli.tally import CallTally, Sign
 
 _ENDS = {
     "Sigmoid": (0.01, 0.99),

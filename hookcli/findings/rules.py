@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hookcli.call_tally import CallTally
     from hookcli.records import Uncalled
     from hookcli.results import ModelInfo, SkippedImage
-    from hookcli.tally import CallTally
 
 
 @dataclass(frozen=True, slots=True)

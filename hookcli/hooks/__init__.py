@@ -4,15 +4,27 @@ A tensor is handed to the observer inside the hook and never kept here: the mode
 as soon as the hook returns. Nothing here reads values, resolves layouts or knows about images.
 """
 
-from hookcli.hooks.gradients import Absent, Gradients, observe_gradients
+from hookcli.hooks.changing import Change, change, change_input_gradients
+from hookcli.hooks.gradients import (
+    NOT_NEEDED,
+    Absent,
+    Gradients,
+    need_gradients,
+    observe_gradients,
+)
 from hookcli.hooks.observing import observe, refuse_unhookable
 from hookcli.hooks.watching import map_tensors, named_tensors, watch
 
 __all__ = [
+    "NOT_NEEDED",
     "Absent",
+    "Change",
     "Gradients",
+    "change",
+    "change_input_gradients",
     "map_tensors",
     "named_tensors",
+    "need_gradients",
     "observe",
     "observe_gradients",
     "refuse_unhookable",

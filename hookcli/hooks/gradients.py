@@ -13,12 +13,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from hookcli.hooks.watching import map_tensors, named_tensors, watch
+from hookcli.hooks.aliases import Aliases
+from hookcli.hooks.watching import named_tensors, watch
 from hookcli.records import Call
 
 if TYPE_CHECKING:
@@ -34,40 +35,6 @@ NOT_NEEDED = "nothing before it needs a gradient"
 SWITCHED_OFF = "the model ran it without gradients"
 FROZEN = "requires_grad is False"
 NO_NUMBERS = "integers have no gradient"
-
-
-class _Alias(torch.autograd.Function):
-    """The same memory and the same counter of writes, and no view: it has a gradient of its own."""
-
-    @staticmethod
-    def forward(_context: Any, tensor: Tensor) -> Tensor:  # type: ignore[override]
-        return tensor.detach()
-
-    @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        return gradient
-
-
-class _Rewritten(torch.autograd.Function):
-    """A tensor whose memory was written over through its alias: from here on it is what the alias is."""
-
-    @staticmethod
-    def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:  # type: ignore[override]
-        context.mark_dirty(tensor)
-        return tensor
-
-    @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
-        return None, gradient
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """An input, its alias, and how often they had been written over when the call began."""
-
-    tensor: Tensor
-    alias: Tensor
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +60,33 @@ class Gradients:
     called: set[str] = field(default_factory=set)
     _absent: dict[str, Absent] = field(default_factory=dict)
     _handles: list[RemovableHandle] = field(default_factory=list)
-    _first: dict[str, Call] = field(default_factory=dict)
-    _running: dict[str, list[_Given]] = field(default_factory=dict)
+    _first: dict[str, int] = field(default_factory=dict)
+    _aliases: Aliases = field(default_factory=Aliases)
 
     @property
     def absent(self) -> tuple[Absent, ...]:
         """The gradients that have not come so far, and why."""
-        return tuple(self._absent.values())
+        return tuple(
+            replace(absent, call=self._placed(absent.call)) for absent in self._absent.values()
+        )
 
     def started(self, call: Call, inputs: object) -> object:
-        """Put an alias in the place of every input; the same one where a tensor is given twice."""
+        """Put an alias in the place of every input."""
         self.called.add(call.layer.module_path)
-        self._first.setdefault(call.layer.module_path, call)
-        aliases: dict[int, Tensor] = {}
-        given = self._running[call.id] = []
+        self._first.setdefault(call.layer.module_path, call.order)
 
-        def alias(key: str, tensor: Tensor) -> Tensor:
-            if id(tensor) not in aliases:
-                named = replace(call, side="grad_input", output_key=key)
-                own = tensor
-                if self._expects(named, tensor, NOT_NEEDED):
-                    own = _Alias.apply(tensor)
-                    given.append(_Given(tensor, own, tensor._version))
-                    self._follow(named, own)
-                aliases[id(tensor)] = own
-            return aliases[id(tensor)]
+        def needs_one(key: str, tensor: Tensor) -> bool:
+            named = replace(call, side="grad_input", output_key=key)
+            return self._expects(named, tensor, NOT_NEEDED)
 
-        return map_tensors(inputs, alias)
+        def follow(key: str, alias: Tensor) -> None:
+            self._follow(replace(call, side="grad_input", output_key=key), alias)
+
+        return self._aliases.give(call, inputs, needs_one, follow)
 
     def finished(self, call: Call, output: object) -> None:
-        """Follow every output; an input that was written over is known as such."""
-        for given in self._running.pop(call.id):
-            if given.alias._version != given.version:
-                with torch.autograd._unsafe_preserve_version_counter(given.tensor):  # nothing is written
-                    _Rewritten.apply(given.tensor, given.alias)
+        """Follow every output."""
+        self._aliases.end(call)
         for key, tensor in named_tensors(output):
             named = replace(call, side="grad_output", output_key=key)
             if self._expects(named, tensor, NOT_NEEDED):
@@ -144,7 +104,7 @@ class Gradients:
             handle.remove()
 
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
-        """Whether the tensor can get a gradient; the reason is noted either way, until one comes."""
+        """Whether the tensor can get a gradient; until one comes, a reason is noted either way."""
         reason = NO_PATH
         if not (tensor.is_floating_point() or tensor.is_complex()):
             reason = NO_NUMBERS
@@ -159,13 +119,15 @@ class Gradients:
         self._handles.append(hook)
 
     def _come(self, call: Call, gradient: Tensor | None) -> None:
-        if gradient is None:
-            return
-        self._absent.pop(call.id, None)
-        if call.side == "param":
-            first = self._first.get(call.layer.module_path)
-            call = replace(call, order=first.order if first else 0)
-        self.observer(call, gradient)
+        if gradient is not None:
+            self._absent.pop(call.id, None)
+            self.observer(self._placed(call), gradient)
+
+    def _placed(self, call: Call) -> Call:
+        """A parameter stands where its layer was called first."""
+        if call.side != "param":
+            return call
+        return replace(call, order=self._first.get(call.layer.module_path, 0))
 
 
 @contextmanager
@@ -195,3 +157,34 @@ def observe_gradients(
             yield gradients
     finally:
         gradients.close()
+
+
+@contextmanager
+def need_gradients(model: nn.Module) -> Iterator[None]:
+    """While the block lasts every parameter needs a gradient, and none is kept in ``.grad``.
+
+    Afterwards ``requires_grad`` and ``.grad`` are what they were.
+    """
+    known = [
+        (parameter, parameter.requires_grad, parameter.grad)
+        for parameter in model.parameters()
+        if parameter.is_floating_point() or parameter.is_complex()
+    ]
+    handles = []
+    try:
+        for parameter, _, _ in known:
+            parameter.requires_grad_(True)
+            parameter.grad = None
+            hook = parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
+            handles.append(hook)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter, needed, gradient in known:
+            parameter.requires_grad_(needed)
+            parameter.grad = gradient
+
+
+def _forget(parameter: Tensor) -> None:
+    parameter.grad = None

@@ -7,10 +7,12 @@ every file is read with ``weights_only=True`` or as safetensors.
 from hookcli.models.catalog import CatalogEntry, list_catalog, list_names
 from hookcli.models.loading import LoadedModel, build_skeleton, load_model
 from hookcli.models.predictions import read_predictions
+from hookcli.models.scoring import Scored
 
 __all__ = [
     "CatalogEntry",
     "LoadedModel",
+    "Scored",
     "build_skeleton",
     "list_catalog",
     "list_names",

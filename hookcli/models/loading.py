@@ -19,14 +19,18 @@ from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, t
 from hookcli.models.origins import OWN, TIMM, find_origin
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
+from hookcli.models.scoring import find_target, score_output
 from hookcli.models.weighting import add_weights
 from hookcli.results import ModelInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-    from hookcli.config import ModelRequest
+    from hookcli.config import BackwardStyle, ModelRequest
     from hookcli.models.origins import Origin
+    from hookcli.models.scoring import Scored
     from hookcli.results import Prediction
 
 
@@ -72,6 +76,15 @@ class LoadedModel:
         if wanted:
             self.module.to(memory_format=torch.channels_last)
         return wanted
+
+    def scorer(self, style: BackwardStyle) -> Callable[[object], Scored]:
+        """What makes the score of one image's output.
+
+        Raises:
+            RequestError: there is no such target.
+        """
+        target = find_target(style.target, self.categories)
+        return partial(score_output, style=style, target=target, categories=self.categories)
 
     def read(self, output: Any) -> list[tuple[Prediction, ...]]:
         """The predictions of each image of a batch; a model of the user's own must end in a classifier."""

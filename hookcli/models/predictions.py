@@ -25,13 +25,13 @@ def read_predictions(output: Any, categories: Sequence[str]) -> list[tuple[Predi
             ``boxes`` the boxes with the highest score; a list of flows (N, 2, H, W) how far pixels move.
         categories: names by index; where they do not fit, classes go by number.
     """
-    if _is_floats(output, 2):
+    if is_floats(output, 2):
         return _read_classes(output, categories)
-    if isinstance(output, dict) and _is_floats(output.get("out"), 4):
+    if isinstance(output, dict) and is_floats(output.get("out"), 4):
         return _read_shares(output["out"], categories)
-    if isinstance(output, list) and output and all(_is_boxes(part) for part in output):
+    if isinstance(output, list) and output and all(is_boxes(part) for part in output):
         return [_read_boxes(part, categories) for part in output]
-    if isinstance(output, list) and output and all(_is_flow(part) for part in output):
+    if isinstance(output, list) and output and all(is_flow(part) for part in output):
         return _read_flow(output[-1])
     return []
 
@@ -42,7 +42,7 @@ def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Predi
     named = categories if len(categories) == rows.shape[1] else ()
     return [
         tuple(
-            Prediction("probability", _name(index, named), index, value)
+            Prediction("probability", name_class(index, named), index, value)
             for index, value in zip(indices, values, strict=True)
         )
         if row.isfinite().all()
@@ -67,7 +67,9 @@ def _read_shares(logits: Tensor, categories: Sequence[str]) -> list[tuple[Predic
         order = shares.argsort(descending=True, stable=True)[:TOP].tolist()
         found.append(
             tuple(
-                Prediction("share of the image", _name(index, named), index, float(shares[index]))
+                Prediction(
+                    "share of the image", name_class(index, named), index, float(shares[index])
+                )
                 for index in order
                 if shares[index] > 0
             )
@@ -82,7 +84,7 @@ def _read_boxes(part: dict[str, Tensor], categories: Sequence[str]) -> tuple[Pre
     return tuple(
         Prediction(
             "score",
-            _name(labels[index], categories),
+            name_class(labels[index], categories),
             labels[index],
             _finite(float(scores[index])),
             tuple(round(value, 1) for value in boxes[index].tolist()),
@@ -106,25 +108,28 @@ def _nothing(measure: str) -> tuple[Prediction, ...]:
     return (Prediction(measure, "nothing: the logits are not finite", None, None),)
 
 
-def _is_floats(value: Any, axes: int) -> bool:
+def is_floats(value: Any, axes: int) -> bool:
     """Whether ``value`` is a plain tensor of floats: what is sparse, quantized or complex is of no known form."""
     plain = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
     return plain and value.is_floating_point() and value.dim() == axes
 
 
-def _is_boxes(part: Any) -> bool:
+def is_boxes(part: Any) -> bool:
+    """Whether ``part`` is what a detection model says about one image."""
     if not isinstance(part, dict) or not isinstance(part.get("labels"), Tensor):
         return False
     count = part["labels"].shape
-    known = _is_floats(part.get("boxes"), 2) and _is_floats(part.get("scores"), 1)
+    known = is_floats(part.get("boxes"), 2) and is_floats(part.get("scores"), 1)
     return known and part["scores"].shape == count == part["boxes"].shape[:1]
 
 
-def _is_flow(part: Any) -> bool:
-    return _is_floats(part, 4) and part.shape[1] == 2
+def is_flow(part: Any) -> bool:
+    """Whether ``part`` is a flow (N, 2, H, W)."""
+    return is_floats(part, 4) and part.shape[1] == 2
 
 
-def _name(index: int, categories: Sequence[str]) -> str:
+def name_class(index: int, categories: Sequence[str]) -> str:
+    """The category, or ``class 7`` where it has no name."""
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 

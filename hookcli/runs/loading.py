@@ -13,7 +13,7 @@ import numpy as np
 
 from hookcli.errors import RequestError
 from hookcli.records import shape_text
-from hookcli.results import LayerRow
+from hookcli.rows import LayerRow
 from hookcli.runs.shards import (
     AGAIN,
     INDEX,

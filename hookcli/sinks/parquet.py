@@ -24,8 +24,12 @@ _COLUMNS = (
     ("module_path", pa.string(), "dotted name; empty for the model itself"),
     ("module_type", pa.string(), "class name"),
     ("call_index", pa.int32(), "0 for the module's first call in a forward"),
-    ("side", pa.string(), "output or input"),
-    ("output_key", pa.string(), "which tensor of several; empty for one"),
+    (
+        "side",
+        pa.string(),
+        "output, input, grad_output, grad_input, or param for the gradient of a parameter",
+    ),
+    ("output_key", pa.string(), "which tensor of several, empty for one; a parameter's name"),
     ("order", pa.int32(), "position among the observed calls, from 1, by their start"),
     ("shape", pa.list_(pa.int64()), "of this image's part, leading axis 1"),
     ("dtype", pa.string(), "as torch names it"),
@@ -37,6 +41,12 @@ _COLUMNS = (
     ("zero_fraction", pa.float64(), "exact zeros over all values, 0 to 1"),
     ("nan_count", pa.int64(), "values that are NaN"),
     ("inf_count", pa.int64(), "values that are infinite"),
+    (
+        "change",
+        pa.float64(),
+        "distance from the run without edits over the norm there; null without edits",
+    ),
+    ("reason", pa.string(), "why there is no gradient; empty when there is one"),
     ("grid", pa.string(), "picture, relative to the run folder; empty when none was drawn"),
 )
 SCHEMA = pa.schema(
@@ -80,5 +90,7 @@ def _row(record: LayerRecord) -> dict[str, object]:
         "zero_fraction": stats.zero_fraction,
         "nan_count": stats.nan_count,
         "inf_count": stats.inf_count,
+        "change": record.change,
+        "reason": record.reason,
         "grid": record.grid,
     }

@@ -1,0 +1,95 @@
+"""An alias of a tensor for one module alone: the same memory, a gradient of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+
+from hookcli.hooks.watching import map_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hookcli.records import Call
+
+
+class _Alias(torch.autograd.Function):
+    """The same memory and the same counter of writes, and to autograd no view."""
+
+    @staticmethod
+    def forward(_context: Any, tensor: Tensor) -> Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class _Rewritten(torch.autograd.Function):
+    """A tensor whose memory was written over through its alias: from here on it is what the alias is."""
+
+    @staticmethod
+    def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
+        context.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, gradient
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """An input, its alias, and how often they had been written over when the call began."""
+
+    tensor: Tensor
+    alias: Tensor
+    version: int
+
+
+@dataclass(slots=True)
+class Aliases:
+    """The aliases that running calls were given in the place of their inputs."""
+
+    _running: dict[str, list[_Given]] = field(default_factory=dict)
+
+    def give(
+        self,
+        call: Call,
+        inputs: object,
+        needs_one: Callable[[str, Tensor], bool],
+        follow: Callable[[str, Tensor], None],
+    ) -> object:
+        """``inputs`` with an alias for each tensor that needs one; the same where a tensor is given twice.
+
+        Args:
+            call: the call that begins.
+            inputs: what it is given.
+            needs_one: asked of each tensor once, with its key.
+            follow: gets each alias, with the key of its tensor.
+        """
+        aliases: dict[int, Tensor] = {}
+        given = self._running[call.id] = []
+
+        def alias(key: str, tensor: Tensor) -> Tensor:
+            if id(tensor) not in aliases:
+                own = tensor
+                if needs_one(key, tensor):
+                    own = _Alias.apply(tensor)
+                    given.append(_Given(tensor, own, tensor._version))
+                    follow(key, own)
+                aliases[id(tensor)] = own
+            return aliases[id(tensor)]
+
+        return map_tensors(inputs, alias)
+
+    def end(self, call: Call) -> None:
+        """An input that was written over while the call ran is known as such from here on."""
+        for given in self._running.pop(call.id):
+            if given.alias._version != given.version:
+                with _unsafe_preserve_version_counter(given.tensor):  # the writing was counted
+                    _Rewritten.apply(given.tensor, given.alias)

@@ -1,0 +1,129 @@
+"""Tensors that are changed on their way through a model, forwards and backwards."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.hooks.aliases import Aliases
+from hookcli.hooks.watching import map_tensors, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch.utils.hooks import RemovableHandle
+
+    from hookcli.records import Call, LayerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is changed, and how.
+
+    Attributes:
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (its gradient).
+        layers: whose tensors; empty for parameters.
+        parameters: full names, for ``param``.
+        apply: returns the new value of one floating tensor; must not write into the old one.
+    """
+
+    side: str
+    layers: tuple[LayerInfo, ...]
+    parameters: tuple[str, ...]
+    apply: Callable[[Call | None, Tensor], Tensor]
+
+
+@contextmanager
+def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[ExitStack]:
+    """Make ``changes`` while the block lasts, in their order; integers are left alone.
+
+    An observer inside the block sees what was changed. Only gradients of inputs are changed by what is
+    entered into the stack that the block gets (:func:`change_input_gradients`), after the observers.
+    """
+    handles: list[RemovableHandle] = []
+    named = dict(model.named_parameters())
+    with ExitStack() as stack:
+        stack.callback(_remove, handles)
+        for each in changes:
+            if each.side == "param":
+                apply = partial(each.apply, None)
+                handles += [_hook(named[name], apply) for name in each.parameters]
+            elif each.side == "input":
+                start = partial(_changed, each, handles)
+                stack.enter_context(watch(model, each.layers, start, _nothing))
+            elif each.side in ("output", "grad_output"):
+                end = partial(_changed, each, handles)
+                stack.enter_context(watch(model, each.layers, None, end))
+        yield stack
+
+
+@contextmanager
+def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
+    """Make those of ``changes`` that are of the side ``grad_input``.
+
+    Enter it after what observes gradients: an input's gradient leaves a module by the alias that was
+    made last, and comes to the one that was made first at the end.
+    """
+    handles: list[RemovableHandle] = []
+    with ExitStack() as stack:
+        stack.callback(_remove, handles)
+        for each in reversed([c for c in changes if c.side == "grad_input"]):
+            aliases = Aliases()
+
+            def started(
+                call: Call, inputs: object, each: Change = each, own: Aliases = aliases
+            ) -> object:
+                def follow(key: str, alias: Tensor) -> None:
+                    place = replace(call, side=each.side, output_key=key)
+                    handles.append(_hook(alias, partial(each.apply, place)))
+
+                return own.give(call, inputs, _needs_gradient, follow)
+
+            def finished(call: Call, _output: object, own: Aliases = aliases) -> None:
+                own.end(call)
+
+            stack.enter_context(watch(model, each.layers, started, finished))
+        yield
+
+
+def _changed(each: Change, handles: list[RemovableHandle], call: Call, value: object) -> object:
+    """``value`` changed, or with its gradient going to be changed."""
+
+    def apply(key: str, tensor: Tensor) -> Tensor:
+        place = replace(call, side=each.side, output_key=key)
+        if not tensor.is_floating_point():
+            return tensor
+        if each.side != "grad_output":
+            return each.apply(place, tensor)
+        if tensor.requires_grad:
+            handles.append(_hook(tensor, partial(each.apply, place)))
+        return tensor
+
+    return map_tensors(value, apply)
+
+
+def _hook(tensor: Tensor, apply: Callable[[Tensor], Tensor]) -> RemovableHandle:
+    def changed(gradient: Tensor | None) -> Tensor | None:
+        with torch.no_grad():
+            return None if gradient is None else apply(gradient)
+
+    handle: RemovableHandle = tensor.register_hook(changed)  # type: ignore[no-untyped-call]
+    return handle
+
+
+def _needs_gradient(_key: str, tensor: Tensor) -> bool:
+    return tensor.requires_grad and tensor.is_floating_point()
+
+
+def _nothing(_call: Call, _value: object) -> None:
+    pass
+
+
+def _remove(handles: Sequence[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

@@ -1,0 +1,47 @@
+"""A row of ``layers.csv``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
+
+    ``mean`` and ``std`` (population) are over all finite values of all images, ``min`` and ``max``
+    too, ``zero_fraction`` over all values; ``dead_channels`` counts the channels that are zero
+    everywhere in all images, of ``channels``, both None without a channel axis. ``shape`` is one
+    image's; where images differ it is the first one's.
+
+    ``norm`` is the L2 norm of an image's finite values, over images the root of the mean square;
+    ``ratio``, of a parameter's gradient, is ``norm`` over the norm of the parameter. ``change`` is how
+    far an edited run is from the one without edits: the L2 norm of the difference over that of the
+    unedited values, over images the root of the mean square. ``reason`` says why there is no gradient.
+    """
+
+    order: int
+    call_id: str
+    module_path: str
+    module_type: str
+    call_index: int
+    side: str
+    output_key: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    zero_fraction: float | None
+    nan_count: int
+    inf_count: int
+    dead_channels: int | None
+    channels: int | None
+    images: int
+    params: int
+    norm: float | None = None
+    ratio: float | None = None
+    change: float | None = None
+    reason: str = ""
