@@ -6,19 +6,19 @@ One image at a time: the gradients of parameters are sums over a batch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from hookcli import hooks
-from hookcli.collecting import BatchResult, Collector, Heat
+from hookcli.collecting import BatchResult, Collector, Heat, keep_tensor
 from hookcli.errors import first_line
 from hookcli.failures import ModelFailure, is_out_of_memory
 from hookcli.feature_maps import take_cam
 from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.layouts import UNKNOWN, resolve_layout
 from hookcli.records import LayerRecord, TensorStats
-from hookcli.stats import to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
@@ -61,17 +61,20 @@ class HookedBackward(HookedForward):
         unedited: dict[str, Tensor] = {}
         plain = None
         size = self.feed.size_of(pixels)
-        if self.changes:
-            keeper = _Observer(lambda call, gradient: _keep(unedited, call, gradient))
-            plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ()).output
+        if self.edits:
+            keeper = _Observer(partial(keep_tensor, unedited))
+            with self.edits.taken_back():
+                plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ()).output
         collector = Collector(
             (key,), size, self.style, self.sample, None, self.save,
-            unedited if self.changes else None, drawn=("grad_output",),
+            unedited if self.edits else None, drawn=("grad_output",),
         )  # fmt: skip
         observer = _Observer(collector, {layer.module_path for layer in self.layers})
         if self.wanted.times_activation:
             collector.activations = observer.activations
-        passed = self._pass(pixels, observer, collector, self.changes)
+        self.edits.size = size
+        passed = self._pass(pixels, observer, collector, self.edits.changes)
+        self.edits.check_used()
         result = collector.result(passed.output)
         selected = {layer.module_path for layer in self.layers}
         missing = [a for a in passed.absent if a.call.layer.module_path in selected]
@@ -149,10 +152,6 @@ class _Observer:
 
 def _backward_from(scored: Scored) -> None:
     scored.value.backward()  # type: ignore[no-untyped-call]
-
-
-def _keep(kept: dict[str, Tensor], call: Call, gradient: Tensor) -> None:
-    kept[call.id] = to_dense(gradient).clone()
 
 
 def _find_cams(

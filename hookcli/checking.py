@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
 from hookcli.config import LARGEST_SIDE, RULES
+from hookcli.edits import read_edit, read_prune
 from hookcli.errors import RequestError
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ def _check_save(config: InspectConfig) -> None:
 
 
 def _check_backward(config: InspectConfig) -> None:
+    """See that edits and prunes can be read, and what a backward starts at."""
+    for text in config.prunes:
+        read_prune(text)
+    for text in config.edits:
+        side = read_edit(text, config.edited_side).side
+        if config.backward is None and side not in ("output", "input"):
+            raise RequestError(
+                f"--edit {text!r}: {side} is a gradient, and inspect has none",
+                "edit gradients in: hookcli gradients",
+            )
+    if config.save_weights is not None and not config.prunes:
+        raise RequestError("--save-weights writes what --prune made, and needs it")
     style = config.backward
     if style is None:
         return

@@ -9,13 +9,13 @@ from hookcli.config import DEFAULTS, BackwardStyle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.config import InspectConfig, SaveStyle
+    from hookcli.config import InspectConfig, ModelRequest, SaveStyle
 
 
 def to_command(config: InspectConfig) -> tuple[str, ...]:
     """The command that repeats the run, without what does not change its result (``-o``, ``--workers``)."""
     model, grids = config.model, config.grids
-    plain, default = DEFAULTS.model, DEFAULTS.grids
+    default = DEFAULTS.grids
     words = ["hookcli", config.command, model.name, *map(_as_word, config.images)]
     words += [word for form in config.layers for word in ("--layers", form)]
     words += [word for form in config.exclude for word in ("--exclude", form)]
@@ -24,15 +24,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     channels = "all" if grids.top is None else channels
     options: list[tuple[str, object, object]] = [
         ("--at", config.at, DEFAULTS.at),
-        ("--weights", model.weights, plain.weights),
-        ("--seed", model.seed, plain.seed),
-        ("--device", model.device, plain.device),
-        ("--dtype", model.dtype, plain.dtype),
-        ("--size", model.size, plain.size),
-        ("--resize", model.resize, plain.resize),
-        ("--mean", _joined(model.mean), None),
-        ("--std", _joined(model.std), None),
-        ("--interpolation", model.interpolation, plain.interpolation),
+        *_model_options(model),
         ("--pair", config.pair, DEFAULTS.pair),
         ("--focus", None if config.focus is None else ",".join(map(str, config.focus)), None),
         ("--batch-size", config.batch_size, DEFAULTS.batch_size),
@@ -52,6 +44,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
             words += [name, str(value)]
     words += [word for rule, value in config.rules for word in ("--rule", f"{rule}={value:g}")]
     words += [word for edit in config.edits for word in ("--edit", edit)]
+    words += [word for each in config.prunes for word in ("--prune", each)]
     if config.backward is not None:
         words += [word for form in config.backward.cams for word in ("--cam", form)]
     if config.fail_on:
@@ -67,6 +60,22 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--saliency", style.saliency),
     )
     return (*words, *(name for name, is_set in flags if is_set))
+
+
+def _model_options(model: ModelRequest) -> list[tuple[str, object, object]]:
+    """Options with their values, and the values that need not be said."""
+    plain = DEFAULTS.model
+    return [
+        ("--weights", model.weights, plain.weights),
+        ("--seed", model.seed, plain.seed),
+        ("--device", model.device, plain.device),
+        ("--dtype", model.dtype, plain.dtype),
+        ("--size", model.size, plain.size),
+        ("--resize", model.resize, plain.resize),
+        ("--mean", _joined(model.mean), None),
+        ("--std", _joined(model.std), None),
+        ("--interpolation", model.interpolation, plain.interpolation),
+    ]
 
 
 def _backward_options(style: BackwardStyle | None) -> list[tuple[str, object, object]]:

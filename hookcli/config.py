@@ -13,6 +13,7 @@ Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
+EditedSide: TypeAlias = Literal["output", "grad_output"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 _PART = 32
@@ -168,6 +169,8 @@ class InspectConfig:
         fail_on: rules of which a finding ends the run with code 7.
         backward: gradients are recorded instead of activations; None for a forward only.
         edits: what is changed on the way, as ``--edit`` takes it.
+        prunes: weights that are pruned before, as ``--prune`` takes it.
+        save_weights: where the pruned weights go; None for nowhere.
     """
 
     model: ModelRequest
@@ -195,11 +198,18 @@ class InspectConfig:
     fail_on: tuple[str, ...] = ()
     backward: BackwardStyle | None = None
     edits: tuple[str, ...] = ()
+    prunes: tuple[str, ...] = ()
+    save_weights: Path | None = None
 
     @property
     def command(self) -> str:
         """The command that asks for this."""
         return "inspect" if self.backward is None else "gradients"
+
+    @property
+    def edited_side(self) -> EditedSide:
+        """What an edit without a side changes."""
+        return "output" if self.backward is None else "grad_output"
 
     @property
     def sides(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ HookcliError
 │   ├── UnknownModelError
 │   ├── NoLayerMatchedError
 │   ├── FilterSyntaxError
+│   ├── EditSyntaxError
 │   └── DeviceError
 ├── NoImageError              3   no image could be used
 ├── ModelError                4   the model could not be loaded or run
@@ -115,13 +116,13 @@ class UnknownModelError(RequestError):
 
 
 class NoLayerMatchedError(RequestError):
-    """A form of the layer filter matched no module of the model."""
+    """A form of the layer filter matched no module of the model, or a glob no parameter."""
 
-    def __init__(self, form: str, known: Iterable[str]) -> None:
+    def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
         close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
         super().__init__(
-            f"no layer matches {form!r}",
+            f"no {noun} matches {form!r}",
             f"did you mean {', '.join(close)}?"
             if close
             else "list them with: hookcli layers MODEL",
@@ -130,6 +131,20 @@ class NoLayerMatchedError(RequestError):
 
 class FilterSyntaxError(RequestError):
     """A form of the layer filter cannot be read."""
+
+
+class EditSyntaxError(RequestError):
+    """An ``--edit`` cannot be read.
+
+    Args:
+        text: the edit as the user wrote it.
+        start: where in ``text`` the part begins that cannot be read, from 0; the message counts from 1.
+        what: what is wrong there.
+        hint: what to write.
+    """
+
+    def __init__(self, text: str, start: int, what: str, hint: str) -> None:
+        super().__init__(f"--edit {text!r}: at position {start + 1}: {what}", hint)
 
 
 class DeviceError(RequestError):

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from hookcli import hooks
-from hookcli.collecting import BatchResult, Collector, LeadingAxisError
+from hookcli.collecting import BatchResult, Collector, LeadingAxisError, keep_tensor
+from hookcli.editing import Edits
 from hookcli.errors import ForwardError
 from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feed import PLAIN
 from hookcli.layers import list_watchable
 from hookcli.overwriting import WriteWatcher
-from hookcli.stats import to_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.config import GridStyle, SaveStyle
     from hookcli.feed import Feed
-    from hookcli.hooks import Change
-    from hookcli.records import Call, LayerInfo
+    from hookcli.records import LayerInfo
 
 
 class BrokenForwardError(ForwardError):
@@ -55,7 +55,7 @@ class HookedForward:
         feed: how the model is called with pixels.
         find_writes: the next forward also finds out who writes over what.
         written: what it found: the module that wrote over what a call returned, by call id.
-        changes: what is edited; every forward is then run without edits too.
+        edits: what is changed on the way; every batch is then run without them too.
     """
 
     model: nn.Module
@@ -69,7 +69,7 @@ class HookedForward:
     feed: Feed = PLAIN
     find_writes: bool = False
     written: dict[str, str] = field(default_factory=dict)
-    changes: Sequence[Change] = ()
+    edits: Edits = field(default_factory=Edits)
 
     def run(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
         """Run the images ``keys`` with pixels (N, …); one result a forward that was needed.
@@ -93,22 +93,25 @@ class HookedForward:
         size = self.feed.size_of(pixels)
         collector = Collector(
             tuple(keys), size, self.style, self.sample, self.focus, self.save,
-            unedited if self.changes else None,
+            unedited if self.edits else None,
         )  # fmt: skip
         plain = None
-        if self.changes:
-
-            def keep(call: Call, tensor: Tensor) -> None:
-                unedited[call.id] = to_dense(tensor).clone()
-
-            with torch.inference_mode(), hooks.observe(self.model, self.layers, keep, self.at):
+        if self.edits:
+            keep = partial(keep_tensor, unedited)
+            with (
+                torch.inference_mode(),
+                self.edits.taken_back(),
+                hooks.observe(self.model, self.layers, keep, self.at),
+            ):
                 plain = self._call(pixels.clone(), collector)
+        self.edits.size = size
         with (
             self._without_gradients(),
-            hooks.change(self.model, self.changes),
+            hooks.change(self.model, self.edits.changes),
             hooks.observe(self.model, self.layers, collector, self.at, collector.called),
         ):
             output = self._call(pixels, collector)
+        self.edits.check_used()
         self.one_at_a_time |= collector.has_other_leading_axis
         return replace(collector.result(output), unedited=plain)
 

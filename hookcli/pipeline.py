@@ -10,7 +10,7 @@ import itertools
 import signal
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from hookcli.backward import HookedBackward
@@ -99,19 +99,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
 
 def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
     loaded, config = prepared.loaded, prepared.config
-    if config.backward is not None and prepared.scorer is not None:
-        return HookedBackward(
-            loaded.module,
-            prepared.layers,
-            config.at,
-            prepared.style,
-            feed=loaded.feed,
-            save=config.save,
-            score=prepared.scorer,
-            wanted=config.backward,
-            cams=prepared.cams,
-        )
-    return HookedForward(
+    forward = HookedForward(
         loaded.module,
         prepared.layers,
         config.at,
@@ -119,6 +107,13 @@ def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
         focus=None if focus is None else focus.to(loaded.info.device),
         feed=loaded.feed,
         save=config.save,
+        edits=prepared.edits,
+    )
+    if config.backward is None or prepared.scorer is None:
+        return forward
+    facts = {field.name: getattr(forward, field.name) for field in fields(forward)}
+    return HookedBackward(
+        **facts, score=prepared.scorer, wanted=config.backward, cams=prepared.cams
     )
 
 

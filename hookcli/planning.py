@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.config import GridMode, GridStyle, InspectConfig
+    from hookcli.editing import Edits
     from hookcli.estimating import Plan
     from hookcli.fitting import Fitter
     from hookcli.images import ImageSource
@@ -58,6 +59,7 @@ class PreparedRun:
         limits: threshold of every rule.
         scorer: makes the score of an output; None in a run without a backward.
         cams: the layers of which a Grad-CAM is drawn.
+        edits: what is changed on the way.
         workers: processes that prepare images.
         channels_last: pixels and weights lie in the memory format that is faster for convolutions.
         seconds: how long each stage took.
@@ -72,6 +74,7 @@ class PreparedRun:
     fitter: Fitter
     style: GridStyle
     limits: dict[str, float]
+    edits: Edits
     scorer: Callable[[object], Scored] | None = None
     cams: tuple[LayerInfo, ...] = ()
     workers: int = 0
@@ -122,6 +125,7 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
     sources, skipped = _read_sources(config)
     clock.lap("read images")
     from hookcli import layers, models
+    from hookcli.editing import plan_edits
     from hookcli.estimating import make_plan
 
     clock.lap("import torch")
@@ -129,28 +133,26 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
     fitter = make_fitter(config, loaded)
     sources, unfit = fit_sources(fitter, sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
+    edits = plan_edits(
+        loaded.module, config.edits, config.edited_side, config.prunes, config.model.seed
+    )
     backward = config.backward
     cams = backward.cams if backward else ()
     clock.lap("load model")
+    style, out_dir = _choose_style(config, sources), _out_dir(config, sources)
     return PreparedRun(
         config,
         loaded,
         chosen,
         sources,
         [*skipped, *unfit],
-        make_plan(
-            config,
-            loaded,
-            chosen,
-            sources,
-            _choose_style(config, sources),
-            _out_dir(config, sources),
-        ),
+        make_plan(config, loaded, chosen, sources, style, out_dir),
         fitter,
-        style=_choose_style(config, sources),
-        limits=RULES | dict(config.rules),
-        scorer=loaded.scorer(backward) if backward else None,
-        cams=layers.select_layers(loaded.module, cams) if cams else (),
+        style,
+        RULES | dict(config.rules),
+        edits,
+        loaded.scorer(backward) if backward else None,
+        layers.select_layers(loaded.module, cams) if cams else (),
         workers=_count_workers(config, sources),
         channels_last=len(sources) > 1 and loaded.use_channels_last(),
         seconds=clock.seconds,

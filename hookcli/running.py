@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from hookcli.collecting import BatchResult
     from hookcli.feature_maps import Picture
+    from hookcli.models import LoadedModel
     from hookcli.planning import PreparedRun
     from hookcli.preparing import PreparedImage
     from hookcli.records import LayerRecord
+    from hookcli.results import Prediction, Score
     from hookcli.sinks.grids import GridWriter
 
 
@@ -130,10 +132,10 @@ class PartRunner:
             return
         read = [said for result in results for said in loaded.read(result.output)]
         predictions = read if len(read) == len(batch) else [()] * len(batch)
+        effects = _read_effects(results, loaded)
         for image, said in zip(batch, predictions, strict=True):
-            self._images[image.key] = self._describe(image, said)
+            self._images[image.key] = self._describe(image, said, *effects[image.key])
         for result in results:
-            self._add_effect(result)
             self._add(result)
 
     def _run_forward(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult] | None:
@@ -157,7 +159,13 @@ class PartRunner:
         self._has_halved = True
         self.part.halved += 1
 
-    def _describe(self, image: PreparedImage, said: tuple[object, ...]) -> ImageResult:
+    def _describe(
+        self,
+        image: PreparedImage,
+        said: tuple[Prediction, ...],
+        score: Score | None,
+        unedited: tuple[Prediction, ...],
+    ) -> ImageResult:
         pixels = image.pixels
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""
@@ -166,17 +174,9 @@ class PartRunner:
             write_atomic(self._folder / seen, self._prepared.loaded.show(pixels))
             self.part.written_files.append(seen)
         return ImageResult(
-            image.key, image.file, *image.size, image.state.sha256, said,  # type: ignore[arg-type]
-            (1, *pixels.shape), image.note, seen,
+            image.key, image.file, *image.size, image.state.sha256, said,
+            (1, *pixels.shape), image.note, seen, score, unedited,
         )  # fmt: skip
-
-    def _add_effect(self, result: BatchResult) -> None:
-        """What the images were scored, and what the model says of them without edits."""
-        plain = self._prepared.loaded.read(result.unedited) if result.unedited is not None else []
-        for index, key in enumerate(result.keys):
-            unedited = plain[index] if len(plain) == len(result.keys) else ()
-            image = replace(self._images[key], score=result.score, unedited=unedited)
-            self._images[key] = image
 
     def _add(self, result: BatchResult) -> None:
         """Take over the records of one forward; its pictures are queued."""
@@ -210,6 +210,18 @@ def _batches(
     for group in shapes.values():
         for start in range(0, len(group), size):
             yield group[start : start + size]
+
+
+def _read_effects(
+    results: Sequence[BatchResult], loaded: LoadedModel
+) -> dict[str, tuple[Score | None, tuple[Prediction, ...]]]:
+    """What each image was scored, and what the model says of it without edits."""
+    effects: dict[str, tuple[Score | None, tuple[Prediction, ...]]] = {}
+    for result in results:
+        read = [] if result.unedited is None else loaded.read(result.unedited)
+        for index, key in enumerate(result.keys):
+            effects[key] = (result.score, read[index] if len(read) == len(result.keys) else ())
+    return effects
 
 
 def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:

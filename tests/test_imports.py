@@ -29,8 +29,8 @@ PACKAGE = Path(hookcli.__file__).parent
 # records know the errors' exit codes, a run folder writes its JSON with the table, commands share
 # their options. Two rooms on one line never import each other, not even for a type.
 FLOORS = (
-    ("0", ("errors", "config", "escape", "feed", "clock")),
-    ("0, a step up", ("records", "files")),
+    ("0", ("errors", "config", "escape", "feed", "clock", "rows")),
+    ("0, a step up", ("records", "files", "command")),
     ("0, two steps up", ("layouts", "results")),
     (
         "1",
@@ -42,12 +42,13 @@ FLOORS = (
             "stats",
             "feature_maps",
             "failures",
-            "tally",
             "top_images",
-            "pooling",
+            "call_tally",
+            "edits",
         ),
     ),
-    ("1, a step up", ("observed", "overwriting", "parts", "findings", "pooling")),
+    ("1, a step up", ("observed", "overwriting", "tally", "pooling")),
+    ("1, two steps up", ("parts", "findings")),
     (
         "2",
         (
@@ -65,17 +66,28 @@ FLOORS = (
     ("2, a step up", ("sinks.run_folder",)),
     (
         "3",
-        ("forward", "survey", "capturing", "fitting", "producer", "runs", "checking", "estimating"),
+        (
+            "collecting",
+            "editing",
+            "survey",
+            "fitting",
+            "producer",
+            "runs",
+            "checking",
+            "estimating",
+        ),
     ),
-    ("3, a step up", ("planning", "preparing")),
-    ("3, two steps up", ("running", "focusing", "firing")),
+    ("3, a step up", ("forward", "capturing", "planning", "preparing")),
+    ("3, two steps up", ("backward", "running", "focusing", "firing")),
     ("4", ("closing", "writing")),
     ("4, a step up", ("pipeline",)),
     ("5", ("cli", "cli.console", "cli.options", "cli.reading")),
     ("5, a step up", ("cli.completion", "cli.listing", "cli.progress")),
     ("5, two steps up", ("cli.outcome",)),
-    ("5, three steps up", ("cli.inspect", "cli.layers", "cli.models", "cli.report", "cli.export")),
-    ("5, four steps up", ("cli.entry",)),
+    ("5, three steps up", ("cli.running",)),
+    ("5, four steps up", ("cli.inspect", "cli.layers", "cli.models", "cli.report", "cli.export")),
+    ("5, five steps up", ("cli.gradients",)),
+    ("5, six steps up", ("cli.entry",)),
     ("the doors", ("", "__main__")),  # `import hookcli` and `python -m hookcli`
 )
 LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in rooms}
@@ -85,14 +97,15 @@ THIRD_PARTY = {
     "torch": {
         *("failures", "observed", "overwriting", "feed", "producer"),
         *("models", "layers", "hooks", "stats", "feature_maps"),
-        *("forward", "survey", "capturing", "closing"),
+        *("forward", "backward", "collecting", "editing", "edits"),
+        *("survey", "capturing", "closing"),
         *("preparing", "estimating", "running", "pooling", "focusing", "pipeline", "sinks.tensors"),
     },
     "torchvision": {"models"},
     "safetensors": {"models", "images", "sinks.tensors", "runs"},
     "timm": {"models"},
     "huggingface_hub": {"models"},
-    "numpy": {"sinks.grids", "images", "tally", "top_images", "runs", "cli.export"},
+    "numpy": {"sinks.grids", "images", "call_tally", "top_images", "runs", "cli.export"},
     "pyarrow": {"sinks.parquet", "runs"},
     "msgspec": {"sinks.part_files"},
     "matplotlib": {"sinks.grids", "sinks.overview"},
@@ -104,7 +117,8 @@ THIRD_PARTY = {
         "cli.export",
         "cli.console",
         "cli.options",
-        "cli.inspect",
+        "cli.gradients",
+        "cli.running",
         "cli.models",
         "cli.report",
         "cli.entry",
@@ -172,7 +186,7 @@ def test_hooks_are_registered_only_in_the_room_of_hooks():
         for node in ast.walk(module.tree)
         if re.fullmatch(r"register_(.*_)?hook", name_of(node))
     }
-    assert rooms == {"hooks.gradients", "hooks.watching"}
+    assert rooms == {"hooks.changing", "hooks.gradients", "hooks.watching"}
 
 
 def test_nothing_below_the_command_line_prints():

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from inspect import Parameter, get_annotations, signature
-from typing import Any
+from typing import Annotated, Any
 
-from hookcli.cli import options
+import typer
+
 from hookcli.cli.inspect import inspect
 from hookcli.cli.running import run_words
-from hookcli.config import BackwardStyle
+from hookcli.config import SCORES, BackwardStyle
 
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="predicted|INDEX|NAME", help="The class whose score the backward starts at."
+    ),
+]
+Score = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join((*SCORES, "MODULE:FUNCTION")),
+        help="The scalar that the backward starts at; a function is called with the output and the target.",
+    ),
+]
+InputGrad = Annotated[
+    bool, typer.Option("--input-grad", help="The first layer's input gets a gradient too.")
+]
+TimesActivation = Annotated[
+    bool, typer.Option("--times-activation", help="Grids show activation times gradient.")
+]
+Cam = Annotated[
+    list[str],
+    typer.Option(
+        metavar="FORM", help="Draw a Grad-CAM of these layers over the image. Repeatable."
+    ),
+]
+Saliency = Annotated[
+    bool, typer.Option("--saliency", help="Draw how strongly the score depends on each pixel.")
+]
 _PLAIN = BackwardStyle()
 _OWN = {
-    "target": (options.Target, _PLAIN.target),
-    "score": (options.Score, _PLAIN.score),
-    "input_grad": (options.InputGrad, _PLAIN.input_grad),
-    "times_activation": (options.TimesActivation, _PLAIN.times_activation),
-    "cam": (options.Cam, []),
-    "saliency": (options.Saliency, _PLAIN.saliency),
+    "target": (Target, _PLAIN.target),
+    "score": (Score, _PLAIN.score),
+    "input_grad": (InputGrad, _PLAIN.input_grad),
+    "times_activation": (TimesActivation, _PLAIN.times_activation),
+    "cam": (Cam, []),
+    "saliency": (Saliency, _PLAIN.saliency),
 }
 _NOT_MINE = ("at", "focus", "overview", "top_images", "batch_size")  # of inspect's options
 

@@ -14,6 +14,8 @@ def inspect(
     exclude: options.Exclude = [],  # noqa: B006
     at: options.At = DEFAULTS.at,
     edit: options.Edit = [],  # noqa: B006
+    prune: options.PruneOption = [],  # noqa: B006
+    save_weights: options.SaveWeights = DEFAULTS.save_weights,
     out: options.Out = DEFAULTS.out,
     weights: options.Weights = DEFAULTS.model.weights,
     seed: options.Seed = DEFAULTS.model.seed,

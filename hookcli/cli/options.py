@@ -68,33 +68,17 @@ Edit = Annotated[
         "set=. Repeatable, in this order.",
     ),
 ]
-Target = Annotated[
-    str,
-    typer.Option(
-        metavar="predicted|INDEX|NAME", help="The class whose score the backward starts at."
-    ),
-]
-Score = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join((*config.SCORES, "MODULE:FUNCTION")),
-        help="The scalar that the backward starts at; a function is called with the output and the target.",
-    ),
-]
-InputGrad = Annotated[
-    bool, typer.Option("--input-grad", help="The first layer's input gets a gradient too.")
-]
-TimesActivation = Annotated[
-    bool, typer.Option("--times-activation", help="Grids show activation times gradient.")
-]
-Cam = Annotated[
+PruneOption = Annotated[
     list[str],
     typer.Option(
-        metavar="FORM", help="Draw a Grad-CAM of these layers over the image. Repeatable."
+        "--prune",
+        metavar="LAYERS=AMOUNT[:l1|random|ln]",
+        help="Zero this share of the weights first: 'conv=0.3'. Repeatable.",
     ),
 ]
-Saliency = Annotated[
-    bool, typer.Option("--saliency", help="Draw how strongly the score depends on each pixel.")
+SaveWeights = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.safetensors", help="With --prune: write the pruned weights."),
 ]
 Out = Annotated[
     Path | None,

@@ -66,6 +66,7 @@ def _read_config(words: dict[str, Any]) -> InspectConfig:
         rules=reading.read_rules(given.pop("rule")),
         fail_on=tuple(name.strip() for name in given.pop("fail_on").split(",") if name.strip()),
         edits=tuple(given.pop("edit")),
+        prunes=tuple(given.pop("prune")),
         backward=backward,
         **given,
     )

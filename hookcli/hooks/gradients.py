@@ -54,12 +54,13 @@ class Gradients:
     Attributes:
         observer: gets every gradient inside a hook; it must reduce or copy it.
         called: module paths of the layers that ran.
+        handles: of the hooks on tensors; without them what is left of a graph gives nothing any more.
     """
 
     observer: Observer
     called: set[str] = field(default_factory=set)
+    handles: list[RemovableHandle] = field(default_factory=list)
     _absent: dict[str, Absent] = field(default_factory=dict)
-    _handles: list[RemovableHandle] = field(default_factory=list)
     _first: dict[str, int] = field(default_factory=dict)
     _aliases: Aliases = field(default_factory=Aliases)
 
@@ -98,11 +99,6 @@ class Gradients:
         if self._expects(call, parameter, FROZEN):
             self._follow(call, parameter)
 
-    def close(self) -> None:
-        """Take the hooks off; what is left of a graph gives nothing any more."""
-        for handle in self._handles:
-            handle.remove()
-
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
         """Whether the tensor can get a gradient; until one comes, a reason is noted either way."""
         reason = NO_PATH
@@ -116,7 +112,7 @@ class Gradients:
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
         hook = tensor.register_hook(partial(self._come, call))  # type: ignore[no-untyped-call]
-        self._handles.append(hook)
+        self.handles.append(hook)
 
     def _come(self, call: Call, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -156,7 +152,8 @@ def observe_gradients(
         with watch(model, layers, gradients.started, gradients.finished):
             yield gradients
     finally:
-        gradients.close()
+        for handle in gradients.handles:
+            handle.remove()
 
 
 @contextmanager

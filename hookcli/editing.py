@@ -1,0 +1,158 @@
+"""Edits and pruning, from what was asked to what is done to a model while it runs."""
+
+from __future__ import annotations
+
+import fnmatch
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.utils import prune
+
+from hookcli import hooks, layers
+from hookcli.edits import Prune, apply_edit, check_channels, read_edit, read_prune
+from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.layouts import resolve_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from hookcli.edits import Edit, Side
+    from hookcli.records import Call
+
+_METHODS = {"l1": prune.L1Unstructured, "random": prune.RandomUnstructured}
+
+
+@dataclass(slots=True)
+class Edits:
+    """What is changed in the forwards and backwards of a model.
+
+    Attributes:
+        changes: in their order.
+        pruned: the modules that were pruned, by path.
+        size: height and width of what the layers see, by which channels are told from places.
+        unused: texts of the edits that have not been made yet.
+    """
+
+    changes: tuple[hooks.Change, ...] = ()
+    pruned: dict[str, nn.Module] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    unused: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.pruned)
+
+    def check_used(self) -> None:
+        """See that every edit was made in the forwards and backwards so far.
+
+        Raises:
+            RequestError: one was not, since none of its layers ran or got a gradient.
+        """
+        for text in sorted(self.unused):
+            raise RequestError(
+                f"--edit {text!r} changed nothing: none of its layers ran or got a gradient",
+                "hookcli layers MODEL shows what runs",
+            )
+
+    @contextmanager
+    def taken_back(self) -> Iterator[None]:
+        """The model as it was before it was pruned, while the block lasts."""
+        masks = [(module, _mask(module)) for module in self.pruned.values()]
+        try:
+            for module, mask in masks:
+                module.weight_mask = torch.ones_like(mask)
+            yield
+        finally:
+            for module, mask in masks:
+                module.weight_mask = mask
+
+    def sparsities(self) -> dict[str, float]:
+        """Share of zeros in the weight of each pruned module, by its path."""
+        return {
+            path: 1 - float(_mask(module).double().mean()) for path, module in self.pruned.items()
+        }
+
+
+def plan_edits(
+    model: nn.Module,
+    texts: Sequence[str],
+    default_side: Side,
+    prunes: Sequence[str] = (),
+    seed: int = 0,
+) -> Edits:
+    """The edits, held against the model, which is pruned at once.
+
+    Raises:
+        RequestError: an edit cannot be read, matches nothing, or names channels that do not exist.
+    """
+    edits = Edits()
+    for text in prunes:
+        _prune(model, read_prune(text), edits, seed)
+    edits.unused = set(texts)
+    edits.changes = tuple(_plan(model, read_edit(text, default_side), edits) for text in texts)
+    return edits
+
+
+def _plan(model: nn.Module, edit: Edit, edits: Edits) -> hooks.Change:
+    apply = partial(_apply, edit, edits)
+    if edit.side == "param":
+        names = [name for name, _ in model.named_parameters()]
+        matched = tuple(fnmatch.filter(names, edit.layers))
+        if not matched:
+            raise NoLayerMatchedError(edit.layers, names, "parameter")
+        return hooks.Change(edit.side, (), matched, apply)
+    chosen = layers.select_layers(model, [edit.layers])
+    for layer in chosen if edit.side.endswith("output") else ():
+        module = model.get_submodule(layer.module_path)
+        count = getattr(module, "out_channels", getattr(module, "num_features", None))
+        if isinstance(count, int):
+            check_channels(edit, count, layer.label)
+    return hooks.Change(edit.side, chosen, (), apply)
+
+
+def _apply(edit: Edit, edits: Edits, call: Call | None, values: Tensor) -> Tensor:
+    edits.unused.discard(edit.text)
+    if call is None:
+        return apply_edit(edit, values, None, per_image=False)
+    axis = resolve_layout(tuple(values.shape), call.layer.channels, edits.size).channel_axis
+    if edit.channels is not None and axis is not None:
+        check_channels(edit, values.shape[axis], call.id)
+    return apply_edit(edit, values, axis)
+
+
+def _prune(model: nn.Module, asked: Prune, edits: Edits, seed: int) -> None:
+    """Prune the weights that are asked for, by ``torch.nn.utils.prune``."""
+    chosen = layers.select_layers(model, [asked.layers])
+    found = {layer.module_path: model.get_submodule(layer.module_path) for layer in chosen}
+    able = {
+        path: module
+        for path, module in found.items()
+        if "weight" in dict(module.named_parameters(recurse=False)) or path in edits.pruned
+    }
+    if not able:
+        raise RequestError(
+            f"--prune {asked.text!r}: none of its layers has a weight of its own",
+            "prune conv or linear",
+        )
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    for path, module in able.items():
+        if asked.method == "ln":
+            weight: Any = module.weight
+            if weight.dim() < 2:
+                raise RequestError(
+                    f"--prune {asked.text!r}: the weight of {path} has one axis", "use l1"
+                )
+            prune.ln_structured(module, "weight", asked.amount, n=2, dim=0)  # type: ignore[no-untyped-call]
+        else:
+            _METHODS[asked.method].apply(module, "weight", asked.amount)  # type: ignore[no-untyped-call]
+        edits.pruned[path] = module
+    torch.set_rng_state(state)
+
+
+def _mask(module: nn.Module) -> Tensor:
+    return module.get_buffer("weight_mask")

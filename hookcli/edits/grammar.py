@@ -1,0 +1,226 @@
+"""The edit language: ``[SIDE:]LAYERS[{CHANNELS}]:WHAT``.
+
+Forms of the filter language and regular expressions may hold colons, and so may values
+(``clamp=0:``). WHAT therefore begins after the last colon that a verb follows, SIDE is a leading
+keyword, and LAYERS is all that stands between. Whether a model has such layers is not known here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, cast, get_args
+
+from hookcli.errors import EditSyntaxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Side: TypeAlias = Literal["output", "input", "grad_output", "grad_input", "param"]
+Verb: TypeAlias = Literal["zero", "scale", "clamp", "clip-norm", "mean", "set"]
+
+_SIDES: tuple[Side, ...] = get_args(Side)
+_USAGE: dict[Verb, str] = {
+    "zero": "zero",
+    "scale": "scale=V",
+    "clamp": "clamp=LO:HI",
+    "clip-norm": "clip-norm=V",
+    "mean": "mean",
+    "set": "set=V",
+}
+_ONE_OF = f"one of: {', '.join(_USAGE.values())}"
+_CHANNEL_USAGE = "channels are counted from 0: {3,7,10-20}"
+
+_WHAT = re.compile(rf":({'|'.join(_USAGE)})(?![\w-])")
+_WORD_AFTER_COLON = re.compile(r":([A-Za-z][\w-]*)")
+_INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
+_WITH_CHANNELS = re.compile(r"([^{}]*)(?:\{([^{}]*)\})?")
+_CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million
+_CHANNELS_AFTER_REGEX = re.compile(r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$")  # {2,3} repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change to what some layers give, take, or are made of.
+
+    Attributes:
+        side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
+        layers: a form of the filter language; for ``param`` a glob on full parameter names.
+        channels: only these, counted from 0, none twice; None for all.
+        verb: what is done.
+        value: of ``scale``, ``clip-norm`` and ``set``; 0 for ``zero``.
+        low: lower end of ``clamp``; None for none.
+        high: upper end of ``clamp``; None for none.
+        text: what the user wrote.
+    """
+
+    side: Side
+    layers: str
+    channels: tuple[int, ...] | None
+    verb: Verb
+    value: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+
+
+def read_edit(text: str, default_side: Side) -> Edit:
+    """``input:layer1.0{3,7}:scale=0.5`` as an edit; ``default_side`` when no side is written.
+
+    Raises:
+        EditSyntaxError: it cannot be read.
+    """
+    found = list(_WHAT.finditer(text))
+    if not found:
+        _refuse_without_verb(text)
+    what = found[-1]
+    verb = cast("Verb", what[1])
+    value, low, high = _read_values(text, verb, what.end())
+    before = text[: what.start()]
+    written = next((side for side in _SIDES if before.startswith(f"{side}:")), None)
+    side = written or default_side
+    if side == "param" and verb == "mean":
+        raise EditSyntaxError(
+            text, what.start(1), "parameters have no mean of an image", "write set=V or scale=V"
+        )
+    start = len(f"{written}:") if written else 0
+    layers, channels = _read_layers(text, start, what.start(), side)
+    return Edit(side, layers, channels, verb, value, low, high, text)
+
+
+def _refuse_without_verb(text: str) -> NoReturn:
+    """Say which word stands where a verb should, if any does."""
+    words = list(_WORD_AFTER_COLON.finditer(text))
+    if not words:
+        what = "it does not say what to do" if text.strip() else "it is empty"
+        raise EditSyntaxError(text, len(text), what, f"write LAYERS:WHAT, WHAT {_ONE_OF}")
+    word = words[-1]
+    hint = _did_you_mean(word[1], _USAGE) + _ONE_OF
+    raise EditSyntaxError(text, word.start(1), f"{word[1]!r} is no edit", hint)
+
+
+def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
+    """Value, low and high of a verb, from what follows it."""
+    usage = f"write {_USAGE[verb]}"
+    rest = text[start:]
+    if verb in ("zero", "mean"):
+        if rest:
+            raise EditSyntaxError(text, start, f"{verb} takes no value, not {rest!r}", usage)
+        return 0.0, None, None
+    if not rest.startswith("=") or rest == "=":
+        raise EditSyntaxError(text, start, f"{verb} needs a value", usage)
+    if verb == "clamp":
+        return 0.0, *_read_ends(text, start + 1)
+    value = _read_number(text, start + 1, len(text), verb)
+    if verb == "clip-norm" and value <= 0:
+        raise EditSyntaxError(text, start + 1, f"a norm of {rest[1:]} is not above 0", usage)
+    return value, None, None
+
+
+def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
+    """The ends of ``clamp``: ``0:6``, ``0:``, ``:6``."""
+    usage = f"write {_USAGE['clamp']}; one of the two may be left out"
+    colon = text.find(":", start)
+    if colon < 0:
+        raise EditSyntaxError(text, start, f"{text[start:]!r} has no colon", usage)
+    low = _read_number(text, start, colon, "clamp") if colon > start else None
+    high = _read_number(text, colon + 1, len(text), "clamp") if colon + 1 < len(text) else None
+    if low is None and high is None:
+        raise EditSyntaxError(text, start, "clamp has neither a low nor a high end", usage)
+    if low is not None and high is not None and low > high:
+        raise EditSyntaxError(text, start, f"{text[start:]!r} begins above its end", usage)
+    return low, high
+
+
+def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
+    """A finite number; for ``set`` any, because faults are set too."""
+    word = text[start:end]
+    try:
+        number = float(word)
+    except ValueError as error:
+        raise EditSyntaxError(
+            text, start, f"{word!r} is no number", f"write {_USAGE[verb]}"
+        ) from error
+    if verb != "set" and not math.isfinite(number):
+        raise EditSyntaxError(
+            text, start, f"{word!r} is not finite", "only set takes nan, inf and -inf"
+        )
+    return number
+
+
+def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
+    """The form of the filter language and the channels in ``text[start:end]``."""
+    form = text[start:end]
+    if form.startswith("re:") and side != "param":
+        if _CHANNELS_AFTER_REGEX.search(form):
+            raise EditSyntaxError(
+                text,
+                start + form.rindex("{"),
+                "a regular expression takes no channels",
+                "its braces are its own; name the layers by an alias, a path or a glob",
+            )
+        return form, None
+    parts = _WITH_CHANNELS.fullmatch(form)
+    if not parts:
+        raise EditSyntaxError(
+            text,
+            start + min(form.find(brace) for brace in "{}" if brace in form),
+            "braces stand once, at the end of the layers",
+            _CHANNEL_USAGE,
+        )
+    layers, channels = parts[1], parts[2]
+    _check_form(text, start, layers, side)
+    if channels is None:
+        return layers, None
+    if side == "param":
+        raise EditSyntaxError(
+            text, start + len(layers), "parameters have no channels", "edit all of the parameter"
+        )
+    return layers, _read_channels(text, start + len(layers) + 1, channels)
+
+
+def _check_form(text: str, start: int, layers: str, side: Side) -> None:
+    """Refuse a form that is empty, or begins with a word and a colon: a side written wrongly, likely."""
+    if not layers:
+        raise EditSyntaxError(text, start, "no layers are named", "all convolutions: conv:zero")
+    if side == "param":
+        if ":" in layers:
+            what = "a parameter's name has no colon"
+            raise EditSyntaxError(text, start, what, "write a glob on full names: param:*.bias")
+        return
+    form = layers.removeprefix("path:")
+    head, colon, _ = _INDEX.sub("", form).partition(":")
+    if not colon:
+        return
+    start += len(layers) - len(form)
+    another = _WHAT.search(form)
+    if False:
+        what = "one edit follows another"
+        raise EditSyntaxError(text, start + another.start(1), what, "give --edit once for each")
+    if head in _SIDES:
+        raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")
+    hint = f"{_did_you_mean(head, _SIDES)}one of: {', '.join(_SIDES)}"
+    raise EditSyntaxError(text, start, f"{head!r} is no side", hint)
+
+
+def _read_channels(text: str, start: int, inside: str) -> tuple[int, ...]:
+    """``3,7,10-20`` as channel numbers."""
+    channels: list[int] = []
+    for part in inside.split(","):
+        numbers = _CHANNEL_RANGE.fullmatch(part)
+        if not numbers:
+            what = f"{part!r} is no channel" if part.strip() else "a channel is missing"
+            raise EditSyntaxError(text, start, what, _CHANNEL_USAGE)
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if last < first:
+            raise EditSyntaxError(text, start, f"{part!r} runs backwards", _CHANNEL_USAGE)
+        channels += range(first, last + 1)
+        start += len(part) + 1
+    return tuple(dict.fromkeys(channels))
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f"did you mean {close[0]}? " if close else ""

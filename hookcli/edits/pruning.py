@@ -1,0 +1,55 @@
+"""``--prune LAYERS=AMOUNT[:METHOD]``, read."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from hookcli.errors import RequestError
+
+METHODS = ("l1", "random", "ln")
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """What is pruned.
+
+    Attributes:
+        layers: a form of the filter language.
+        amount: share of the weights, or with ``ln`` of the output channels, from 0 to 1.
+        method: ``l1`` (the smallest), ``random``, or ``ln`` (channels with the smallest L2 norm).
+        text: what the user wrote.
+    """
+
+    layers: str
+    amount: float
+    method: str
+    text: str
+
+
+def read_prune(text: str) -> Prune:
+    """``conv=0.3:l1`` as a request.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    layers, equals, what = text.rpartition("=")
+    number, colon, method = what.partition(":")
+    if not equals or not layers:
+        raise RequestError(
+            f"--prune {text!r}: it does not say how much", "write LAYERS=AMOUNT: conv=0.3"
+        )
+    try:
+        amount = float(number)
+    except ValueError as error:
+        raise RequestError(
+            f"--prune {text!r}: {number!r} is no number", "a share from 0 to 1: conv=0.3"
+        ) from error
+    if not 0 < amount <= 1:
+        raise RequestError(f"--prune {text!r}: the amount is a share, more than 0 and at most 1")
+    if colon and method not in METHODS:
+        close = difflib.get_close_matches(method, METHODS)
+        raise RequestError(
+            f"--prune {text!r}: {method!r} is no method", f"one of: {', '.join(close or METHODS)}"
+        )
+    return Prune(layers, amount, method or "l1", text)
