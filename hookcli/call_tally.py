@@ -158,7 +158,7 @@ def tally_of(record: LayerRecord) -> CallTally:
     finite = stats.mean is not None and stats.std is not None
     tally = CallTally(
         record.call, record.layout, stats.shape, stats.dtype, record.histogram, images=1,
-        numel=stats.numel, nans=stats.nan_count, infs=stats.inf_count,
+        numel=0 if record.reason else stats.numel, nans=stats.nan_count, infs=stats.inf_count,
         zeros=round((stats.zero_fraction or 0) * stats.numel),
         finite=stats.numel - stats.nan_count - stats.inf_count if finite else 0,
         mean=stats.mean or 0.0, std=stats.std or 0.0, reason=record.reason,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli import hooks, layers
 from hookcli.config import DEFAULTS
-from hookcli.layouts import resolve_layout
+from hookcli.editing import plan_edits
+from hookcli.layouts import UNKNOWN, resolve_layout
 from hookcli.observed import Observed, read_records
 from hookcli.records import Uncalled
 from hookcli.stats import reduce_rows, to_dense
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from hookcli.hooks import Gradients
     from hookcli.records import Call, LayerInfo, LayerRecord
 
 
@@ -35,11 +37,18 @@ class Captured:
     _model: nn.Module | None = None
     _called: set[str] = field(default_factory=set)
     _seen: list[Observed] = field(default_factory=list)
+    _gradients: Gradients | None = None
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
         """One an observed tensor, in the order in which they came; figures over the whole tensor."""
         return read_records(self._seen, [""])
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """By call id, why a gradient does not exist; empty without ``gradients=True``."""
+        missing = () if self._gradients is None else self._gradients.absent
+        return {each.call.id: each.reason for each in missing}
 
     @property
     def uncalled(self) -> tuple[Uncalled, ...]:
@@ -60,6 +69,8 @@ def capture(
     exclude: str | Sequence[str] = (),
     at: str = DEFAULTS.at,
     keep: bool = False,
+    gradients: bool = False,
+    edits: Sequence[str] = (),
 ) -> Iterator[Captured]:
     """Observe chosen layers of any ``nn.Module`` while the block lasts.
 
@@ -67,6 +78,9 @@ def capture(
         >>> with hookcli.capture(model, layers="conv") as captured:
         ...     model(x)
         >>> captured.records[0].stats.mean
+        >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
+        ...     loss(model(x), y).backward()
+        >>> {record.call.id: record.stats.norm for record in captured.records}
 
     Calls are counted from the beginning of the block: the second forward inside one block gives
     ``conv1#1``. In a training loop put the block inside the loop. The figures of a record are over
@@ -80,25 +94,38 @@ def capture(
         exclude: forms that take away from what ``layers`` chose.
         at: ``output``, ``input`` or ``both``.
         keep: also copy every tensor, as it was at that moment.
+        gradients: also observe the gradients of what goes in and comes out, and of the layers' parameters,
+            in every backward inside the block: sides ``grad_input``, ``grad_output`` and ``param``.
+        edits: what is changed on the way, as ``--edit`` takes it, in this order: ``"layer1.*:zero"``. An
+            edit without a side changes outputs, or with ``gradients`` their gradients.
 
     Raises:
-        RequestError: the model is compiled or scripted, ``at`` is none of the three, or no layer
-            matched.
+        RequestError: the model is compiled or scripted, ``at`` is none of the three, no layer
+            matched, or an edit cannot be made.
     """
     hooks.refuse_unhookable(model)
     chosen = _select(model, layers, exclude)
+    plan = plan_edits(model, edits, "grad_output" if gradients else "output")
     captured = Captured(chosen, _model=model)
 
     def observer(call: Call, tensor: Tensor) -> None:
         dense = to_dense(tensor)
-        layout = resolve_layout(tuple(dense.shape), call.layer.channels)
+        layout = UNKNOWN
+        if call.side != "param":
+            layout = resolve_layout(tuple(dense.shape), call.layer.channels)
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
         captured._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
         if keep:
             captured.tensors[call.id] = tensor.detach().clone()
 
-    with hooks.observe(model, chosen, observer, at, captured._called):
+    with ExitStack() as stack:
+        stack.enter_context(hooks.change(model, plan.changes))
+        stack.enter_context(hooks.observe(model, chosen, observer, at, captured._called))
+        if gradients:
+            observed = hooks.observe_gradients(model, chosen, observer)
+            captured._gradients = stack.enter_context(observed)
+        stack.enter_context(hooks.change_input_gradients(model, plan.changes))
         yield captured
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hookcli import findings
+from hookcli import findings, hooks
 from hookcli.command import to_command
 from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
 from hookcli.preparing import prepare_image
-from hookcli.producer import find_producers
+from hookcli.producer import find_gradient_producers, find_producers
 from hookcli.records import Uncalled
 from hookcli.results import RunResult, SkippedImage
 from hookcli.rows import LayerRow
@@ -26,6 +26,8 @@ from hookcli.sinks.overview import draw_overview
 from hookcli.sinks.tensors import write_index
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hookcli.images import ImageFile, ImageSource
     from hookcli.parts import Found
     from hookcli.planning import PreparedRun
@@ -130,7 +132,7 @@ def _find(
         if ready is not None and ready.pixels is not None:
             pixels = ready.pixels.unsqueeze(0).to(loaded.info.device)
             pixels = pixels.to(getattr(torch, loaded.info.dtype))
-            made = find_producers(loaded.module, loaded.feed, pixels)
+            made = _find_producers(prepared, pixels)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     evidence = findings.Evidence(
         found.tally.calls,
@@ -147,14 +149,35 @@ def _find(
     return findings.find(evidence, dict(prepared.config.rules))
 
 
+def _find_producers(prepared: PreparedRun, pixels: Tensor) -> dict[str, str]:
+    """Who made NaN and Inf, in the forward or else in the backward, with the run's edits."""
+    loaded, changes = prepared.loaded, prepared.edits.changes
+    with hooks.change(loaded.module, changes):
+        made = find_producers(loaded.module, loaded.feed, pixels)
+    if prepared.scorer is not None and not made:
+        with hooks.change(loaded.module, changes):
+            return find_gradient_producers(loaded.module, loaded.feed, pixels, prepared.scorer)
+    return made
+
+
 def write_tables(folder: RunFolder, prepared: PreparedRun, found: Found) -> tuple[LayerRow, ...]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``; returns the rows of the first."""
-    rows = found.tally.rows()
+    sparsities = prepared.edits.sparsities
+    rows = tuple(_complete_row(prepared, row, sparsities) for row in found.tally.rows())
     folder.write("layers.csv", table.render_csv(LayerRow, rows))
     skipped = [*prepared.skipped, *found.skipped]
     if skipped:
         folder.write("skipped.csv", table.render_csv(SkippedImage, skipped))
     return rows
+
+
+def _complete_row(prepared: PreparedRun, row: LayerRow, sparsities: dict[str, float]) -> LayerRow:
+    """A row with what is known of the model's own weights."""
+    if row.side == "param" and row.norm is not None:
+        name = ".".join(filter(None, (row.module_path, row.output_key)))
+        weight = float(prepared.loaded.module.get_parameter(name).detach().double().norm())
+        row = replace(row, ratio=row.norm / weight if weight else None)
+    return replace(row, sparsity=sparsities.get(row.module_path))
 
 
 def _find_uncalled(prepared: PreparedRun, found: Found) -> tuple[Uncalled, ...]:

@@ -29,6 +29,7 @@ RULES: dict[str, float] = {
     "saturated": 0.2,  # share of channels that never leave an end of their activation, at least
     "exploding": 20,  # spread over that of the layer of the same type before, at least
     "vanishing": 20,  # the other way round
+    "no-gradient": 0,  # layers whose output gets no gradient, more than
     "float16": 0.5,  # largest magnitude over what float16 holds, at least
     "overwritten": 0,  # layers whose output is written over in place later, more than
     "uncalled": 0,  # selected layers that did not run, more than

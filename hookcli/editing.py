@@ -70,8 +70,9 @@ class Edits:
             for module, mask in masks:
                 module.weight_mask = mask
 
+    @property
     def sparsities(self) -> dict[str, float]:
-        """Share of zeros in the weight of each pruned module, by its path."""
+        """Share of pruned values in the weight of each pruned module, by its path."""
         return {
             path: 1 - float(_mask(module).double().mean()) for path, module in self.pruned.items()
         }

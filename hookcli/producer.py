@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,9 +14,10 @@ from hookcli.layers import list_watchable
 from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hookcli.feed import Feed
+    from hookcli.models import Scored
     from hookcli.records import Call
 
 
@@ -41,6 +42,42 @@ def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, st
     ):
         model(*feed.arguments_of(pixels))
     return {kind: made for kind, made in watcher.made.items() if kind in watcher.came_out}
+
+
+def find_gradient_producers(
+    model: nn.Module, feed: Feed, pixels: Tensor, score: Callable[[object], Scored]
+) -> dict[str, str]:
+    """Who made the first ``NaN`` and the first ``Inf`` of the backward, as sentences.
+
+    The first gradient that holds one tells: one that goes into a module's backward was made between
+    modules, one that comes out of it by the module.
+
+    Args:
+        model: in evaluation mode.
+        feed: how it is called.
+        pixels: of one image, (1, …).
+        score: what the backward starts at.
+    """
+    made: dict[str, str] = {}
+
+    def look(call: Call, gradient: Tensor) -> None:
+        name = f"{replace(call, side='output', output_key='').id} ({call.layer.module_type})"
+        for kind in sorted(_kinds([gradient]) - made.keys()):
+            if call.side == "grad_output":
+                made[kind] = f"{kind} is made in the backward of what uses the output of {name}"
+            elif call.side == "param":
+                made[kind] = f"{kind} is made in the gradient of {call.id.removeprefix('param:')}"
+            else:
+                made[kind] = f"{kind} is made by the backward of {name}: what went in was finite"
+
+    with (
+        ModelFailure(),
+        hooks.need_gradients(model),
+        torch.enable_grad(),
+        hooks.observe_gradients(model, list_watchable(model), look),
+    ):
+        score(model(*feed.arguments_of(pixels.clone()))).value.backward()  # type: ignore[no-untyped-call]
+    return made
 
 
 @dataclass(slots=True)

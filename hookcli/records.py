@@ -6,6 +6,7 @@ computes on tensors, reads or writes files, or knows how it will be shown.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,14 @@ class TensorStats:
     zero_fraction: float | None
     nan_count: int = 0
     inf_count: int = 0
+
+    @property
+    def norm(self) -> float | None:
+        """L2 norm of the finite values; None without any."""
+        if self.mean is None or self.std is None:
+            return None
+        finite = self.numel - self.nan_count - self.inf_count
+        return math.sqrt(finite * (self.mean**2 + self.std**2))
 
     @property
     def numel(self) -> int:

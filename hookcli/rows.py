@@ -17,7 +17,8 @@ class LayerRow:
     ``norm`` is the L2 norm of an image's finite values, over images the root of the mean square;
     ``ratio``, of a parameter's gradient, is ``norm`` over the norm of the parameter. ``change`` is how
     far an edited run is from the one without edits: the L2 norm of the difference over that of the
-    unedited values, over images the root of the mean square. ``reason`` says why there is no gradient.
+    unedited values, over images the root of the mean square. ``sparsity`` is the share of zeros in the weight of a
+    layer that was pruned. ``reason`` says why there is no gradient.
     """
 
     order: int
@@ -44,4 +45,5 @@ class LayerRow:
     norm: float | None = None
     ratio: float | None = None
     change: float | None = None
+    sparsity: float | None = None
     reason: str = ""

@@ -36,10 +36,13 @@ class Tally:
 
     def add(self, records: Iterable[LayerRecord]) -> None:
         """Take over the records of an image, or of several."""
-        before: dict[tuple[str, str, str], LayerRecord] = {}
-        for record in sorted(records, key=lambda r: (r.image, r.call.order)):
+        ordered = sorted(records, key=lambda r: (r.image, r.call.order))
+        for record in ordered:
             self._merge(tally_of(record))
-            self._compare(record, before)
+            self._look(record)
+        backwards = [record for record in reversed(ordered) if record.call.side == "grad_output"]
+        self._compare([record for record in ordered if record.call.side == "output"])
+        self._compare(backwards)
 
     def merge(self, calls: Mapping[str, CallTally]) -> None:
         """Take over the tally of later images."""
@@ -62,11 +65,9 @@ class Tally:
         if rule in self.limits:
             self.calls[record.call.id].sign(rule, Sign(number, [record.image], against))
 
-    def _compare(
-        self, record: LayerRecord, before: dict[tuple[str, str, str], LayerRecord]
-    ) -> None:
-        """Hold one image's figures against the thresholds, and against the layer of the same type before."""
-        stats, call, limits = record.stats, record.call, self.limits
+    def _look(self, record: LayerRecord) -> None:
+        """Hold one image's figures against the thresholds."""
+        stats, limits = record.stats, self.limits
         for rule, count in (("nan", stats.nan_count), ("inf", stats.inf_count)):
             if count > limits.get(rule, math.inf):
                 self._sign(rule, record, count)
@@ -74,19 +75,23 @@ class Tally:
             share = max(abs(stats.min), abs(stats.max)) / FLOAT16_LARGEST
             if share >= limits.get("float16", math.inf):
                 self._sign("float16", record, share)
-        if not stats.std or call.side != "output" or call.layer.module_type in _PASSING:
-            return
-        form = (
-            f"{record.layout.name} {record.layout.is_spatial} {call.call_index} {call.output_key}"
-        )
-        kind = (record.image, call.layer.module_type, form)
-        previous = before.get(kind)
-        before[kind] = record
-        if previous is not None and previous.stats.std:
-            ratio = stats.std / previous.stats.std
-            for rule, number in (("exploding", ratio), ("vanishing", 1 / ratio)):
-                if number >= limits.get(rule, math.inf):
-                    self._sign(rule, record, number, previous.call.id)
+
+    def _compare(self, records: Iterable[LayerRecord]) -> None:
+        """Hold each record against the one of the same image, type and form before it."""
+        before: dict[tuple[str, str, str], LayerRecord] = {}
+        for record in records:
+            call, layout = record.call, record.layout
+            if not record.stats.std or call.layer.module_type in _PASSING:
+                continue
+            form = f"{layout.name} {layout.is_spatial} {call.call_index} {call.output_key}"
+            kind = (record.image, call.layer.module_type, form)
+            previous = before.get(kind)
+            before[kind] = record
+            if previous is not None and previous.stats.std:
+                ratio = record.stats.std / previous.stats.std
+                for rule, number in (("exploding", ratio), ("vanishing", 1 / ratio)):
+                    if number >= self.limits.get(rule, math.inf):
+                        self._sign(rule, record, number, previous.call.id)
 
 
 def aggregate_layers(records: Iterable[LayerRecord]) -> tuple[LayerRow, ...]:

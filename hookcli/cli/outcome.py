@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.cli import console
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.config import InspectConfig
-    from hookcli.results import ImageResult, Prediction, RunResult
+    from hookcli.results import ImageResult, Prediction, RunResult, Score
 
 _FOCUSED = 5  # channels of a layer
 _MOST_FLOAT16 = 65_504
 _SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
 _IMAGES = 10  # whose predictions are shown
 _FINDINGS = 8  # shown below the table
-_LOOK = Look(
-    header=("#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"),
-    words=("call", "type", "shape", "layout"),
-    fold=("call",),
-    drop=("layout", "type", "dead", "zero", "shape", "std", "max", "min", "mean"),
-)
+_WORDS = ("call", "type", "shape", "layout")
+_DROP = ("layout", "type", "dead", "zero", "shape", "sparse", "mean", "std", "max", "min")
+_LOOKS = {
+    "inspect": "# call type shape layout mean std min max zero dead",
+    "gradients": "# call type shape norm ratio mean std min max zero",
+}
 
 
 def count(number: int, noun: str) -> str:
@@ -37,20 +38,34 @@ def count(number: int, noun: str) -> str:
 
 def print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
     """The table, what was predicted and what deserves a look, on stdout."""
-    rows = result.rows
+    rows, columns = result.rows, _columns(config)
+    look = Look(columns, _WORDS, fold=("call",), drop=_DROP)
+    cells = partial(_cells, columns)
     listing = Listing(
-        LayerRow, rows, _cells, _document(config, result, rows), tuple(_caption(result))
+        LayerRow, rows, cells, _document(config, result, rows), tuple(_caption(result))
     )
-    print_listing(listing, _LOOK, output_format)
+    print_listing(listing, look, output_format)
 
 
 def _caption(result: RunResult) -> Iterator[str]:
     """What stands below the table: the weights, and what the network saw."""
     trained = "" if result.model.trained else ", NOT TRAINED"
     yield f"weights: {result.model.weights}{trained}"
-    said = [image for image in result.images if image.predictions]
+    absent: dict[str, list[str]] = {}
+    for row in result.rows:
+        if row.reason and row.norm is None:
+            absent.setdefault(row.reason, []).append(row.call_id)
+    for reason, calls in absent.items():
+        rest = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+        yield f"no gradient: {', '.join(calls[:3])}{rest}: {reason}"
+    said = [image for image in result.images if image.predictions or image.score]
     for image in said[:_IMAGES]:
-        yield _prediction_text(image, trained=result.model.trained)
+        if image.predictions:
+            yield _prediction_text(image, trained=result.model.trained)
+        if image.unedited:
+            yield f"  without edits: {', '.join(map(_prediction, image.unedited))}"
+        if image.score:
+            yield f"  score: {_score_text(image.score)}"
     if len(said) > _IMAGES:
         yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
@@ -88,16 +103,38 @@ def _document(
     }
 
 
-def _cells(row: LayerRow) -> list[str]:
-    figures = [_number(value) for value in (row.mean, row.std, row.min, row.max)]
-    zero = "" if row.zero_fraction is None else f"{row.zero_fraction:.1%}"
-    dead = "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}"
-    shape = shape_text(row.shape)
+def _columns(config: InspectConfig) -> tuple[str, ...]:
+    """The columns of the table; what edits and pruning did has columns of its own."""
+    extra = ["change"] * bool(config.edits or config.prunes) + ["sparse"] * bool(config.prunes)
+    return (*_LOOKS[config.command].split(), *extra)
+
+
+def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
     broken = [f"{row.nan_count} NaN"] * (row.nan_count > 0) + [f"{row.inf_count} Inf"] * (
         row.inf_count > 0
     )
-    call = " ".join([row.call_id, *broken])
-    return [str(row.order), call, row.module_type, shape, row.layout, *figures, zero, dead]
+    cells = {
+        "#": str(row.order),
+        "call": " ".join([row.call_id, *broken]),
+        "type": row.module_type,
+        "shape": shape_text(row.shape),
+        "layout": row.layout,
+        "mean": _number(row.mean),
+        "std": _number(row.std),
+        "min": _number(row.min),
+        "max": _number(row.max),
+        "norm": "none" if row.reason and row.norm is None else _number(row.norm),
+        "ratio": _number(row.ratio),
+        "zero": _share(row.zero_fraction),
+        "dead": "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}",
+        "change": _share(row.change),
+        "sparse": _share(row.sparsity),
+    }
+    return [cells[name] for name in columns]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
 
 
 def _number(value: float | None) -> str:
@@ -108,6 +145,12 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
     said = ", ".join(_prediction(prediction) for prediction in image.predictions)
     note = "" if trained else " (meaningless: the weights are random)"
     return f"{image.file}: {said}{note}"
+
+
+def _score_text(score: Score) -> str:
+    of = "" if score.target is None else f" of {score.category} ({score.target})"
+    value = "not finite" if score.value is None else f"{score.value:.5g}"
+    return f"{score.kind}{of} = {value}"
 
 
 def _prediction(prediction: Prediction) -> str:

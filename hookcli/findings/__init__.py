@@ -27,6 +27,7 @@ def find(evidence: Evidence, thresholds: Mapping[str, float] = RULES) -> tuple[F
         *by_layer.find_not_finite(evidence, limits),
         *by_layer.find_channels(evidence, limits),
         *by_layer.find_scales(evidence, limits),
+        *by_layer.find_without_gradient(evidence, limits),
         *by_layer.find_float16(evidence, limits),
         *by_run.find_overwritten(evidence, limits),
         *by_run.find_in_run(evidence, limits),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from hookcli.call_tally import CallTally, Sign
     from hookcli.findings.rules import Evidence
+    from hookcli.records import Call
 
 _ENDS = {
     "Sigmoid": (0.01, 0.99),
@@ -81,9 +82,24 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
             more = _more_calls(len(group) - 1)
             sentence = (
                 f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
-                f"{sign.against}, the {kind} before it{more}"
+                f"{sign.against}, the {kind} {_place(call_id)} it{more}"
             )
             yield Finding(rule, call_id, sign.number, limits[rule], sentence, tuple(sign.images))
+
+
+def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Layers whose output gets no gradient."""
+    alike: dict[str, list[str]] = {}
+    for call_id, tally in evidence.calls.items():
+        if tally.call.side == "grad_output" and tally.reason and not tally.finite:
+            alike.setdefault(tally.reason, []).append(call_id)
+    for reason, group in alike.items():
+        if len(group) > limits["no-gradient"]:
+            label = group[0].removeprefix("grad_output:")
+            more = f" (and {len(group) - 1} more, alike)" if len(group) > 1 else ""
+            sentence = f"{label} gets no gradient: {reason}{more}"
+            number = float(len(group))
+            yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)
 
 
 def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -94,14 +110,26 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
         yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(sign.images))
 
 
+def _place(call_id: str) -> str:
+    """Where the layer stands that one is measured against: gradients go backwards."""
+    return "after" if call_id.startswith("grad_output:") else "before"
+
+
 def _more_calls(count: int) -> str:
     return f" (and {count} more call{'' if count == 1 else 's'} of it, alike)" if count else ""
 
 
 def _signs(evidence: Evidence, rule: str) -> dict[str, Sign]:
     """By call id, where the rule's threshold was passed in some image, in the order of the calls."""
-    calls = sorted(evidence.calls.items(), key=lambda pair: pair[1].call.order)
+    calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
     return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}
+
+
+def _moment(call: Call) -> tuple[int, str]:
+    """When a tensor is there, among those of its kind: gradients come from the end, of an output first."""
+    if call.side in ("output", "input"):
+        return call.order, call.side
+    return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
 
 
 def _says_something(tally: CallTally) -> bool:

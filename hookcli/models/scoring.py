@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,9 @@ def score_output(
             "does its forward use torch.no_grad, detach, or integers?",
         )
     name = "" if index is None else name_class(index, categories)
-    return Scored(value.reshape(()), Score(style.score, float(value.detach()), index, name))
+    figure = float(value.detach())
+    score = Score(style.score, figure if math.isfinite(figure) else None, index, name)
+    return Scored(value.reshape(()), score)
 
 
 def _score_of_form(output: Any, kind: str, target: int | None) -> tuple[Tensor, int | None]:
