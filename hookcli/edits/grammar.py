@@ -196,7 +196,7 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
         return
     start += len(layers) - len(form)
     another = _WHAT.search(form)
-    if False:
+    if another:
         what = "one edit follows another"
         raise EditSyntaxError(text, start + another.start(1), what, "give --edit once for each")
     if head in _SIDES:

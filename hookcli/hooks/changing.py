@@ -100,7 +100,7 @@ def _changed(each: Change, handles: list[RemovableHandle], call: Call, value: ob
             return tensor
         if each.side != "grad_output":
             return each.apply(place, tensor)
-        if tensor.requires_grad:
+        if _needs_gradient(key, tensor):
             handles.append(_hook(tensor, partial(each.apply, place)))
         return tensor
 
@@ -117,7 +117,7 @@ def _hook(tensor: Tensor, apply: Callable[[Tensor], Tensor]) -> RemovableHandle:
 
 
 def _needs_gradient(_key: str, tensor: Tensor) -> bool:
-    return tensor.requires_grad and tensor.is_floating_point()
+    return torch.is_grad_enabled() and tensor.requires_grad and tensor.is_floating_point()
 
 
 def _nothing(_call: Call, _value: object) -> None:

@@ -104,9 +104,10 @@ class Gradients:
         reason = NO_PATH
         if not (tensor.is_floating_point() or tensor.is_complex()):
             reason = NO_NUMBERS
+        elif call.side != "param" and not torch.is_grad_enabled():
+            reason = SWITCHED_OFF
         elif not tensor.requires_grad:
-            off = call.side != "param" and not torch.is_grad_enabled()
-            reason = SWITCHED_OFF if off else otherwise
+            reason = otherwise
         self._absent[call.id] = Absent(call, tuple(tensor.shape), tensor.dtype, reason)
         return reason == NO_PATH
 

@@ -1,0 +1,617 @@
+"""``--edit``: what the language says, what it refuses, and what each edit makes of a tensor."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hookcli.edits import Edit, apply_edit, check_channels, read_edit
+from hookcli.errors import EditSyntaxError, RequestError
+
+SIDES = ("output", "input", "grad_output", "grad_input", "param")
+WHATS = "zero, scale=V, clamp=LO:HI, clip-norm=V, mean, set=V"
+CHANNELS = "channels are counted from 0: {3,7,10-20}"
+ENDS = "write clamp=LO:HI; one of the two may be left out"
+A_SIDE = "one of: output, input, grad_output, grad_input, param"
+OWN_BRACES = "its braces are its own; name the layers by an alias, a path or a glob"
+
+# A shape of each layout, and the axis of its 5 channels
+LAYOUTS = {
+    "NCHW": ((2, 5, 3, 4), 1),
+    "NHWC": ((2, 3, 4, 5), 3),
+    "NLC": ((2, 6, 5), 2),
+    "NCL": ((2, 5, 6), 1),
+    "NC": ((2, 5), 1),
+    "NCDHW": ((2, 5, 2, 3, 4), 1),
+}
+EDITS = ("zero", "scale=-2", "clamp=-0.5:0.7", "clamp=0:", "clip-norm=1.5", "mean", "set=3")
+
+
+def edit(what: str) -> Edit:
+    """``zero``, or with channels ``{1,3}:zero``."""
+    return read_edit(f"conv{what if what.startswith('{') else ':' + what}", "output")
+
+
+def refusal(text: str, default_side: str = "output") -> tuple[str, str]:
+    with pytest.raises(EditSyntaxError) as caught:
+        read_edit(text, default_side)
+    return caught.value.message, caught.value.hint
+
+
+def noise(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The same numbers each time, positive and negative."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def gradient(what: str, values: Tensor, channel_axis: int | None = None) -> Tensor:
+    """d(sum of what the edit gives)/d(values)."""
+    leaf = values.clone().requires_grad_()
+    return torch.autograd.grad(apply_edit(edit(what), leaf, channel_axis).sum(), leaf)[0]
+
+
+# The language
+
+
+@pytest.mark.parametrize(
+    ("what", "verb", "value", "low", "high"),
+    [
+        ("zero", "zero", 0.0, None, None),
+        ("mean", "mean", 0.0, None, None),
+        ("scale=0.1", "scale", 0.1, None, None),
+        ("scale=-2", "scale", -2.0, None, None),
+        ("scale=1e-3", "scale", 0.001, None, None),
+        ("clip-norm=1.0", "clip-norm", 1.0, None, None),
+        ("set=-5", "set", -5.0, None, None),
+        ("set=inf", "set", math.inf, None, None),
+        ("set=-inf", "set", -math.inf, None, None),
+        ("clamp=0:6", "clamp", 0.0, 0.0, 6.0),
+        ("clamp=0:", "clamp", 0.0, 0.0, None),
+        ("clamp=:6", "clamp", 0.0, None, 6.0),
+        ("clamp=-1:1", "clamp", 0.0, -1.0, 1.0),
+        ("clamp=2:2", "clamp", 0.0, 2.0, 2.0),
+    ],
+)
+def test_a_verb_is_read_with_its_numbers(what, verb, value, low, high):
+    text = f"conv:{what}"
+    assert read_edit(text, "output") == Edit(
+        "output", "conv", None, verb, value, low, high, text=text
+    )
+
+
+def test_nan_can_be_set():
+    assert math.isnan(read_edit("conv:set=nan", "output").value)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "conv",
+        "conv[16]",
+        "conv[-2:-1]",
+        "Conv2d[1:4]",
+        "layer1.0.conv1",
+        "layer1.0.relu#1",
+        "self_attention[1]",
+        "layer1.0.relu#1[out]",
+        "layer1.*",
+        "layer[12].*",
+        "layer[!a:c].*",
+        "path:norm",
+        "path:mean",
+        "path:zero",
+        "(model)",
+        "all",
+        "mean",
+        "zero",
+        "output",
+        "re:^a:b$",
+        r"re:^features\.\d+:x$",
+        r"re:\d{2}",
+        "re:^conv{3,7}",
+        "re:a{2,}",
+        "re:a{,2}",
+        r"re:layer\d{1,2}$",
+        "re:^(?:a|b):zero$",
+        "re:^a:set=1$",
+        "re:a:zero|b",
+    ],
+)
+@pytest.mark.parametrize("what", ["zero", "scale=2", "clamp=-1:1", "clamp=0:", "clamp=:6"])
+@pytest.mark.parametrize("side", ["", "output", "input", "grad_output", "grad_input"])
+def test_what_stands_before_the_last_colon_with_a_verb_is_the_layers(form, what, side):
+    read = read_edit(f"{side}:{form}:{what}" if side else f"{form}:{what}", "grad_output")
+    assert (read.side, read.layers, read.channels) == (side or "grad_output", form, None)
+    assert read.verb == what.partition("=")[0]
+
+
+@pytest.mark.parametrize("glob", ["*.bias", "layer1.0.conv1.weight", "fc.[wb]*", "*"])
+@pytest.mark.parametrize("what", ["zero", "scale=2", "clamp=-1:1", "clip-norm=1", "set=nan"])
+def test_parameters_are_named_by_a_glob(glob, what):
+    read = read_edit(f"param:{glob}:{what}", "output")
+    assert (read.side, read.layers, read.channels) == ("param", glob, None)
+
+
+def test_a_side_is_a_keyword_only_before_layers():
+    assert read_edit("output:zero", "input").layers == "output"
+    assert read_edit("output.fc:zero", "input").side == "input"
+    assert read_edit("output:output:zero", "input").layers == "output"
+
+
+@pytest.mark.parametrize(
+    ("written", "channels"),
+    [
+        ("{0}", (0,)),
+        ("{3,7,10-12}", (3, 7, 10, 11, 12)),
+        ("{4-4}", (4,)),
+        ("{7,3}", (7, 3)),
+        ("{3,1-4,3}", (3, 1, 2, 4)),
+        ("{ 3, 7 - 8 }", (3, 7, 8)),
+        ("{999999}", (999999,)),
+    ],
+)
+@pytest.mark.parametrize("form", ["conv", "conv[1:4]", "a#1", "b[0]", "path:norm", "(model)"])
+def test_channels_stand_in_braces_after_the_layers(form, written, channels):
+    read = read_edit(f"{form}{written}:clamp=0:", "output")
+    assert (read.layers, read.channels, read.low) == (form, channels, 0.0)
+
+
+def test_every_combination_of_parts_is_read_back_as_its_parts():
+    rng = random.Random(0)
+    forms = ["conv", "Conv2d[1:4]", "a.b#1", "c[1]", "path:mean", "x.*", "re:a:set$", r"re:\d{2}"]
+    for side, form in itertools.product(("", *SIDES[:4]), forms):
+        channels = tuple(rng.sample(range(1000), rng.randint(0, 4)))
+        if form.startswith("re:"):
+            channels = ()
+        low = round(rng.uniform(-9, 0), 3)
+        for what, ends in (
+            ("mean", (None, None)),
+            (f"clamp={low}:", (low, None)),
+            (f"clamp=:{-low}", (None, -low)),
+            (f"clamp={low}:{-low}", (low, -low)),
+        ):
+            braces = f"{{{','.join(map(str, channels))}}}" if channels else ""
+            text = f"{side}{':' * bool(side)}{form}{braces}:{what}"
+            read = read_edit(text, "output")
+            assert read.text == text
+            assert (read.side, read.layers) == (side or "output", form)
+            assert (read.channels or (), read.low, read.high) == (channels, *ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "what", "hint"),
+    [
+        # Nothing to do, or something unknown
+        ("", 1, "it is empty", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
+        ("  ", 3, "it is empty", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
+        ("conv", 5, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
+        ("conv:", 6, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
+        ("conv[1:4]", 10, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
+        ("zero", 5, "it does not say what to do", f"write LAYERS:WHAT, WHAT one of: {WHATS}"),
+        ("conv:clmap=0:", 6, "'clmap' is no edit", f"did you mean clamp? one of: {WHATS}"),
+        ("conv:Zero", 6, "'Zero' is no edit", f"did you mean zero? one of: {WHATS}"),
+        ("conv:zero2", 6, "'zero2' is no edit", f"did you mean zero? one of: {WHATS}"),
+        ("a:clip_norm=1", 3, "'clip_norm' is no edit", f"did you mean clip-norm? one of: {WHATS}"),
+        ("conv:clip-norms=1", 6, "'clip-norms' is no edit", f"did you mean clip-norm? one of: {WHATS}"),
+        ("grad_output:conv", 13, "'conv' is no edit", f"one of: {WHATS}"),
+        ("re:^a:b$", 7, "'b' is no edit", f"one of: {WHATS}"),
+        # Values
+        ("conv:zero=1", 10, "zero takes no value, not '=1'", "write zero"),
+        ("conv:mean:", 10, "mean takes no value, not ':'", "write mean"),
+        ("conv:scale", 11, "scale needs a value", "write scale=V"),
+        ("conv:scale=", 11, "scale needs a value", "write scale=V"),
+        ("conv:scale:2", 11, "scale needs a value", "write scale=V"),
+        ("conv:clamp", 11, "clamp needs a value", "write clamp=LO:HI"),
+        ("conv:clamp:0:6", 11, "clamp needs a value", "write clamp=LO:HI"),
+        ("conv:scale=x", 12, "'x' is no number", "write scale=V"),
+        ("conv:scale=1:2", 12, "'1:2' is no number", "write scale=V"),
+        ("conv:scale=nan", 12, "'nan' is not finite", "only set takes nan, inf and -inf"),
+        ("conv:scale=1e999", 12, "'1e999' is not finite", "only set takes nan, inf and -inf"),
+        ("conv:clip-norm=inf", 16, "'inf' is not finite", "only set takes nan, inf and -inf"),
+        ("conv:clip-norm=0", 16, "a norm of 0 is not above 0", "write clip-norm=V"),
+        ("conv:clip-norm=-1", 16, "a norm of -1 is not above 0", "write clip-norm=V"),
+        ("conv:set=", 9, "set needs a value", "write set=V"),
+        ("conv:clamp=6", 12, "'6' has no colon", ENDS),
+        ("conv:clamp=:", 12, "clamp has neither a low nor a high end", ENDS),
+        ("conv:clamp=2:1", 12, "'2:1' begins above its end", ENDS),
+        ("conv:clamp=a:1", 12, "'a' is no number", "write clamp=LO:HI"),
+        ("conv:clamp=0:b", 14, "'b' is no number", "write clamp=LO:HI"),
+        ("conv:clamp=0:1:2", 14, "'1:2' is no number", "write clamp=LO:HI"),
+        ("conv:clamp=0:inf", 14, "'inf' is not finite", "only set takes nan, inf and -inf"),
+        # Channels
+        ("conv{}:zero", 6, "a channel is missing", CHANNELS),
+        ("conv{1,,2}:zero", 8, "a channel is missing", CHANNELS),
+        ("conv{1,}:zero", 8, "a channel is missing", CHANNELS),
+        ("conv{2,7-3}:zero", 8, "'7-3' runs backwards", CHANNELS),
+        ("conv{-1}:zero", 6, "'-1' is no channel", CHANNELS),
+        ("conv{3-}:zero", 6, "'3-' is no channel", CHANNELS),
+        ("conv{1.5}:zero", 6, "'1.5' is no channel", CHANNELS),
+        ("conv{1:4}:zero", 6, "'1:4' is no channel", CHANNELS),
+        ("conv{12,1000000}:zero", 9, "'1000000' is no channel", CHANNELS),
+        ("conv{3:zero", 5, "braces stand once, at the end of the layers", CHANNELS),
+        ("conv3}:zero", 6, "braces stand once, at the end of the layers", CHANNELS),
+        ("{3}conv:zero", 1, "braces stand once, at the end of the layers", CHANNELS),
+        ("input:conv{1}{2}:zero", 11, "braces stand once, at the end of the layers", CHANNELS),
+        ("re:^a${3}:zero", 7, "a regular expression takes no channels", OWN_BRACES),
+        ("input:re:a{3,7-9}:zero", 11, "a regular expression takes no channels", OWN_BRACES),
+        ("re:a{1,2,3}:zero", 5, "a regular expression takes no channels", OWN_BRACES),
+        ("param:*.bias{3}:zero", 13, "parameters have no channels", "edit all of the parameter"),
+        # Sides and layers
+        (":zero", 1, "no layers are named", "all convolutions: conv:zero"),
+        ("{3}:zero", 1, "no layers are named", "all convolutions: conv:zero"),
+        ("input::zero", 7, "no layers are named", "all convolutions: conv:zero"),
+        ("param::zero", 7, "no layers are named", "all convolutions: conv:zero"),
+        ("grad_out:conv:zero", 1, "'grad_out' is no side", f"did you mean grad_output? {A_SIDE}"),
+        ("OUTPUT:conv{3}:zero", 1, "'OUTPUT' is no side", f"did you mean output? {A_SIDE}"),
+        ("foo:conv[1:4]:zero", 1, "'foo' is no side", A_SIDE),
+        ("input:foo:a:zero", 7, "'foo' is no side", A_SIDE),
+        ("path:foo:a:zero", 6, "'foo' is no side", A_SIDE),
+        ("input:output:conv:zero", 7, "'output' is a second side", "write one side"),
+        ("conv:scale=2:zero", 6, "one edit follows another", "give --edit once for each"),
+        ("input:conv[1:4]:zero:mean", 17, "one edit follows another", "give --edit once for each"),
+        ("param:re:x:zero", 7, "a parameter's name has no colon", "write a glob on full names: param:*.bias"),
+        ("param:fc.*:mean", 12, "parameters have no mean of an image", "write set=V or scale=V"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_its_position(text, position, what, hint):
+    assert refusal(text) == (f"--edit {text!r}: at position {position}: {what}", hint)
+
+
+def test_the_default_side_holds_to_the_rules_of_parameters():
+    assert refusal("*.bias{3}:zero", "param")[0].endswith(": parameters have no channels")
+    assert refusal("fc:mean", "param")[0].endswith(": parameters have no mean of an image")
+
+
+def test_an_edit_that_cannot_be_read_is_a_request_that_cannot_be_met():
+    assert EditSyntaxError.exit_code == 2
+    assert "\n" not in refusal("a\nb:zero:\x1b")[0]
+
+
+def test_reading_an_edit_imports_no_torch():
+    code = (
+        "import sys; from hookcli.edits import read_edit; read_edit('conv:zero', 'output');"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+# Numbers worked out by hand
+
+MAPS = torch.tensor([[[[3.0, 0.0], [0.0, 0.0]], [[0.0, 4.0], [0.0, 0.0]]]])  # (1, 2, 2, 2), norm 5
+
+
+@pytest.mark.parametrize(
+    ("what", "first", "second"),
+    [
+        ("zero", [0, 0, 0, 0], [0, 0, 0, 0]),
+        ("scale=-2", [-6, 0, 0, 0], [0, -8, 0, 0]),
+        ("clamp=1:3.5", [3, 1, 1, 1], [1, 3.5, 1, 1]),
+        ("clamp=1:", [3, 1, 1, 1], [1, 4, 1, 1]),
+        ("clamp=:2", [2, 0, 0, 0], [0, 2, 0, 0]),
+        ("clip-norm=2.5", [1.5, 0, 0, 0], [0, 2, 0, 0]),
+        ("clip-norm=5", [3, 0, 0, 0], [0, 4, 0, 0]),
+        ("clip-norm=6", [3, 0, 0, 0], [0, 4, 0, 0]),
+        ("mean", [0.75, 0.75, 0.75, 0.75], [1, 1, 1, 1]),
+        ("set=-1", [-1, -1, -1, -1], [-1, -1, -1, -1]),
+        ("{1}:zero", [3, 0, 0, 0], [0, 0, 0, 0]),
+        ("{1}:scale=0.5", [3, 0, 0, 0], [0, 2, 0, 0]),
+        ("{0}:clamp=1:", [3, 1, 1, 1], [0, 4, 0, 0]),
+        ("{1}:clip-norm=1", [3, 0, 0, 0], [0, 1, 0, 0]),
+        ("{0,1}:clip-norm=2.5", [1.5, 0, 0, 0], [0, 2, 0, 0]),
+        ("{1,0}:mean", [0.75, 0.75, 0.75, 0.75], [1, 1, 1, 1]),
+        ("{0}:mean", [0.75, 0.75, 0.75, 0.75], [0, 4, 0, 0]),
+        ("{0}:set=7", [7, 7, 7, 7], [0, 4, 0, 0]),
+    ],
+)
+def test_an_edit_gives_the_numbers_worked_out_by_hand(what, first, second):
+    assert apply_edit(edit(what), MAPS, 1).flatten(2).tolist() == [[first, second]]
+
+
+def test_a_mean_without_channels_is_that_of_the_image():
+    assert apply_edit(edit("mean"), MAPS, None).flatten().tolist() == [0.875] * 8
+
+
+def test_each_image_has_its_own_norm_and_mean():
+    both = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
+    assert apply_edit(edit("clip-norm=2.5"), both, 1).tolist() == [
+        [1.5, 2.0],
+        pytest.approx([0.3, 0.4]),
+    ]
+    assert apply_edit(edit("mean"), both, None).tolist() == [
+        [3.5, 3.5],
+        pytest.approx([0.35, 0.35]),
+    ]
+
+
+def test_what_is_not_of_images_has_one_norm_and_one_mean_of_a_channel():
+    whole = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    clipped = apply_edit(edit("clip-norm=2.5"), whole, None, per_image=False)
+    assert clipped.tolist() == [[1.5, 0.0], [0.0, 2.0]]
+    mean = apply_edit(edit("mean"), whole, 1, per_image=False)
+    assert mean.tolist() == [[1.5, 2.0], [1.5, 2.0]]
+
+
+def test_without_axes_of_its_own_an_image_is_one_value():
+    assert apply_edit(edit("clip-norm=2"), torch.tensor([3.0, -4.0, 1.0]), None).tolist() == [
+        2,
+        -2,
+        1,
+    ]
+    assert apply_edit(edit("mean"), torch.tensor([3.0, -4.0]), None).tolist() == [3, -4]
+    assert apply_edit(edit("clip-norm=2"), torch.tensor(3.0), None).item() == 2
+    bias = apply_edit(edit("clip-norm=1"), torch.tensor([3.0, 4.0]), None, per_image=False)
+    assert bias.tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_the_mean_of_single_values_is_they_themselves():
+    logits = noise(2, 5)
+    assert torch.equal(apply_edit(edit("mean"), logits, 1), logits)
+
+
+def test_an_empty_batch_stays_empty():
+    for what in EDITS:
+        assert apply_edit(edit(what), torch.empty(0, 5, 2, 2), 1).shape == (0, 5, 2, 2)
+
+
+# Against numpy
+
+
+def expected_by_numpy(what: str, values: np.ndarray, channel_axis: int) -> np.ndarray:
+    rest = tuple(axis for axis in range(1, values.ndim) if axis != channel_axis)
+    if what == "clip-norm=1.5":
+        norms = np.array([np.sqrt((image**2).sum()) for image in values])
+        factors = np.where(norms > 1.5, 1.5 / norms, 1.0)
+        return np.stack([image * factor for image, factor in zip(values, factors, strict=True)])
+    return {
+        "zero": np.zeros_like(values),
+        "scale=-2": values * -2,
+        "clamp=-0.5:0.7": np.minimum(np.maximum(values, -0.5), 0.7),
+        "clamp=0:": np.maximum(values, 0),
+        "mean": np.broadcast_to(values.mean(rest, keepdims=True) if rest else values, values.shape),
+        "set=3": np.full_like(values, 3),
+    }[what]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_gives_what_numpy_gives(what, name):
+    shape, axis = LAYOUTS[name]
+    values = noise(*shape, dtype=torch.float64)
+    edited = apply_edit(edit(what), values, axis).numpy()
+    np.testing.assert_allclose(edited, expected_by_numpy(what, values.numpy(), axis), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("what", EDITS)
+def test_only_the_channels_named_change(what, name):
+    shape, axis = LAYOUTS[name]
+    values = noise(*shape, dtype=torch.float64)
+    edited = apply_edit(edit(f"{{3,1}}:{what}"), values, axis).numpy()
+    before = np.moveaxis(values.numpy(), axis, -1)
+    after = np.moveaxis(edited, axis, -1)
+    assert (after[..., [0, 2, 4]] == before[..., [0, 2, 4]]).all()
+    alone = np.ascontiguousarray(before[..., [1, 3]])
+    wanted = expected_by_numpy(what, alone, alone.ndim - 1)
+    np.testing.assert_allclose(after[..., [1, 3]], wanted, rtol=1e-14)
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("name", ["NCHW", "NHWC", "NC"])
+@pytest.mark.parametrize("channels", ["", "{3,1}:"])
+@pytest.mark.parametrize("what", EDITS)
+def test_gradients_are_those_of_the_numbers(what, channels, name):
+    shape, axis = LAYOUTS[name]
+    values = noise(*shape, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: apply_edit(edit(channels + what), x, axis), values)
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("zero", [0, 0, 0, 0]),
+        ("set=3", [0, 0, 0, 0]),
+        ("scale=-2", [-2, -2, -2, -2]),
+        ("clamp=0:2.5", [1, 0, 0, 1]),
+        ("mean", [1, 1, 1, 1]),
+        ("{1,3}:zero", [1, 0, 1, 0]),
+        ("{1,3}:scale=5", [1, 5, 1, 5]),
+        ("{0}:set=nan", [0, 1, 1, 1]),
+    ],
+)
+def test_gradients_worked_out_by_hand(what, expected):
+    assert gradient(what, torch.tensor([[1.0, -2.0, 3.0, 2.0]]), 1).tolist() == [expected]
+
+
+def test_the_gradient_of_a_clipped_norm_goes_through_the_norm():
+    """For x = (3, 4), n = 5: d(x1/n + x2/n)/dx = ((n² - 3·7) / n³, (n² - 4·7) / n³)."""
+    found = gradient("clip-norm=1", torch.tensor([[3.0, 4.0]])).tolist()
+    assert found == [pytest.approx([4 / 125, -3 / 125])]
+    assert gradient("clip-norm=6", torch.tensor([[3.0, 4.0]])).tolist() == [[1, 1]]
+
+
+def test_the_gradient_of_a_clipped_norm_of_zeros_is_not_nan():
+    assert gradient("clip-norm=1", torch.zeros(1, 3)).tolist() == [[1, 1, 1]]
+
+
+def test_the_gradient_at_the_ends_of_a_clamp_is_torchs():
+    values = torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.0])
+    leaf = values.clone().requires_grad_()
+    assert torch.equal(
+        gradient("clamp=0:1", values), torch.autograd.grad(leaf.clamp(0, 1).sum(), leaf)[0]
+    )
+
+
+def test_nan_that_was_zeroed_leaves_no_nan_in_the_gradient():
+    assert gradient("{0}:zero", torch.tensor([[math.nan, 1.0]]), 1).tolist() == [[0, 1]]
+
+
+# What is kept
+
+
+@pytest.mark.parametrize("channels", ["", "{1,3}:"])
+@pytest.mark.parametrize("what", [*EDITS, "scale=1", "clip-norm=1e9", "clamp=-99:99"])
+def test_the_given_tensor_is_not_written_over_and_shares_no_memory(what, channels):
+    for shape, axis in LAYOUTS.values():
+        values = noise(*shape)
+        before, version = values.clone(), values._version
+        edited = apply_edit(edit(channels + what), values, axis)
+        edited.fill_(123.0)
+        assert torch.equal(values, before)
+        assert values._version == version
+
+
+def test_what_autograd_needs_of_the_given_tensor_is_still_there():
+    """The backward of sigmoid reads its own output: written over, torch would refuse."""
+    for what in (*EDITS, *(f"{{0}}:{what}" for what in EDITS)):
+        leaf = noise(2, 5).requires_grad_()
+        apply_edit(edit(what), leaf.sigmoid(), 1).sum().backward()
+        assert leaf.grad is not None
+
+
+@pytest.mark.parametrize("channels", ["", "{1,3}:"])
+@pytest.mark.parametrize("what", EDITS)
+def test_the_memory_format_is_kept(what, channels):
+    values = noise(2, 5, 3, 4).to(memory_format=torch.channels_last)
+    edited = apply_edit(edit(channels + what), values, 1)
+    assert edited.stride() == values.stride() == (60, 1, 20, 5)
+    assert torch.equal(edited, apply_edit(edit(channels + what), values.contiguous(), 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", ["", "{1,3}:"])
+@pytest.mark.parametrize("what", EDITS)
+def test_the_dtype_is_kept_and_the_numbers_are_as_close_as_it_allows(what, channels, dtype):
+    values = noise(2, 5, 3, 4).to(dtype)
+    edited = apply_edit(edit(channels + what), values, 1)
+    exact = apply_edit(edit(channels + what), values.double(), 1)
+    assert edited.dtype == dtype
+    torch.testing.assert_close(edited.double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
+
+
+def test_float16_is_summed_in_something_wider():
+    values = torch.full((1, 1, 100, 100), 300.0, dtype=torch.float16)  # squares and sums overflow
+    assert apply_edit(edit("mean"), values, 1).unique().tolist() == [300]
+    assert apply_edit(edit("clip-norm=15000"), values, 1).unique().tolist() == [150]
+
+
+def test_norms_of_float32_neither_overflow_nor_vanish():
+    assert apply_edit(edit("clip-norm=5"), torch.tensor([[3e30, 4e30]]), 1).tolist() == [[3, 4]]
+    small = apply_edit(edit("clip-norm=5e-30"), torch.tensor([[3e-29, 4e-29]]), 1)
+    assert small.tolist() == [pytest.approx([3e-30, 4e-30], rel=1e-6)]
+
+
+def test_a_row_below_the_limit_keeps_every_bit():
+    values = noise(3, 50)
+    assert torch.equal(apply_edit(edit("clip-norm=1e3"), values, 1), values)
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("set=1e6", [math.inf, math.inf]),
+        ("set=-1e6", [-math.inf, -math.inf]),
+        ("scale=1e6", [math.inf, -math.inf]),
+        ("clamp=-1e6:1e6", [60000, -60000]),
+        ("clamp=1e6:", [math.inf, math.inf]),
+    ],
+)
+def test_a_number_beyond_the_dtype_is_infinite(what, expected):
+    values = torch.tensor([[60000.0, -60000.0]], dtype=torch.float16)
+    assert apply_edit(edit(what), values, 1).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("zero", [[0, 0], [0, 0]]),
+        ("set=2", [[2, 2], [2, 2]]),
+        ("scale=0", [[math.nan, 0], [0, 0]]),
+        ("clamp=0:1", [[math.nan, 1], [1, 1]]),
+        ("clip-norm=1", [[math.nan, math.nan], [0.6, 0.8]]),
+        ("{0}:mean", [[math.nan, 2], [3, 4]]),
+        ("{1}:clip-norm=1", [[math.nan, 1], [3, 1]]),
+        ("set=nan", [[math.nan, math.nan], [math.nan, math.nan]]),
+    ],
+)
+def test_nan_stays_nan_where_it_is_not_written_over(what, expected):
+    edited = apply_edit(edit(what), torch.tensor([[math.nan, 2.0], [3.0, 4.0]]), 1)
+    np.testing.assert_allclose(edited.numpy(), expected, rtol=1e-6)
+
+
+def test_one_nan_makes_only_its_own_image_and_channel_nan():
+    values = torch.ones(2, 2, 2, 2)
+    values[0, 1, 0, 0] = math.nan
+    assert apply_edit(edit("mean"), values, 1).isnan().flatten(2).all(2).tolist() == [
+        [False, True],
+        [False, False],
+    ]
+
+
+def test_an_infinity_is_clipped_as_torchs_clip_grad_norm_does():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([math.inf, 1.0])
+    torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+    values = torch.tensor([[math.inf, 1.0]])
+    edited = apply_edit(edit("clip-norm=1"), values, None)
+    np.testing.assert_array_equal(edited[0], parameter.grad)
+    np.testing.assert_array_equal(edited, [[math.nan, 0.0]])
+
+
+def test_it_works_under_inference_mode():
+    with torch.inference_mode():
+        assert apply_edit(edit("{1}:zero"), torch.ones(1, 2), 1).tolist() == [[1, 0]]
+
+
+# What cannot be done
+
+
+def test_channels_that_do_not_exist_are_refused_by_name_and_count():
+    wanted = read_edit("conv{3,64-70}:zero", "output")
+    check_channels(wanted, 71, "layer1")
+    with pytest.raises(RequestError) as caught:
+        check_channels(wanted, 64, "layer1")
+    assert caught.value.message == "--edit 'conv{3,64-70}:zero': layer1 has no channel 64"
+    assert caught.value.hint == "it has 64, counted from 0"
+    with pytest.raises(RequestError, match="the tensor has no channel 70"):
+        apply_edit(wanted, torch.zeros(1, 70, 1, 1), 1)
+
+
+def test_an_edit_of_all_channels_fits_any_count():
+    check_channels(edit("zero"), 0, "layer1")
+
+
+def test_channels_without_a_channel_axis_are_refused():
+    with pytest.raises(RequestError) as caught:
+        apply_edit(edit("{0}:zero"), torch.zeros(1, 2), None)
+    assert caught.value.message == "--edit 'conv{0}:zero': it is not known where its channels are"
+    assert caught.value.hint == "edit all of it"
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_what_are_no_floating_numbers_is_refused(dtype):
+    with pytest.raises(RequestError) as caught:
+        apply_edit(edit("zero"), torch.zeros(1, 2, dtype=dtype), 1)
+    name = str(dtype).removeprefix("torch.")
+    assert (
+        caught.value.message == f"--edit 'conv:zero': the values are {name}, not floating numbers"
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("channels", ["", "{3,1}:"])
+@pytest.mark.parametrize("what", EDITS)
+def test_a_gpu_gives_the_same_numbers(what, channels):
+    values = noise(2, 5, 3, 4)
+    on_gpu = apply_edit(edit(channels + what), values.cuda(), 1)
+    assert on_gpu.is_cuda
+    torch.testing.assert_close(on_gpu.cpu(), apply_edit(edit(channels + what), values, 1))
