@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hookcli.records import Call, Layout  # noqa: TC001  parts are read back by their types
 from hookcli.rows import LayerRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hookcli.records import Call, LayerRecord, Layout
+    from hookcli.records import LayerRecord
 
 MOST_NAMED = 200  # images that a sign names
 

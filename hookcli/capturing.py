@@ -38,6 +38,7 @@ class Captured:
     _called: set[str] = field(default_factory=set)
     _seen: list[Observed] = field(default_factory=list)
     _gradients: Gradients | None = None
+    _keeps: bool = False
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
@@ -59,6 +60,17 @@ class Captured:
             for layer in self.layers
             if model is not None and layer.module_path not in self._called
         )
+
+    def _observe(self, call: Call, tensor: Tensor) -> None:
+        dense = to_dense(tensor)
+        layout = UNKNOWN
+        if call.side != "param":
+            layout = resolve_layout(tuple(dense.shape), call.layer.channels)
+        axis = None if layout.channel_axis is None else layout.channel_axis + 1
+        reduced = reduce_rows(dense.unsqueeze(0), axis)
+        self._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
+        if self._keeps:
+            self.tensors[call.id] = tensor.detach().clone()
 
 
 @contextmanager
@@ -94,10 +106,10 @@ def capture(
         exclude: forms that take away from what ``layers`` chose.
         at: ``output``, ``input`` or ``both``.
         keep: also copy every tensor, as it was at that moment.
-        gradients: also observe the gradients of what goes in and comes out, and of the layers' parameters,
-            in every backward inside the block: sides ``grad_input``, ``grad_output`` and ``param``.
-        edits: what is changed on the way, as ``--edit`` takes it, in this order: ``"layer1.*:zero"``. An
-            edit without a side changes outputs, or with ``gradients`` their gradients.
+        gradients: also observe, in every backward inside the block, the sides ``grad_input``,
+            ``grad_output`` and ``param`` (of the layers' parameters).
+        edits: what is changed, as ``--edit`` takes it, in this order; an edit without a side changes
+            outputs, or with ``gradients`` their gradients.
 
     Raises:
         RequestError: the model is compiled or scripted, ``at`` is none of the three, no layer
@@ -106,24 +118,12 @@ def capture(
     hooks.refuse_unhookable(model)
     chosen = _select(model, layers, exclude)
     plan = plan_edits(model, edits, "grad_output" if gradients else "output")
-    captured = Captured(chosen, _model=model)
-
-    def observer(call: Call, tensor: Tensor) -> None:
-        dense = to_dense(tensor)
-        layout = UNKNOWN
-        if call.side != "param":
-            layout = resolve_layout(tuple(dense.shape), call.layer.channels)
-        axis = None if layout.channel_axis is None else layout.channel_axis + 1
-        reduced = reduce_rows(dense.unsqueeze(0), axis)
-        captured._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
-        if keep:
-            captured.tensors[call.id] = tensor.detach().clone()
-
+    captured = Captured(chosen, _model=model, _keeps=keep)
     with ExitStack() as stack:
         stack.enter_context(hooks.change(model, plan.changes))
-        stack.enter_context(hooks.observe(model, chosen, observer, at, captured._called))
+        stack.enter_context(hooks.observe(model, chosen, captured._observe, at, captured._called))
         if gradients:
-            observed = hooks.observe_gradients(model, chosen, observer)
+            observed = hooks.observe_gradients(model, chosen, captured._observe)
             captured._gradients = stack.enter_context(observed)
         stack.enter_context(hooks.change_input_gradients(model, plan.changes))
         yield captured

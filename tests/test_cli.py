@@ -512,7 +512,8 @@ def test_csv_is_the_layers_file_of_the_run_folder(inspect, photo):
     out = inspect(photo, *TWO, "--format", "csv", "-o", "out").out
     assert out == Path("out/layers.csv").read_text()
     header, *rows = csv.reader(io.StringIO(out))
-    assert header == [*LAYER, "channels", "images", "params"]
+    more = ["channels", "images", "params", "norm", "ratio", "change", "sparsity", "reason"]
+    assert header == [*LAYER, *more]
     assert [row[1] for row in rows] == ["conv1", "layer1.0.conv1"]
 
 
