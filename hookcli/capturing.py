@@ -87,9 +87,6 @@ def capture(
     """Observe chosen layers of any ``nn.Module`` while the block lasts.
 
     Example:
-        >>> with hookcli.capture(model, layers="conv") as captured:
-        ...     model(x)
-        >>> captured.records[0].stats.mean
         >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
         ...     loss(model(x), y).backward()
         >>> {record.call.id: record.stats.norm for record in captured.records}

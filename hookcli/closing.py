@@ -26,6 +26,8 @@ from hookcli.sinks.overview import draw_overview
 from hookcli.sinks.tensors import write_index
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from hookcli.images import ImageFile, ImageSource
@@ -59,16 +61,11 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
         "findings": seen,
         "halved_batches": found.halved,
     }
-    details = {
-        "layers": rows,
-        "histograms": {call: tally.histogram for call, tally in found.tally.calls.items()},
-        "grids": found.grids,
-        "focus": found.focus,
-        "written": found.written,
-        "top_images": best,
-    }
+    details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
         folder.write("top_images.csv", table.render_csv(TopRow, list_top_rows(prepared, found.top)))
+    if prepared.config.backward is not None:
+        _write_flow(folder, prepared, rows)
     _write_page(folder, table.to_plain(facts | details), overview=prepared.config.overview)
     shards = [file for file in found.files if file.startswith("tensors/")]
     if shards:
@@ -90,6 +87,17 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     )
 
 
+def _details(found: Found) -> dict[str, Any]:
+    """What the page needs beside the manifest's facts."""
+    return {
+        "histograms": {call: tally.histogram for call, tally in found.tally.calls.items()},
+        "grids": found.grids,
+        "heats": found.heats,
+        "focus": found.focus,
+        "written": found.written,
+    }
+
+
 def _write_page(folder: RunFolder, document: dict[str, Any], *, overview: bool) -> None:
     from hookcli.sinks.report import render_report
 
@@ -97,6 +105,16 @@ def _write_page(folder: RunFolder, document: dict[str, Any], *, overview: bool) 
     folder.write("report.html", render_report(document))
     if overview:
         folder.write_bytes("overview.png", draw_overview(document, folder.folder))
+
+
+def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRow]) -> None:
+    """``gradient_flow.png``."""
+    from hookcli.sinks.flow import draw_flow
+
+    info, style = prepared.loaded.info, prepared.config.backward
+    note = f"{style.score} of {style.target}" if style else ""
+    heading = [f"{info.name}   gradient flow", f"{note}; weights: {info.weights}"]
+    folder.write_bytes("gradient_flow.png", draw_flow(table.to_plain(list(rows)), heading))
 
 
 def _show_some(folder: RunFolder, prepared: PreparedRun, found: Found, wanted: set[str]) -> None:

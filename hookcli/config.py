@@ -54,6 +54,7 @@ class GridStyle:
         scale: ``channel`` gives each tile its own range, ``layer`` gives all tiles of a grid one.
         colormap: ``ember`` is built in; any other name is looked up in matplotlib.
         tile: the longest side of a tile, in pixels.
+        signed: for gradients, no option: zero is the middle of range and colours (``tide``, or a named map).
     """
 
     mode: GridMode = "auto"
@@ -63,6 +64,7 @@ class GridStyle:
     scale: Scale = "channel"
     colormap: str = EMBER
     tile: int = 64
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

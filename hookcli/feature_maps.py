@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hookcli.records import Call, Layout
 
 LEVELS = 240
+MIDDLE = LEVELS // 2  # the level of zero where levels are signed, with as many on either side of it
 NOT_FINITE = 240  # the level that stands for NaN and Inf
 MOST_BARS = 1024
 
@@ -27,7 +28,8 @@ class Tiles:
     """The pictures of one activation of one image.
 
     Attributes:
-        levels: (K, h, w) uint8 colour levels, 0 to LEVELS - 1, or NOT_FINITE.
+        levels: (K, h, w) uint8 colour levels, 0 to LEVELS - 1, or NOT_FINITE; signed ones begin at 1 and
+            have zero at MIDDLE.
         channels: (K,) the channel of each tile, counted from 0.
         total: how many channels the activation has.
         shown: height and width of a feature map before it was made small.
@@ -99,7 +101,7 @@ def take_tiles(
         low, high = _finite_range(maps, (0, 1, 2))
     small = _shrink(chosen, style.tile)
     shown = (maps.shape[1], maps.shape[2])
-    levels = _to_levels(small, low, high)
+    levels = _to_signed_levels(small, low, high) if style.signed else _to_levels(small, low, high)
     shown_scores = None if scores is None else scores[channels]
     return Tiles(levels, channels, len(maps), shown, figures, shown_scores)
 
@@ -198,6 +200,14 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """uint8 levels; a constant channel is all 0."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (LEVELS - 1)).round_()
+    marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
+    return marked.to(torch.uint8)
+
+
+def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """uint8 levels, 1 to LEVELS - 1: minus to plus the largest magnitude; exact zero is MIDDLE."""
+    largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
+    levels = (maps / largest * (LEVELS - 1 - MIDDLE)).round_() + MIDDLE
     marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
     return marked.to(torch.uint8)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hookcli.call_tally import CallTally
-from hookcli.results import Grid, ImageResult, SkippedImage
+from hookcli.results import Grid, HeatPicture, ImageResult, SkippedImage
 from hookcli.tally import Tally
 from hookcli.top_images import TopImages
 
@@ -49,6 +49,7 @@ class Part:
         written: which module wrote over what a call returned, by call id.
         broken: ``NaN`` and ``Inf``: the first image that holds it.
         grids: what the pictures show.
+        heats: maps that were drawn over the images.
         written_files: relative to the run folder.
         alone: images may not share a forward from here on.
         halved: batches that ran out of memory and were divided.
@@ -64,6 +65,7 @@ class Part:
     written: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
+    heats: list[HeatPicture] = field(default_factory=list)
     written_files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
@@ -81,6 +83,7 @@ class Found:
     written: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
+    heats: list[HeatPicture] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
@@ -96,6 +99,7 @@ class Found:
         self.written |= part.written
         _add_missing(self.broken, part.broken)
         self.grids += part.grids
+        self.heats += part.heats
         self.files += part.written_files
         self.alone |= part.alone
         self.halved += part.halved

@@ -193,13 +193,14 @@ def _read_sources(
 
 
 def _choose_style(config: InspectConfig, sources: Sequence[object]) -> GridStyle:
-    """The style with a mode that is not ``auto``."""
-    if config.grids.mode != "auto":
-        return config.grids
+    """The style with a mode that is not ``auto``; gradients have signs."""
+    grids = replace(config.grids, signed=config.backward is not None)
+    if grids.mode != "auto":
+        return grids
     words = set(config.images)
     named = all(not isinstance(source, ImageFile) or source.file in words for source in sources)
     mode: GridMode = "layers" if named else "sheet"
-    return replace(config.grids, mode="none" if len(sources) > MOST_IMAGES else mode)
+    return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
 
 
 def _count_workers(config: InspectConfig, sources: Sequence[object]) -> int:

@@ -154,6 +154,23 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
+class HeatPicture:
+    """A map that was drawn over an image.
+
+    Attributes:
+        image: the image's key.
+        kind: ``cam`` or ``saliency``.
+        call_id: whose Grad-CAM it is; empty for the pixels.
+        file: relative to the run folder.
+    """
+
+    image: str
+    kind: str
+    call_id: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that deserves a look.
 

@@ -10,6 +10,7 @@ import torch
 from hookcli.failures import is_out_of_memory
 from hookcli.files import write_atomic
 from hookcli.forward import BrokenForwardError, HookedForward
+from hookcli.heating import write_heats
 from hookcli.hooks import named_tensors
 from hookcli.parts import Part
 from hookcli.results import ImageResult, SkippedImage
@@ -137,6 +138,12 @@ class PartRunner:
             self._images[image.key] = self._describe(image, said, *effects[image.key])
         for result in results:
             self._add(result)
+            if result.heats:
+                place = [image.key for image in batch].index(result.keys[0])
+                seen = loaded.show(pixels[place].float().cpu())
+                drawn = write_heats(self._folder, result, seen)
+                self.part.heats += drawn
+                self.part.written_files += [heat.file for heat in drawn]
 
     def _run_forward(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult] | None:
         """What the forwards gave; None where several images at once take too much memory.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hookcli.config import GridStyle
-from hookcli.feature_maps import LEVELS, NOT_FINITE, Bars, Tiles, take_tiles
+from hookcli.feature_maps import LEVELS, MIDDLE, NOT_FINITE, Bars, Tiles, take_tiles
 from hookcli.layouts import resolve_layout
 from hookcli.records import Layout
 
@@ -132,6 +132,51 @@ def test_a_channel_that_is_not_finite_leaves_the_scale_of_the_layer_alone():
 
 def test_the_largest_numbers_of_float32_keep_their_levels():
     assert levels(pairs([-3e38, 3e38])) == [[[0, 239]]]
+
+
+# Signed
+
+
+def test_a_signed_channel_reaches_as_far_below_zero_as_above_it():
+    maps = pairs([-2.0, 1.0], [0.0, 3.0], [-4.0, 0.0])  # halves of 119 are 60, rounded to even
+    assert levels(maps, signed=True) == [[[1, 180]], [[120, 239]], [[1, 120]]]
+
+
+def test_a_signed_channel_and_its_negative_mirror_each_other_at_the_middle():
+    values = torch.linspace(-1, 1, 101).view(1, 1, 1, 101)
+    layout = Layout("NCHW", 1, 1, 101)
+    ((up,),) = levels(values, layout, signed=True, tile=128)
+    ((down,),) = levels(-values, layout, signed=True, tile=128)
+    assert [a + b for a, b in zip(up, down, strict=True)] == [2 * MIDDLE] * 101
+    assert (up[0], up[50], up[100]) == (1, MIDDLE, LEVELS - 1)
+
+
+def test_a_signed_channel_that_is_zero_everywhere_is_all_in_the_middle():
+    assert levels(pairs([0.0, 0.0], [-0.0, 0.0]), signed=True) == [[[120, 120]]] * 2
+
+
+def test_one_scale_a_layer_is_signed_by_the_largest_magnitude_of_all_channels():
+    maps = pairs([-119.0, 0.0], [10.0, 20.0])
+    assert levels(maps, signed=True, scale="layer") == [[[1, 120]], [[130, 140]]]
+    assert levels(maps, signed=True, scale="layer", channels=(1,)) == [[[130, 140]]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_signed_value_that_is_not_finite_leaves_the_scale_alone(bad):
+    three = torch.tensor([[[[-1.0, bad, 2.0]]]])
+    assert levels(three, Layout("NCHW", 1, 1, 3), signed=True) == [[[60, 240, 239]]]
+    assert levels(pairs([bad, bad]), signed=True) == [[[240, 240]]]
+
+
+@pytest.mark.parametrize("largest", [3e38, 1e-37])
+def test_the_largest_and_the_smallest_gradients_keep_their_signed_levels(largest):
+    assert levels(pairs([-largest, largest]), signed=True) == [[[1, 239]]]
+
+
+def test_signed_channels_stand_in_the_order_of_their_spread_and_keep_their_figures():
+    plain, signed = (take_tiles(SPREAD_1_3_2, PAIR, GridStyle(signed=s)) for s in (False, True))
+    assert signed.channels.tolist() == [1, 2, 0]
+    assert torch.equal(signed.figures, plain.figures)
 
 
 # How large

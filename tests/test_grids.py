@@ -26,6 +26,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.feature_maps import Picture, take_tiles
 from hookcli.records import Call, LayerInfo, Layout
 from hookcli.sinks.grids import GridWriter, load_palette
+from hookcli.sinks.grids.canvas import MARGIN, NOTE_SIZE, draw_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -369,7 +370,88 @@ def test_a_map_that_does_not_exist_is_refused_by_name():
         load_palette("embers")
 
 
+# Signed
+
+
+def test_signed_tiles_have_their_zero_in_the_grey_middle_of_the_built_in_map(tmp_path):
+    style = GridStyle(tile=8, signed=True)
+    maps = torch.tensor([[[-2.0, 0.0, 2.0], [0.0, 0.0, 1.0]]])
+    (file,) = write(tmp_path, [picture_of(nchw(maps), style)], style)
+    levels = enlarged([[1, 120, 239], [120, 120, 180]], 2)
+    ((row, column),) = find(read_indices(file), levels)
+    colours = np.asarray(Image.open(file).convert("RGB"))[row, column : column + 6 : 2]
+    assert colours.tolist() == [[138, 192, 255], [40, 41, 48], [255, 172, 88]]
+
+
+def test_the_signed_map_is_equally_light_on_either_side_of_zero():
+    minus, plus = lightness_of("tide")[1:120][::-1], lightness_of("tide")[121:240]
+    assert (np.diff(minus) > -0.2).all()  # colours are whole numbers
+    assert (np.diff(plus) > -0.2).all()
+    assert np.abs(minus - plus).max() < 3.5
+    assert min(minus[-1], plus[-1]) - lightness_of("tide")[120] > 55
+
+
+def test_in_the_signed_map_what_is_not_finite_is_lighter_than_every_level():
+    assert lightness_of("tide")[NOT_FINITE] == pytest.approx(100, abs=0.01)
+    assert lightness_of("tide")[:NOT_FINITE].max() < 80
+
+
+def test_another_map_can_be_asked_for_signed_grids(tmp_path):
+    style = GridStyle(tile=8, signed=True, colormap="coolwarm")
+    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
+    with Image.open(file) as image:
+        assert image.getpalette()[: 3 * 240] == load_palette("coolwarm")[: 3 * 240]
+
+
+@pytest.mark.parametrize(
+    ("style", "note"),
+    [
+        (
+            GridStyle(signed=True),
+            "blue to orange: minus to plus each channel's largest magnitude; grey is zero",
+        ),
+        (
+            GridStyle(signed=True, scale="layer"),
+            "blue to orange: minus to plus the layer's largest magnitude; grey is zero",
+        ),
+        (
+            GridStyle(signed=True, colormap="coolwarm"),
+            "coolwarm from end to end: minus to plus each channel's largest magnitude; its middle is zero",
+        ),
+    ],
+    ids=["channel", "layer", "another map"],
+)
+def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, style, note):
+    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
+    written = draw_text(note, NOTE_SIZE)
+    third_line = read_indices(file)[MARGIN + 40 :, MARGIN:]
+    assert np.array_equal(third_line[: written.shape[0] - 1, : written.shape[1]], written[:-1])
+
+
+def test_signed_bars_have_one_colour_above_zero_and_one_below(tmp_path):
+    style = GridStyle(tile=8, signed=True)
+    pixels = drawn(tmp_path, nc([3.0, -1.0, float("nan")]), style)
+    assert set(pixels[pixels <= NOT_FINITE].tolist()) == {200, 40, NOT_FINITE}
+
+
+def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
+    style = GridStyle("sheet", tile=24, signed=True)
+    writer = GridWriter(tmp_path, style)
+    file = writer.write_sheet("cat", [picture_of(nc([0.0, -2.0, 1.0, float("nan")]), style)])
+    writer.take()()
+    pixels = read_indices(tmp_path / file)
+    assert set(pixels[pixels <= NOT_FINITE].tolist()) == {120, 1, 180, NOT_FINITE}
+
+
 # Drawing and reading
+
+
+def lightness_of(colormap: str) -> NDArray:
+    """CIE L* of each of the 256 colours, 0 to 100."""
+    colours = np.array(load_palette(colormap)).reshape(256, 3) / 255
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    light = linear @ (0.2126, 0.7152, 0.0722)
+    return np.where(light > 0.008856, 116 * np.cbrt(light) - 16, 903.3 * light)
 
 
 def inspect(out: Path, forms: tuple[str, ...], style: GridStyle) -> RunResult:

@@ -13,9 +13,20 @@ _RUN_FILES = (
     MANIFEST, "layers.csv", "skipped.csv", "top_images.csv", "records.parquet/part-*.parquet",
     "report.html", "report.json", "overview.png", "gradient_flow.png", "seen/*.jpg", "sheets/*.png",
     "grids/*/[0-9][0-9][0-9]*_*.png", "tensors/*.safetensors", "tensors/index.json",
-    "parts/[0-9]*.json", "parts/top.npz",
+    "parts/[0-9]*.json", "parts/top.npz", "cam/*/[0-9][0-9][0-9]*_*.png", "saliency/*.png",
 )  # fmt: skip
-_RUN_DIRS = ("grids/*", "grids", "sheets", "seen", "tensors", "records.parquet", "parts")
+_RUN_DIRS = (
+    "grids/*",
+    "grids",
+    "cam/*",
+    "cam",
+    "saliency",
+    "sheets",
+    "seen",
+    "tensors",
+    "records.parquet",
+    "parts",
+)
 
 
 def remove_run(run: Path) -> None:

@@ -1,6 +1,7 @@
-"""Feature maps as labelled PNG files. The only room that draws."""
+"""Feature maps and heat maps as labelled PNG files. The only room that draws."""
 
 from hookcli.sinks.grids.canvas import load_palette
-from hookcli.sinks.grids.writer import GridWriter, render_grid
+from hookcli.sinks.grids.heat import draw_heat, draw_saliency
+from hookcli.sinks.grids.writer import GridWriter, grid_name, render_grid
 
-__all__ = ["GridWriter", "load_palette", "render_grid"]
+__all__ = ["GridWriter", "draw_heat", "draw_saliency", "grid_name", "load_palette", "render_grid"]

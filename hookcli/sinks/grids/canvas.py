@@ -14,12 +14,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hookcli.config import EMBER
 from hookcli.errors import RequestError
-from hookcli.feature_maps import LEVELS
+from hookcli.feature_maps import LEVELS, MIDDLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from hookcli.config import GridStyle
 
     Pixels: TypeAlias = NDArray[np.uint8]
 
@@ -35,27 +37,44 @@ _EMBER = (
     (253, 190, 82),
     (255, 250, 214),
 )
+TIDE = "tide"
+_TIDE = (  # either side equally light, also to eyes that do not tell red from green
+    (138, 192, 255),
+    (58, 134, 232),
+    (28, 74, 140),
+    (40, 41, 48),
+    (122, 62, 8),
+    (214, 112, 20),
+    (255, 172, 88),
+)
+_TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most of a gradient is small
+_NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan would be taken for its blue
 MARGIN = 10
 _TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
 _TITLE_ROW = 20
 
 
 def load_palette(colormap: str) -> list[int]:
-    """256 RGB triples for a colour map; ``ember`` is built in, other names are matplotlib's.
+    """256 RGB triples for a colour map; ``ember`` and ``tide`` are built in, other names are matplotlib's.
 
     Raises:
         RequestError: matplotlib has no such map.
     """
     if colormap == EMBER:
-        at = np.linspace(0, 1, len(_EMBER))
-        levels = np.linspace(0, 1, LEVELS)
-        anchors = np.array(_EMBER, dtype=float)
-        colours = np.stack([np.interp(levels, at, anchors[:, channel]) for channel in range(3)], 1)
+        colours = _spread_colours(_EMBER, np.linspace(0, LEVELS - 1, len(_EMBER)))
+    elif colormap == TIDE:
+        colours = _spread_colours(_TIDE, MIDDLE + (LEVELS - 1 - MIDDLE) * np.array(_TIDE_AT))
     else:
         colours = _matplotlib_colours(colormap)
+    not_finite = _NOT_FINITE_IN_TIDE if colormap == TIDE else _NOT_FINITE
     ramp = np.linspace(_INK[0], _INK[1], _TEXT - BACKGROUND + 1)
-    table = np.concatenate([colours, [_NOT_FINITE], ramp]).round().astype(np.uint8)
+    table = np.concatenate([colours, [not_finite], ramp]).round().astype(np.uint8)
     return [int(value) for value in table.ravel()]
+
+
+def colormap_of(style: GridStyle) -> str:
+    """The map that is drawn with: ``tide`` for signed grids, unless another was asked for."""
+    return TIDE if style.signed and style.colormap == EMBER else style.colormap
 
 
 def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
@@ -63,6 +82,14 @@ def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
     image = Image.fromarray(canvas, "P")
     image.putpalette(palette)
     return image
+
+
+def _spread_colours(
+    anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(LEVELS, 3) colours, straight between the anchors, which stand at the levels ``at``."""
+    channels = np.array(anchors, dtype=float).T
+    return np.stack([np.interp(np.arange(LEVELS), at, channel) for channel in channels], 1)
 
 
 def _matplotlib_colours(name: str) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.feature_maps import LEVELS
+from hookcli.feature_maps import LEVELS, MIDDLE
 from hookcli.sinks.grids.canvas import (
     BACKGROUND,
     LABEL_SIZE,
@@ -79,8 +79,10 @@ def place_tiles(
     return Places(MARGIN, top, width, height, step_x, step_y, _columns(count, step_y, step_x))
 
 
-def draw_bars(values: NDArray[np.float32], heading: Sequence[str]) -> Pixels:
-    """Values as bars from a zero line, up and down on one scale, 256 a row."""
+def draw_bars(
+    values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
+) -> Pixels:
+    """Values as bars from a zero line, up and down on one scale, 256 a row; signed, in a colour a side."""
     finite = np.isfinite(values)
     low = min(0.0, float(values[finite].min(initial=0)))
     span = max(0.0, float(values[finite].max(initial=0))) - low or 1.0
@@ -92,7 +94,7 @@ def draw_bars(values: NDArray[np.float32], heading: Sequence[str]) -> Pixels:
         y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
         part = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
         write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
-        strip = _bar_strip(part, low, span, max(2, thick))
+        strip = _bar_strip(part, low, span, max(2, thick), signed=signed)
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
             strip
         )
@@ -172,7 +174,7 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
     return row
 
 
-def draw_strip(values: NDArray[np.float32], height: int) -> Pixels:
+def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
     """The values as columns of colour on one scale; more than 512 as means of runs, the strip at least 256 wide."""
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
@@ -181,8 +183,11 @@ def draw_strip(values: NDArray[np.float32], height: int) -> Pixels:
     )
     finite = np.isfinite(shown)
     low, high = shown[finite].min(initial=0), shown[finite].max(initial=0)
-    shares = (np.where(finite, shown, low) - low) / ((high - low) or 1)
-    levels = np.where(finite, (shares * (LEVELS - 1)).round(), LEVELS).astype(np.uint8)
+    if signed:
+        levels = MIDDLE + shown / (max(-low, high) or 1) * (LEVELS - 1 - MIDDLE)
+    else:
+        levels = (np.where(finite, shown, low) - low) / ((high - low) or 1) * (LEVELS - 1)
+    levels = np.where(finite, levels.round(), LEVELS).astype(np.uint8)
     columns = levels.repeat(-(-256 // max(1, len(levels))))
     return np.broadcast_to(columns, (height // 3, len(columns)))
 
@@ -204,7 +209,9 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
 
 
-def _bar_strip(values: NDArray[np.float32], low: float, span: float, thick: int) -> Pixels:
+def _bar_strip(
+    values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
+) -> Pixels:
     """(height, n * thick) bars; a value that is not finite is a full bar in its own colour."""
     finite = np.isfinite(values)
     shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
@@ -212,7 +219,8 @@ def _bar_strip(values: NDArray[np.float32], low: float, span: float, thick: int)
     tips = (shares * (_BAR_HEIGHT - 1)).round().astype(int)
     heights = np.arange(_BAR_HEIGHT)[:, None]
     inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
-    colours = np.where(finite, 80 + shares * (LEVELS - 100), LEVELS).astype(np.uint8)
+    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * (LEVELS - 100)
+    colours = np.where(finite, own, LEVELS).astype(np.uint8)
     colours = np.broadcast_to(colours, inside.shape)
     strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)
     return strip[::-1].repeat(thick, 1)

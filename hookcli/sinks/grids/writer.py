@@ -14,7 +14,7 @@ from hookcli.files import safe_name, write_atomic
 from hookcli.records import shape_text
 from hookcli.results import Grid
 from hookcli.sinks.grids import drawing
-from hookcli.sinks.grids.canvas import load_palette, to_image
+from hookcli.sinks.grids.canvas import TIDE, colormap_of, load_palette, to_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class GridWriter:
     def __init__(self, out_dir: Path, style: GridStyle) -> None:
         self._out_dir = out_dir
         self.style = style
-        self._palette = load_palette(style.colormap)
+        self._palette = load_palette(colormap_of(style))
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
         self._pending: list[Future[list[Grid]]] = []
 
@@ -96,7 +96,7 @@ def render_grid(picture: Picture, style: GridStyle) -> Pixels:
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture), _bars_note(content)]
-        return drawing.draw_bars(content.values.numpy(), heading)
+        return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed)
     levels = content.levels.numpy()
     return drawing.draw_grid(levels, *_words(picture, content, style), style.tile)
 
@@ -139,7 +139,7 @@ def render_sheet(
         name = f"{picture.call.id}   {shape_text(picture.shape)}"
         if isinstance(picture.content, Bars):
             values = picture.content.values.numpy()
-            strip = drawing.draw_strip(values, style.tile)
+            strip = drawing.draw_strip(values, style.tile, signed=style.signed)
             parts.append((name, strip[None], [_bars_note(picture.content, "column")]))
         else:
             tiles = picture.content
@@ -195,9 +195,19 @@ def _scale_note(tiles: Tiles, style: GridStyle) -> str:
 
 
 def _scale_text(style: GridStyle) -> str:
+    if style.signed:
+        return _signed_text(style)
     if style.scale == "layer":
         return "dark to light: the layer's minimum to maximum"
     return "dark to light: each channel's own minimum to maximum"
+
+
+def _signed_text(style: GridStyle) -> str:
+    whose = "the layer's" if style.scale == "layer" else "each channel's"
+    colours, zero = "blue to orange", "grey is zero"
+    if colormap_of(style) != TIDE:
+        colours, zero = f"{style.colormap} from end to end", "its middle is zero"
+    return f"{colours}: minus to plus {whose} largest magnitude; {zero}"
 
 
 def _bars_note(bars: Bars, one: str = "bar") -> str:

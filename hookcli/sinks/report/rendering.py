@@ -25,10 +25,15 @@ from hookcli.sinks.report.document import (
     pictures_by_image,
     read_document,
 )
+from hookcli.sinks.report.flow import draw_flow_svg
 from hookcli.sinks.report.plot import draw_depth, draw_histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
+_COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
+_GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
 def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, dict[str, Any]]:
@@ -75,6 +80,7 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             focused=_focused,
             images=images,
             **_of_several(document),
+            **_of_command(document, anchors),
             anchors=anchors,
             address=address,
             once=lambda file: "" if file in given else address(file),
@@ -83,7 +89,6 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             flat=explain_flat(layers, first),
             written=document.get("written", {}),
             missing=document.get("missing", ()),
-            depth=_ours(draw_depth(layers, anchors)),
             histograms=histograms,
             data=_ours(_script_data({"calls": shown_calls, "images": len(images)})),
             pictures=[
@@ -105,6 +110,29 @@ def _of_several(document: dict[str, Any]) -> dict[str, Any]:
         "top_images": document.get("top_images", {}),
         "all_images": {image["key"]: image for image in document["images"]},
         "by_image": findings_by_image(document),
+    }
+
+
+def _of_command(document: dict[str, Any], anchors: dict[str, str]) -> dict[str, Any]:
+    """What depends on what was recorded: activations or gradients, with edits or without."""
+    layers: list[dict[str, Any]] = document["layers"]
+    backwards = document["command"][1:2] == ["gradients"]
+    columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
+    extra = (
+        name for name in ("change", "sparsity") if any(r.get(name) is not None for r in layers)
+    )
+    columns |= {name: name for name in extra}
+    heats: dict[str, list[dict[str, Any]]] = {}
+    for heat in document.get("heats", ()):
+        heats.setdefault(heat["image"], []).append(heat)
+    pictured = {row["call_id"] for row in layers if not backwards or row["side"] == "grad_output"}
+    depth = draw_flow_svg(layers, anchors) if backwards else draw_depth(layers, anchors)
+    return {
+        "backwards": backwards,
+        "columns": columns,
+        "heats": heats,
+        "pictured": pictured,
+        "depth": _ours(depth),
     }
 
 

@@ -1,0 +1,307 @@
+"""Gradient flow over depth: the numbers behind the pictures, the PNG by its pixels, the SVG by its marks."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hookcli.gradient_flow import (
+    FlowLayer,
+    find_decades,
+    list_flow_layers,
+    list_ticks,
+    power_of_ten,
+    short_name,
+)
+from hookcli.sinks.flow import draw_flow
+from hookcli.sinks.report.flow import draw_flow_svg
+
+LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
+SIZES = (1, 36, 300)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+# The numbers
+
+
+def test_layers_stand_in_the_order_of_calls_with_their_parameters():
+    rows = [
+        output("fc", 2, 0.5),
+        output("conv", 1, 0.25),
+        param("conv", 1, 4.0, ratio=0.02),
+        param("conv", 1, 2.0, ratio=0.08),
+    ]
+    assert list_flow_layers(rows) == [
+        FlowLayer("conv", 0.25, (4.0, 2.0), 0.08, "", ""),
+        FlowLayer("fc", 0.5, (), None, "", ""),
+    ]
+
+
+def test_parameters_of_a_module_that_is_called_twice_stand_at_its_first_call():
+    rows = [
+        output("relu", 1, 1.0),
+        output("relu", 3, 2.0, call="relu#1"),
+        param("relu", 1, 5.0),
+    ]
+    assert [(layer.call_id, layer.params) for layer in list_flow_layers(rows)] == [
+        ("relu", (5.0,)),
+        ("relu#1", ()),
+    ]
+
+
+def test_parameters_of_a_module_without_a_call_have_a_place_of_their_own():
+    rows = [output("conv", 2, 1.0), param("class_token", 1, 5.0)]
+    assert [layer.call_id for layer in list_flow_layers(rows)] == ["class_token", "conv"]
+
+
+def test_gradients_of_inputs_are_left_out():
+    rows = [output("conv", 1, 1.0), output("conv", 1, 9.0) | {"side": "grad_input"}]
+    assert [layer.norm for layer in list_flow_layers(rows)] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "mark", "note"),
+    [
+        ({"norm": None, "nan_count": 3, "inf_count": 1}, "broken", "3 NaN, 1 Inf"),
+        ({"norm": 2.0, "inf_count": 1}, "broken", "0 NaN, 1 Inf"),
+        ({"norm": math.inf}, "broken", "the norm is not finite"),
+        ({"norm": None, "reason": "detached"}, "none", "detached"),
+        ({"norm": None}, "none", "no gradient"),
+        ({"norm": 0.0}, "zero", "the gradient is zero everywhere"),
+    ],
+)
+def test_what_has_no_place_on_a_logarithmic_axis_is_marked(row, mark, note):
+    assert list_flow_layers([output("conv", 1, 1.0) | row]) == [
+        FlowLayer("conv", None, (), None, mark, note)
+    ]
+
+
+def test_a_layer_with_one_broken_parameter_is_broken_and_keeps_what_is_finite():
+    rows = [
+        output("conv", 1, 1.0),
+        param("conv", 1, math.nan) | {"nan_count": 2},
+        param("conv", 1, 3.0, ratio=0.5),
+    ]
+    assert list_flow_layers(rows) == [FlowLayer("conv", 1.0, (3.0,), 0.5, "broken", "2 NaN, 0 Inf")]
+
+
+def test_a_frozen_parameter_of_a_layer_with_a_gradient_is_no_mark():
+    rows = [output("conv", 1, 1.0), param("conv", 1, None) | {"reason": "it is frozen"}]
+    assert list_flow_layers(rows) == [FlowLayer("conv", 1.0, (), None, "", "")]
+
+
+@pytest.mark.parametrize(
+    ("values", "decades"),
+    [([0.02, 30.0], (-2, 2)), ([1e-3], (-4, -2)), ([5e-3], (-3, -2)), ([], (-1, 1))],
+)
+def test_whole_decades_lie_around_the_values(values, decades):
+    assert find_decades(values) == decades
+
+
+def test_there_are_at_most_eight_ticks():
+    assert list_ticks(-3, 1) == [-3, -2, -1, 0, 1]
+    assert list_ticks(-40, 38) == [-40, -28, -16, -4, 8, 20, 32]
+
+
+def test_a_power_of_ten_is_written_as_one():
+    assert [power_of_ten(e) for e in (-12, 0, 3)] == ["10⁻¹²", "10⁰", "10³"]
+
+
+def test_a_long_name_keeps_its_end():
+    assert short_name("grad_output:features.denseblock1.conv2", 12) == "…lock1.conv2"
+    assert short_name("conv#1", 12) == "conv#1"
+
+
+# The PNG
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_the_same_rows_are_the_same_bytes(count):
+    assert draw_flow(many(count), ["title"]) == draw_flow(many(count), ["title"])
+
+
+@pytest.mark.parametrize(("count", "width"), [(1, 880), (36, 880), (300, 2200)])
+def test_the_picture_grows_with_the_layers_up_to_20_inches(count, width):
+    assert decode(draw_flow(many(count), ["title"])).shape[1] == width
+
+
+def test_each_layer_has_its_parameters_bar_in_the_order_of_calls():
+    """Ratios 1e-4, 1e-3, 1e-2: decades from -5 to -1, so the bars are 1, 2 and 3 parts of one length."""
+    rows = [row for i in range(3) for row in layer(f"l{i}", i, ratio=10.0 ** (i - 4))]
+    blue = (decode(draw_flow(rows, ["title"])) == DOTS).all(-1)
+    heights = blue[len(blue) // 2 :].sum(0)
+    bars = [run.max() for run in np.split(heights, np.flatnonzero(np.diff(heights > 0)) + 1)]
+    tall = [int(bar) for bar in bars if bar]
+    assert len(tall) == 3
+    assert np.array(tall) / tall[0] == pytest.approx([1, 2, 3], rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("fault", "colour", "high"),
+    [
+        ({"norm": None, "nan_count": 1}, WARNING, True),
+        ({"norm": None, "reason": "cut"}, INK, False),
+    ],
+    ids=["NaN at the top", "none at the bottom"],
+)
+def test_a_layer_without_a_norm_is_marked_at_its_place_on_the_edge(fault, colour, high):
+    """The third of five layers that are alike, but for one: its mark stands in the middle."""
+    rows = [output(f"l{i}", i, 10.0**-i) | (fault if i == 2 else {}) for i in range(5)]
+    picture = decode(draw_flow(rows, ["title"]))
+    rows_of_mark, columns = np.nonzero(near(picture, colour))
+    rows_of_mark = rows_of_mark[
+        np.abs(columns - 470) < 8
+    ]  # the axes reach from 82 to 858; left of the legend
+    rows_of_line, columns = np.nonzero(near(picture, LINE))
+    assert rows_of_mark.size
+    if high:
+        assert rows_of_mark.max() < rows_of_line[columns < 200].min()
+    else:
+        assert rows_of_mark.min() > rows_of_line.max()
+
+
+def test_rows_without_anything_finite_are_drawn():
+    rows = [output(f"l{i}", i, None) | {"nan_count": 1} for i in range(3)]
+    assert near(decode(draw_flow(rows, ["title"])), WARNING).any()
+    assert decode(draw_flow([], [])).shape[1] == 880
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are():
+    rows = [output(f"$x_{i}^$ \n<b>", i, 1.0) for i in range(2)]
+    assert decode(draw_flow(rows, ["$\\frac$"])).shape[1] == 880
+
+
+# The SVG
+
+
+def test_points_of_the_line_lie_where_their_logarithms_are():
+    """Decades from -3 to 1 over 200 pixels from 40: 0.01, 0.1 and 1 are at 190, 140 and 90; 297.3 apart."""
+    rows = [output(f"l{i}", i, norm) for i, norm in enumerate((0.01, 0.1, 1.0))]
+    (line,) = find(tree(rows), "polyline", "line")
+    assert line.get("points") == "204.7,190.0 502.0,140.0 799.3,90.0"
+
+
+def test_the_line_is_broken_where_there_is_no_norm():
+    rows = [output(f"l{i}", i, None if i == 2 else 1.0) for i in range(5)]
+    lines = find(tree(rows), "polyline", "line")
+    assert [len(line.get("points").split()) for line in lines] == [2, 2]
+
+
+def test_ticks_stand_at_powers_of_ten():
+    rows = [output("a", 1, 0.02), output("b", 2, 30.0)]
+    ticks = [text for text in find(tree(rows), "text", "tick") if text.text.startswith("10")]
+    upper = [(text.text, float(text.get("y")) - 4) for text in ticks[:5]]
+    assert upper == [("10⁻²", 240), ("10⁻¹", 190), ("10⁰", 140), ("10¹", 90), ("10²", 40)]
+
+
+def test_bars_are_as_high_as_the_logarithm_of_the_ratio():
+    """Decades from -5 to -1 over 80 pixels."""
+    rows = [row for i in range(3) for row in layer(f"l{i}", i, ratio=10.0 ** (i - 4))]
+    bars = find(tree(rows), "rect", "bar")
+    assert [bar.get("height") for bar in bars] == ["20.0", "40.0", "60.0"]
+
+
+def test_every_layer_tells_its_numbers_and_leads_to_its_place():
+    rows = [*layer("conv", 1, ratio=0.02), output("fc", 2, None) | {"reason": "cut <off>"}]
+    svg = tree(rows, {"conv": "layer-0"})
+    (link,) = svg.iter(f"{SVG}a")
+    assert link.get("href") == "#layer-0"
+    assert [title.text for title in svg.iter(f"{SVG}title")] == [
+        "conv  output 1  parameters 0.5  to weights 0.02",
+        "fc  cut <off>",
+    ]
+
+
+def test_marks_stand_at_the_edges_and_in_the_legend_where_there_are_any():
+    faults = [{}, {"nan_count": 2}, {"norm": None, "reason": "cut"}, {"norm": 0.0}]
+    rows = [output(f"l{i}", i, 1.0) | fault for i, fault in enumerate(faults)]
+    svg = tree(rows)
+    for mark, y in (("broken", 30), ("none", 250), ("zero", 250)):
+        at = [path.get("transform") for path in find(svg, "path", mark)]
+        assert at[0] == "translate(0.0 0.0)", mark  # the legend's
+        assert [re.findall(r"[\d.]+", text)[1] for text in at[1:]] == [f"{y}.0"], mark
+    assert not find(tree([output("a", 1, 1.0)]), "path", "broken")
+
+
+@pytest.mark.parametrize(("count", "named"), [(1, 1), (36, 36), (300, 60)])
+def test_as_many_layers_are_named_as_have_room(count, named):
+    svg = tree(many(count))
+    names = [text for text in find(svg, "text", "tick") if text.get("transform")]
+    assert len(names) == named
+    assert len(list(svg.iter(f"{SVG}title"))) == count
+    places = [float(re.findall(r"[\d.]+", name.get("transform"))[0]) for name in names]
+    assert all(b - a >= 12.9 for a, b in itertools.pairwise(places))
+
+
+def test_a_hostile_name_stays_text():
+    rows = [output("<script>&\u202e", 1, 1.0)]
+    named = find(tree(rows), "text", "tick")[-1]
+    assert named.text == "<script>&\\u202e"
+    assert "<script" not in draw_flow_svg(rows, {})
+
+
+def test_without_rows_there_is_no_drawing():
+    assert draw_flow_svg([], {}) == ""
+
+
+# Drawing and reading
+
+
+def output(path: str, order: int, norm: float | None, call: str = "") -> dict:
+    return {
+        "order": order,
+        "call_id": call or path,
+        "module_path": path,
+        "side": "grad_output",
+        "norm": norm,
+        "ratio": None,
+        "nan_count": 0,
+        "inf_count": 0,
+        "reason": "",
+    }
+
+
+def param(path: str, order: int, norm: float | None, ratio: float | None = None) -> dict:
+    return output(path, order, norm) | {"side": "param", "ratio": ratio}
+
+
+def layer(path: str, order: int, ratio: float) -> list[dict]:
+    return [output(path, order, 1.0), param(path, order, 0.5, ratio)]
+
+
+def many(count: int) -> list[dict]:
+    """Layers with a gradient that grows a thousandfold; one in three has parameters."""
+    rows = []
+    for i in range(count):
+        path = f"features.denseblock{i // 60}.denselayer{i}.conv"
+        rows.append(output(path, i, 10 ** (3 * i / count - 4)))
+        if i % 3 == 0:
+            rows.append(param(path, i, 10 ** (3 * i / count - 5), 10 ** (i / count - 3)))
+    return rows
+
+
+def decode(png: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(png)) as image:
+        assert (image.format, image.info.get("Software")) == ("PNG", None)
+        return np.asarray(image.convert("RGB"))
+
+
+def near(picture: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
+    return np.abs(picture.astype(int) - colour).max(-1) <= 8
+
+
+def tree(rows: list[dict], anchors: dict[str, str] | None = None) -> ET.Element:
+    text = draw_flow_svg(rows, anchors or {})
+    named = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return ET.fromstring(named)  # noqa: S314  our own text
+
+
+def find(svg: ET.Element, tag: str, kind: str) -> list[ET.Element]:
+    return [element for element in svg.iter(f"{SVG}{tag}") if element.get("class") == kind]

@@ -1,0 +1,190 @@
+"""A map over the picture it was computed from: what a reader of the PNG sees, looked for in its pixels."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hookcli.sinks.grids import draw_heat, draw_saliency, load_palette
+from hookcli.sinks.grids.canvas import heading_height, new_canvas, to_image
+
+GREY = 128
+SIDE = 224  # pixels of the picture that the network saw
+LEFT, GAP = 10, 12  # of the left picture from the edge, and between the two
+BAR = 8
+
+
+def test_the_picture_stands_left_as_the_network_saw_it():
+    left, _ = panels(draw_heat(seen(), np.ones((7, 7), np.float32), ["title"]))
+    assert left.shape == (SIDE, SIDE, 3)
+    assert np.abs(left.astype(int) - GREY).max() <= 2  # JPEG
+
+
+def test_a_value_of_the_map_is_drawn_over_its_part_of_the_picture():
+    """One of 7 x 7 values: row 1 and column 4, 32 pixels a value, so the middle is at (48, 144)."""
+    _, right = panels(draw_heat(seen(), planted(1, 4), ["title"]))
+    hot = lightness(right) > 200
+    rows, columns = np.nonzero(hot)
+    assert (rows.mean(), columns.mean()) == pytest.approx((47.5, 143.5), abs=1)
+    assert not hot[96:].any()
+
+
+def test_the_picture_is_left_alone_where_the_map_is_zero():
+    _, right = panels(draw_heat(seen(), planted(1, 4), ["title"]))
+    assert np.abs(right[96:].astype(int) - round(GREY * 0.55)).max() <= 2
+
+
+def test_between_two_values_the_map_is_straight():
+    """Two values side by side, 0 and 1: a quarter of the picture from either end is where they stand."""
+    values = np.array([[0, 1]], np.float32)
+    _, right = panels(draw_heat(seen(grey=0), values, ["title"]))
+    row = lightness(right)[SIDE // 2]
+    assert (np.diff(row) >= 0).all()
+    assert len(set(row.tolist())) > 80  # not one step in the middle
+    assert (row[: SIDE // 4 - 1] == 0).all()
+    assert (row[3 * SIDE // 4 + 1 :] == row[-1]).all()
+
+
+def test_the_map_has_one_look_whatever_its_unit():
+    once, tiny = (draw_heat(seen(), planted(2, 2) * unit, ["title"]) for unit in (1.0, 1e-30))
+    assert np.array_equal(panels(once)[1], panels(tiny)[1])
+
+
+def test_values_below_zero_are_drawn_as_zero():
+    values = planted(1, 4)
+    below = np.where(values == 0, np.float32(-3), values)
+    assert draw_heat(seen(), below, ["title"]) == draw_heat(seen(), values, ["title"])
+
+
+@pytest.mark.parametrize("draw", [draw_heat, draw_saliency])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros((7, 7)),
+        np.full((7, 7), np.nan),
+        np.where(np.eye(7) == 1, np.inf, 1.0),
+        np.full((7, 7), -1.0),
+    ],
+    ids=["zero", "all NaN", "some Inf", "below zero"],
+)
+def test_a_map_that_cannot_be_drawn_leaves_the_picture_alone(draw, values):
+    picture = decode(draw(seen(), values.astype(np.float32), ["a heading that is long"]))
+    assert picture.shape[1] < LEFT + 2 * SIDE  # no second picture
+    assert (np.abs(picture.astype(int) - GREY).max(-1) <= 2).sum() >= SIDE * SIDE
+
+
+def test_the_heading_says_how_large_the_map_is_and_its_largest_value():
+    assert_heading(
+        draw_heat(seen(), planted(0, 0) * np.float32(0.25), ["title"]),
+        ["title", "map of 7x7 enlarged to 224x224; largest value 0.25"],
+    )
+
+
+def test_the_heading_says_why_a_map_is_not_drawn():
+    broken = planted(0, 0)
+    broken[3, :3] = np.nan
+    why = {
+        "map of 7x7; not drawn: 3 of 49 values are NaN or Inf": broken,
+        "map of 7x7; not drawn: it is zero everywhere": np.zeros((7, 7), np.float32),
+    }
+    for line, values in why.items():
+        assert_heading(draw_heat(seen(), values, ["title"]), ["title", line])
+    assert_heading(
+        draw_saliency(seen(), broken, ["title"]),
+        ["title", "saliency; not drawn: 3 of 49 values are NaN or Inf"],
+    )
+
+
+def test_a_small_picture_is_enlarged_by_a_whole_factor():
+    left, right = panels(draw_heat(seen(32), planted(1, 4), ["title"]))
+    assert left.shape == right.shape == (SIDE, SIDE, 3)
+    squares = right.reshape(32, 7, 32, 7, 3)
+    assert (squares == squares[:, :1, :, :1]).all()
+
+
+# Saliency
+
+
+def test_the_lightest_colour_begins_at_the_99th_percentile():
+    """0 to 9999 in a square of 100 x 100: the percentile is 9899.01, and half of it is half the colour."""
+    values = np.arange(10_000, dtype=np.float32).reshape(100, 100)
+    _, right = panels(draw_saliency(seen(100), values, ["title"]), 300)
+    assert tuple(right[-1, -1]) == tuple(right[-3, 0]) == (255, 236, 170)  # 9999 and 9900
+    assert tuple(right[0, 0]) == (14, 14, 18)
+    assert np.abs(right[3 * 49, 3 * 50].astype(int) - (135, 125, 94)).max() <= 1  # 4950
+
+
+def test_the_heading_says_what_the_lightest_colour_stands_for():
+    values = np.arange(10_000, dtype=np.float32).reshape(100, 100)
+    assert_heading(
+        draw_saliency(seen(100), values, ["title"]),
+        [
+            "title",
+            "largest |gradient| over the colours, 100x100",
+            "lightest from the 99th percentile (9.9e+03) up; largest value 1e+04",
+        ],
+    )
+
+
+def test_where_fewer_than_one_pixel_in_a_hundred_counts_the_scale_ends_at_the_largest():
+    values = np.zeros((100, 100), np.float32)
+    values[20, 70] = 4.0
+    png = draw_saliency(seen(100), values, ["title"])
+    _, right = panels(png, 300)
+    rows, columns = np.nonzero(lightness(right) > 100)
+    assert (set(rows // 3), set(columns // 3)) == ({20}, {70})
+    note = "largest |gradient| over the colours, 100x100"
+    assert_heading(png, ["title", note, "lightest from the largest (4) up; largest value 4"])
+
+
+@pytest.mark.parametrize("draw", [draw_heat, draw_saliency])
+def test_the_same_map_is_the_same_bytes(draw):
+    assert draw(seen(), planted(1, 4), ["title"]) == draw(seen(), planted(1, 4), ["title"])
+
+
+# Drawing and reading
+
+
+def seen(side: int = SIDE, grey: int = GREY) -> bytes:
+    """A square JPEG of one grey."""
+    stream = io.BytesIO()
+    Image.new("RGB", (side, side), (grey, grey, grey)).save(stream, "JPEG", quality=95)
+    return stream.getvalue()
+
+
+def planted(row: int, column: int) -> np.ndarray:
+    values = np.zeros((7, 7), np.float32)
+    values[row, column] = 1
+    return values
+
+
+def decode(png: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"))
+
+
+def panels(png: bytes, side: int = SIDE) -> tuple[np.ndarray, np.ndarray]:
+    """What stands left and right; below are the bar, 4 pixels off, and a line of text."""
+    picture = decode(png)
+    bottom = len(picture) - LEFT - 16 - BAR
+    top = bottom - side
+    right = LEFT + side + GAP
+    return picture[top:bottom, LEFT : LEFT + side], picture[top:bottom, right : right + side]
+
+
+def lightness(pixels: np.ndarray) -> np.ndarray:
+    return pixels.max(-1).astype(int)
+
+
+def assert_heading(png: bytes, lines: list[str]) -> None:
+    """The picture begins with exactly these lines, as the grids write theirs."""
+    got = decode(png)
+    canvas = new_canvas(lines, got.shape[1] - 2 * LEFT, 0)
+    expected = np.asarray(to_image(canvas, load_palette("ember")).convert("RGB"))
+    assert expected.shape[1] == got.shape[1]
+    top = heading_height(lines)
+    assert np.array_equal(got[:top], expected[:top])
