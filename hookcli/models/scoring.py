@@ -77,7 +77,12 @@ def _near(text: str, categories: Sequence[str]) -> str:
 
 
 def score_output(
-    output: Any, style: BackwardStyle, target: int | None, categories: Sequence[str]
+    output: Any,
+    style: BackwardStyle,
+    target: int | None,
+    categories: Sequence[str],
+    *,
+    needs_gradient: bool = True,
 ) -> Scored:
     """The score of one image's output.
 
@@ -100,6 +105,7 @@ def score_output(
         style: which score.
         target: class index; None for the predicted one.
         categories: names by index; where they do not fit, classes go by number.
+        needs_gradient: a backward starts at it.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
@@ -113,7 +119,7 @@ def score_output(
         value, index = _score_of_form(output, style.score, target)
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError(f"--score {style.score}: it must be one number, as a tensor")
-    if not value.requires_grad:
+    if needs_gradient and not value.requires_grad:
         raise ModelError(
             "no gradient leads back from the score: the model runs without gradients",
             "does its forward use torch.no_grad, detach, or integers?",
