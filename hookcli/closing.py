@@ -200,7 +200,11 @@ def _complete_row(prepared: PreparedRun, row: LayerRow, sparsities: dict[str, fl
 
 def _find_uncalled(prepared: PreparedRun, found: Found) -> tuple[Uncalled, ...]:
     """The layers without a record, and why: they did not run, or no tensor came out."""
-    recorded = {tally.call.layer.module_path for tally in found.tally.calls.values()}
+    recorded = {
+        tally.call.layer.module_path
+        for tally in found.tally.calls.values()
+        if tally.call.side != "param"
+    }
     return tuple(
         Uncalled(layer, _explain(prepared, found, layer))
         for layer in prepared.layers

@@ -384,6 +384,18 @@ def test_a_file_that_a_glob_matches_by_itself_and_in_a_folder_is_found_once():
     assert found("photos/**") == ["photos/1/2/a.png", "photos/b.png"]
 
 
+def test_below_its_first_star_a_glob_leaves_out_runs_and_the_output_folder():
+    make("p/a.png", "p/run/run.json", "p/run/seen/b.png", "p/out/deep/c.png")
+    assert found("p/**/*.png") == ["p/a.png", "p/out/deep/c.png"]
+    assert found("p/**/*.png", leave_out=Path("p/out")) == ["p/a.png"]
+
+
+@pytest.mark.parametrize("word", ["run/seen/*", "run/see?/a.png", "run/[s]een/a.png"])
+def test_what_a_glob_names_before_its_first_star_may_be_a_run(word):
+    make("run/run.json", "run/seen/a.png")
+    assert found(word) == ["run/seen/a.png"]
+
+
 def test_a_glob_that_matches_nothing_is_skipped_with_the_reason():
     make("photos/")
     assert skipped("photos/*.png") == [("photos/*.png", "matches no file")]

@@ -29,6 +29,7 @@ from PIL import Image
 from hookcli import pipeline, preparing
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import HookcliError, OutputError
+from hookcli.forward import HookedForward
 from hookcli.planning import prepare_run
 from hookcli.sinks import part_files
 from tests.toy_models import SLOW_NET
@@ -208,6 +209,14 @@ def test_the_run_folder_in_the_photo_folder_is_left_out(run):
         assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
 
 
+def test_a_picture_in_the_output_folder_is_left_out_before_a_run_stands_there(run):
+    names = photos(2)
+    draw("photos/out/own.png", 7)
+    words = (*PLAIN, "-o", "photos/out", "--overwrite")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *words)
+    assert (code, files("photos/out")) == (0, names), err
+
+
 def test_an_empty_folder_ends_with_3(run):
     Path("photos").mkdir()
     code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
@@ -332,6 +341,15 @@ def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order(squeezenet
     every = np.concatenate([value.ravel() for value in seen])  # the larger count for more
     assert float(first["mean"]) == pytest.approx(every.mean(), rel=0, abs=1e-6 * every.std())
     assert float(first["std"]) == pytest.approx(every.std(), rel=1e-6)
+
+
+def test_a_finding_names_images_of_two_sizes_in_the_order_of_the_run():
+    Path("arrays").mkdir()
+    for number in range(5):
+        np.save(f"arrays/t{number}.npy", np.full((3, (32, 48)[number % 2], 40), np.nan, "f4"))
+    inspect("arrays/*.npy")
+    named = [each["images"] for each in manifest()["findings"] if each["rule"] == "nan"]
+    assert named == [["t0", "t1", "t2", "t3", "t4"]]
 
 
 # Bad images among good ones
@@ -539,6 +557,19 @@ def test_an_image_that_changed_is_done_again_with_its_part(parts_two):
     inspect("photos", out="fresh")
     assert_same_folders("out", "fresh")
     assert Path("out/layers.csv").read_bytes() != (parts_two / "layers.csv").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["size", "time", "name"])
+def test_the_size_of_a_file_or_its_time_or_name_is_enough_to_begin_again(cut, change):
+    file = Path("photos/p010.png")
+    before = file.stat()
+    if change == "size":
+        file.write_bytes(file.read_bytes() + b"\0")
+    later = change == "time"
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + later))
+    if change == "name":
+        file.rename("photos/p010a.png")
+    assert resume()[0] == 0
 
 
 @pytest.mark.parametrize("change", ["gone", "no picture", "new", "fewer"])
@@ -978,10 +1009,13 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
         return before(fitter, image)
 
     monkeypatch.setattr(preparing, "prepare_image", die)
+    told, listener = [], Listener()
+    monkeypatch.setattr(listener, "warn", told.append)
     with pytest.raises(HookcliError) as raised:
-        pipeline.inspect_images(replace(net, workers=1))
+        pipeline.run(prepare_run(replace(net, workers=1)), listener)
     assert raised.value.exit_code == 4
     assert raised.value.message == "processes that prepare images are killed again and again"
+    assert told == ["a process that prepared images was killed; it is replaced"]
     pipeline.inspect_images(replace(net, workers=0, resume=True))
     assert_same_folders("out", "whole")
 
@@ -1022,6 +1056,18 @@ def test_a_folder_that_grew_beyond_what_the_page_shows_begins_again():
     assert_same_folders("out", "fresh")
 
 
+def test_named_images_beside_a_folder_that_got_one_begin_again_with_sheets():
+    names = photos(40)
+    Path("more").mkdir()
+    request = replace(asked(*names, "more", out="out"), layers=LAYERS[:1], grids=GridStyle())
+    interrupt(request, at="p035")
+    assert Path("out/grids/p000").exists()
+    draw("more/x.png", 99)  # not all are named one by one any more
+    pipeline.inspect_images(replace(request, resume=True))
+    pipeline.inspect_images(replace(request, out=Path("fresh")))
+    assert_same_folders("out", "fresh")
+
+
 def test_the_same_images_in_another_order_are_named_as_the_difference(run):
     photos(2)
     one, two = files_of("photos")
@@ -1049,6 +1095,44 @@ def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):
         pipeline.run(prepared)
     assert seen[-1] == "p040"
     assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 1
+
+
+@pytest.mark.parametrize(("rings", "ended"), [(1, 11), (2, 10)])
+def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
+    monkeypatch, rings, ended
+):
+    """It comes in the second batch of the second part; the first part has nine: one alone, then fours."""
+    photos(100)
+    begun, done, before = [], [], HookedForward.run
+
+    def ring(self, keys, pixels):
+        begun.append(keys)
+        for _ in range(rings * (len(begun) == 11)):
+            signal.raise_signal(signal.SIGINT)
+        result = before(self, keys, pixels)
+        done.append(keys)
+        return result
+
+    monkeypatch.setattr(HookedForward, "run", ring)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        inspect("photos", workers=0, batch_size=4)
+    assert (len(begun), len(done)) == (11, ended)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 1
+
+
+def test_parts_that_wait_for_a_slow_disk_are_not_lost_by_ctrl_c(monkeypatch):
+    photos(100)
+    before = part_files.write_part
+
+    def slow(folder, part):
+        time.sleep(0.5)
+        before(folder, part)
+
+    monkeypatch.setattr("hookcli.writing.write_part", slow)
+    interrupt(asked("photos", out="out"), at="p098")
+    assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 3
 
 
 def test_a_tensor_file_is_read_once_for_all_its_rows(monkeypatch):
@@ -1125,6 +1209,26 @@ def test_a_batch_that_takes_too_much_memory_is_halved_and_that_is_said(run, monk
         near = 1e-4 * max(abs(one["mean"]), one["std"])
         for name in MEASURED:
             assert two[name] == pytest.approx(one[name], rel=0, abs=near)
+
+
+def test_halves_stand_on_the_page_in_the_order_of_the_images(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET)
+    photos(9)
+    monkeypatch.setenv("ROOM", "3")
+    words = [word if word != "none" else "sheet" for word in NET]
+    code, _, err = run("inspect", *words[:1], "photos", *words[1:], "-o", "out")
+    assert (code, manifest()["halved_batches"]) == (0, 3), err
+    report = json.loads(Path("out/report.json").read_bytes())
+    assert [grid["image"] for grid in report["grids"]] == [f"p{number:03}" for number in range(9)]
+
+
+def test_a_batch_that_fails_for_another_reason_is_the_models_error_and_not_halved(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET.replace("torch.OutOfMemoryError", "ValueError"))
+    photos(40)
+    monkeypatch.setenv("ROOM", "3")
+    code, _, err = run("inspect", *NET[:1], "photos", *NET[1:], "-o", "out")
+    assert code == 4
+    assert "memory" not in err
 
 
 def test_a_single_image_that_takes_too_much_memory_is_the_models_error(run, monkeypatch):

@@ -318,6 +318,12 @@ def test_images_count_by_how_many_finite_values_they_have():
     assert (row.nan_count, row.inf_count) == (2, 0)
 
 
+def test_what_is_not_finite_in_later_images_is_counted_too():
+    first, second = [[[1.0, math.nan]]], [[[math.nan, math.inf, -math.inf, 4.0]]]
+    (row,) = aggregate_layers([record("a", first), record("b", second)])
+    assert (row.nan_count, row.inf_count, row.mean) == (2, 2, 2.5)
+
+
 def test_the_row_of_many_images_agrees_with_numpy_over_all_of_them():
     choose = np.random.default_rng(0)
     images = [

@@ -898,6 +898,8 @@ def test_means_of_images_of_several_sizes_are_rows_in_the_order_of_the_images(
     for layer in SAVED:
         seen = outputs(squeezenet, layer, arrays)
         assert_near(saved[layer], np.stack([each.mean((1, 2)) for each in seen]))
+        rows = [key for tensor in saved.saved[layer] for key in tensor.images]
+        assert rows == list(saved.images)  # in the files too
 
 
 def test_chosen_channels_are_saved_in_another_dtype(run, squeezenet):
@@ -942,6 +944,22 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, 
     assert (ended.code, ended.out) == (2, "")
     assert re.match(said, ended.err)
     assert files_in(".") == ["arrays"]
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ((), 64 * 31 * 31 * 4),  # features.0 of 64 by 64 pixels
+        (("--tensor-dtype", "float16"), 64 * 31 * 31 * 2),
+        (("--pool", "mean"), 64 * 4),
+        (("--pool", "2", "--tensor-channels", "0,5,99"), 2 * 2 * 2 * 4),
+    ],
+)
+def test_max_disk_is_held_against_what_all_images_take(run, words, size):
+    save_pixels([64] * 3)
+    asked = (*INSPECT[:9], "--layers", SAVED[0], "--size", "64", "--save", "tensors", "--dry-run")
+    limits = [f"{(3 * size + more) / 1e9:.12f}" for more in (-0.5, 0.5)]
+    assert [run(*asked, *words, "--max-disk", limit).code for limit in limits] == [2, 0]
 
 
 def test_channels_that_no_layer_has_are_an_error_before_anything_is_written(run, cat):

@@ -7,7 +7,7 @@ every file is read with ``weights_only=True`` or as safetensors.
 from hookcli.models.catalog import CatalogEntry, list_catalog, list_names
 from hookcli.models.loading import LoadedModel, build_skeleton, load_model
 from hookcli.models.predictions import read_predictions
-from hookcli.models.scoring import Scored
+from hookcli.models.scoring import Scored, score_output
 
 __all__ = [
     "CatalogEntry",
@@ -18,4 +18,5 @@ __all__ = [
     "list_names",
     "load_model",
     "read_predictions",
+    "score_output",
 ]

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 from torchvision.transforms.functional import pil_to_tensor
 
-from hookcli.errors import ModelError
+from hookcli.errors import ModelError, RequestError
 from hookcli.feed import Feed
 from hookcli.models.building import SkipInitialisation, build_model, build_random
 from hookcli.models.device import find_device
@@ -81,8 +81,14 @@ class LoadedModel:
         """What makes the score of one image's output.
 
         Raises:
-            RequestError: there is no such target.
+            RequestError: there is no such target, or nothing in the model takes a gradient.
         """
+        takes = any(p.is_floating_point() for p in self.module.parameters())
+        if not (takes or style.needs_pixels):
+            raise RequestError(
+                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
+                "use the float model, or --input-grad for the pixels' alone",
+            )
         target = find_target(style.target, self.categories)
         return partial(score_output, style=style, target=target, categories=self.categories)
 

@@ -1,0 +1,51 @@
+"""The third part of `make bench`: a forward and backward under hooks, beside a bare one, in one process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from functools import partial
+
+import torch
+from torchvision.models import resnet34
+
+from hookcli.backward import HookedBackward
+from hookcli.config import BackwardStyle, GridStyle
+from hookcli.layers import select_layers
+from hookcli.models import score_output
+
+TURNS = 25
+
+
+def main() -> None:
+    """Print one line a choice of layers."""
+    torch.manual_seed(0)
+    model = resnet34(weights=None).eval()
+    pixels = torch.randn(1, 3, 224, 224)
+    style = BackwardStyle()
+    score = partial(score_output, style=style, target=None, categories=())
+
+    def bare() -> None:
+        output = model(pixels)
+        output[0, output[0].argmax()].backward()
+        model.zero_grad(set_to_none=True)
+
+    for layers, goal in (("conv", "at most 1.25"), ("leaf", "")):
+        chosen = select_layers(model, [layers])
+        grids = GridStyle(mode="none")
+        ours = HookedBackward(model, chosen, "output", grids, score=score, wanted=style)
+        ratios = []
+        for turn in range(TURNS + 2):
+            began = time.perf_counter()
+            bare()
+            middle = time.perf_counter()
+            ours.run(["photo"], pixels)
+            if turn >= 2:  # the first ones warm up
+                ratios.append((time.perf_counter() - middle) / (middle - began))
+        what = f"gradients of '{layers}' and their parameters / bare forward and backward"
+        figures = (statistics.median(ratios), min(ratios), max(ratios))
+        print(f"{what:<72}" + "".join(f"{figure:>8.2f}" for figure in figures) + f"   {goal}")
+
+
+if __name__ == "__main__":
+    main()
