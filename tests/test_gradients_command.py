@@ -169,19 +169,24 @@ def test_a_model_without_a_way_back_is_refused(run, net):
     Path("whole.py").write_text(
         "import torch\n"
         "from torch import nn\n"
-        "def make():\n"
-        "    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).eval()\n"
-        "    return torch.ao.quantization.quantize_dynamic(net, {nn.Linear})\n"
+        "class Whole(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv = nn.Identity()\n"
+        "        self.register_buffer('weight', torch.ones(12, 2, dtype=torch.int8))\n"
+        "    def forward(self, x):\n"
+        "        return self.conv(x).flatten(1) @ self.weight.float()\n"
     )
-    code, out, err = run("gradients", "whole.py:make", *OWN)
+    code, out, err = run("gradients", "whole.py:Whole", *OWN, "--overwrite")
     assert (code, out) == (2, "")
-    assert "error: whole.py:make has no parameter that takes a gradient: is it quantized?" in err
+    assert "error: whole.py:Whole has no parameter that takes a gradient: is it quantized?" in err
 
 
 @pytest.mark.parametrize(
     ("target", "message", "hint"),
     [
         ("tabbi", "--target: no category is called 'tabbi'", "did you mean 'tabby'"),
+        ("cardigan", "--target: 2 classes are called 'cardigan'", "give the index: 264 or 474"),
         ("1000", "--target: there is no class 1000", "classes are 0 to 999"),
         ("-1", "--target: there is no class -1", "classes are 0 to 999"),
     ],

@@ -46,10 +46,11 @@ def test_a_command_of_the_readme_runs(command, tmp_path, monkeypatch, capsys):
     if words[1] == "export":
         save_features(monkeypatch, words[2])
         capsys.readouterr()
-    monkeypatch.setattr(sys, "argv", [*words, *(["--dry-run"] if words[1] == "inspect" else [])])
+    runs = words[1] in ("inspect", "gradients")
+    monkeypatch.setattr(sys, "argv", [*words, *(["--dry-run"] if runs else [])])
     assert _run() == 0
     printed = capsys.readouterr()
-    assert (printed.err if words[1] == "inspect" else printed.out).count("\n") >= 1
+    assert (printed.err if runs else printed.out).count("\n") >= 1
 
 
 @pytest.mark.parametrize("code", [block for language, block in BLOCKS if language == "python"])
@@ -65,13 +66,16 @@ def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
     names = {"model": resnet18(weights=None).eval(), "x": torch.zeros(1, 3, 64, 64)}
     exec(code, names)  # noqa: S102
     captured = names["captured"]
+    if "gradients=True" in code:
+        assert names["norms"]["grad_output:conv1"] > 0
+        return
     assert captured.records[0].call.id == "conv1"
     assert captured.tensors["layer1.0.conv1"].shape == (1, 64, 16, 16)
 
 
 def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
     helps = ""
-    for command in ("inspect", "layers", "models", "report", "export"):
+    for command in ("inspect", "gradients", "layers", "models", "report", "export"):
         monkeypatch.setattr(sys, "argv", ["hookcli", command, "--help"])
         assert _run() == 0
         helps += capsys.readouterr().out
