@@ -63,7 +63,7 @@ def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
         exec(code, names)  # noqa: S102
         assert names["run"]["layer4.1.conv2"].shape == (5, 512)
         return
-    names = {"model": resnet18(weights=None).eval(), "x": torch.zeros(1, 3, 64, 64)}
+    names = {"model": resnet18(weights=None).eval(), "x": torch.ones(1, 3, 64, 64)}
     exec(code, names)  # noqa: S102
     captured = names["captured"]
     if "gradients=True" in code:
