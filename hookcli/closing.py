@@ -164,6 +164,7 @@ def _find(
         },
         producers,
         found.written,
+        {image.key: image.file for image in found.images},
     )
     return findings.find(evidence, dict(prepared.config.rules))
 
