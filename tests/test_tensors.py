@@ -999,8 +999,10 @@ def test_without_save_no_tensors_are_kept(run):
         (("--tensor-channels", "1"), "error: --pool, --tensor-dtype and --tensor-channels are for"),
         (
             ("--save", "tensors", "--tensor-channels", "all"),
-            "error: --tensor-channels cannot read 'all'\n"
-             "hint: channels are counted from 0: '3,7,10-20'; without the option all are saved\n",
+            (
+                "error: --tensor-channels cannot read 'all'\n"
+                "hint: channels are counted from 0: '3,7,10-20'; without the option all are saved\n"
+            ),
         ),
         (
             ("--save", "tensors", "--tensor-channels", "5-3"),
@@ -1008,8 +1010,10 @@ def test_without_save_no_tensors_are_kept(run):
         ),
         (
             ("--channels", "5-3"),
-            "error: --channels cannot read '5-3'\n"
-             "hint: channels are counted from 0: '3,7,10-20', or all\n",
+            (
+                "error: --channels cannot read '5-3'\n"
+                "hint: channels are counted from 0: '3,7,10-20', or all\n"
+            ),
         ),
     ],
 )
