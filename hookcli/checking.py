@@ -71,7 +71,7 @@ def _check_save(config: InspectConfig) -> None:
     pool = "none" if config.save is None else config.save.pool
     if pool not in ("none", "mean", "max") and not (pool.isdecimal() and int(pool) > 0):
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
-    if config.max_disk <= 0:
+    if not config.max_disk > 0:  # nor not a number
         raise RequestError(f"--max-disk must be greater than 0, not {config.max_disk:g}")
 
 

@@ -16,6 +16,7 @@ from hookcli.command import to_command
 from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
+from hookcli.pooling import saved_channels
 from hookcli.preparing import prepare_image
 from hookcli.producer import find_gradient_producers, find_producers
 from hookcli.records import Uncalled
@@ -69,7 +70,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     _write_page(folder, table.to_plain(facts | details), overview=prepared.config.overview)
     shards = [file for file in found.files if file.startswith("tensors/")]
     if shards:
-        folder.files.append(write_index(folder.folder, shards))
+        folder.files.append(write_index(folder.folder, shards, saved_channels(rows, prepared.config.save)))
     files = (*found.files, *folder.files)
     folder.complete(facts | {"files": sorted(["run.json", *files])})
     return RunResult(
@@ -163,6 +164,7 @@ def _find(
         },
         producers,
         found.written,
+        {image.key: image.file for image in found.images},
     )
     return findings.find(evidence, dict(prepared.config.rules))
 

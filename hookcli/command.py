@@ -1,15 +1,18 @@
-"""A request as the command that repeats it."""
+"""A request as the command that repeats it, and how it differs from another."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.config import DEFAULTS, BackwardStyle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.config import InspectConfig, ModelRequest, SaveStyle
+
+
+_MOST_WORDS = 8  # that are named of a difference
 
 
 def to_command(config: InspectConfig) -> tuple[str, ...]:
@@ -60,6 +63,68 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
         ("--saliency", style.saliency),
     )
     return (*words, *(name for name, is_set in flags if is_set))
+
+
+def list_differences(begun: dict[str, Any], wanted: dict[str, Any], of: str = "") -> Iterator[str]:
+    """What of a request is not as it was in the one that was begun, to go on after "was begun"."""
+    for key, new in wanted.items():
+        old, name = begun.get(key), f"{of}{key}"
+        if old == new:
+            continue
+        if isinstance(new, dict) and isinstance(old, dict):
+            yield from list_differences(old, new, f"{name} ")
+        elif key == "command" and isinstance(old, list):
+            yield _tell_change(old, new)
+        elif isinstance(new, list) and isinstance(old, list):
+            gone, come = ([w for w in a if w not in b] for a, b in ((old, new), (new, old)))
+            yield f"with other {name}: {_tell_difference(gone, come)}"
+        else:
+            yield f"with another {name}: {old}, not {new}"
+
+
+def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
+    """How one command differs from another, to go on after "was begun".
+
+    ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``.
+    """
+    was, now = _phrases(old), _phrases(new)
+    told = []
+    for name in dict.fromkeys((*was, *now)):
+        mine, others = was.get(name, []), now.get(name, [])
+        gone = [each for each in mine if each not in others]
+        come = [each for each in others if each not in mine]
+        if gone or come:
+            told.append(_tell_difference(gone, come))
+        elif mine != others:  # in another order, or not as often
+            told.append(_tell_difference(mine, others))
+    return ", and ".join(told) or "with the same words in another order"
+
+
+def _tell_difference(gone: Sequence[str], come: Sequence[str]) -> str:
+    """``with A, not B``, ``with A`` or ``without B``."""
+    if not gone:
+        return f"without {_some(come)}"
+    return f"with {_some(gone)}, not {_some(come)}" if come else f"with {_some(gone)}"
+
+
+def _some(words: Sequence[str]) -> str:
+    rest = len(words) - _MOST_WORDS
+    return " ".join(words[:_MOST_WORDS]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
+    """Options with their values by the option; the command, the model and the images by what they are."""
+    phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
+    name = "images"
+    for word in words[3:]:
+        if word.startswith("--") or word == "-0":
+            name = word
+            phrases.setdefault(name, []).append(word)
+        elif name == "images":
+            phrases.setdefault(name, []).append(word)
+        else:
+            phrases[name][-1] += f" {word}"
+    return phrases
 
 
 def _model_options(model: ModelRequest) -> list[tuple[str, object, object]]:

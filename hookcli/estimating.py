@@ -120,10 +120,17 @@ def _measure_tensors(
     total = estimate_bytes(loaded, layers, config.at, config.save) * count
     if total > config.max_disk * 1e9:
         raise RequestError(
-            f"the tensors would take {total / 1e9:.1f} GB, more than --max-disk {config.max_disk:g}",
+            f"the tensors would take {_more_than(config.max_disk, total / 1e9)} GB, "
+            f"more than --max-disk {config.max_disk:g}",
             "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
         )
     return total
+
+
+def _more_than(limit: float, number: float) -> str:
+    """``number`` in as few decimals as show that it is more than ``limit``."""
+    texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
+    return next((text for text in texts if float(text) > limit), f"{number:g}")
 
 
 def estimate_bytes(

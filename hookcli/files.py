@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import re
@@ -66,9 +67,16 @@ def hash_file(file: Path) -> str:
 
 def cannot_write(file: Path, error: OSError) -> OutputError:
     """The error for a file or folder that the system would not let be written."""
+    room = "make room, or " * is_full(error)
     return OutputError(
-        f"cannot write {str(file)!r}: {error.strerror or error}", "choose another folder with -o"
+        f"cannot write {str(file)!r}: {error.strerror or error}",
+        f"{room}choose another folder with -o",
     )
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether the system had no room left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def safe_name(text: str, length: int = _NAME_LENGTH) -> str:

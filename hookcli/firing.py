@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hookcli.images import ImageFile
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -26,13 +28,17 @@ class TopRow:
     channel: int
     rank: int
     image: str
+    file: str
     value: float
 
 
 def list_top_rows(prepared: PreparedRun, top: TopImages) -> Iterator[TopRow]:
     """The rows of ``top_images.csv``, call by call and channel by channel."""
-    keys = [source.key for source in prepared.sources]
-    return (TopRow(call, channel, rank, keys[at], v) for call, channel, rank, at, v in top.rows())
+    names = [
+        (source.key, source.name if isinstance(source, ImageFile) else source.file)
+        for source in prepared.sources
+    ]
+    return (TopRow(call, channel, rank, *names[at], v) for call, channel, rank, at, v in top.rows())
 
 
 def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str, Any]]]:
@@ -46,10 +52,10 @@ def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str,
                 "images": [keys[at] for at in top.places[call_id][channel] if at >= 0],
                 "values": [float(v) for v in top.values[call_id][channel] if v > -math.inf],
             }
-            for channel in top.strongest(call_id, most)
+            for channel in channels
         ]
         for call_id in found.tally.calls
-        if call_id in top.values
+        if call_id in top.values and (channels := top.strongest(call_id, most))
     }
 
 

@@ -15,8 +15,11 @@ from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adapti
 from hookcli.stats import to_dense
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hookcli.config import SaveStyle
     from hookcli.records import Layout
+    from hookcli.rows import LayerRow
 
 _FRAMES = {"NCDHW": 2, "NDHWC": 1}  # the axis along which the frames of a clip lie
 
@@ -67,6 +70,14 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
         return (*maps, side)
     frames = [lengths[_FRAMES[layout.name]]] if layout.name in _FRAMES else []
     return (*maps, *frames, side, side)
+
+
+def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
+    """By call id, which channels ``style`` keeps of it; empty where it keeps all."""
+    chosen = None if style is None else style.channels
+    if chosen is None:
+        return {}
+    return {row.call_id: _present(chosen, row.channels) for row in rows if row.channels is not None}
 
 
 def _present(channels: tuple[int, ...], count: int) -> list[int]:

@@ -58,13 +58,23 @@ class TopImages:
                         yield call_id, channel, rank, int(place), float(value)
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Up to ``most`` channels of a call, by how far their best image stands out from their last one."""
+        """Up to ``most`` channels of a call, by how far their best image stands out from their last one.
+
+        ``(best - last) / (last + usual)``, where ``usual`` is the mean of the best values of the layer's
+        channels: of 10.71 and 2.98 the best counts for much, of 100 and 90 for little, and so does
+        0.01 and 0 in a layer that reaches 5. Below zero a channel is silent: a last value there counts
+        as 0, and a channel whose best is not positive, or not finite, is left out.
+        """
         values = self.values[call_id]
-        last = np.where(np.isfinite(values), values, np.inf).min(1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            out = (values[:, 0] - last) / np.abs(values[:, 0])
-        order = np.argsort(-np.nan_to_num(out, nan=-1.0), kind="stable")
-        return [int(channel) for channel in order[:most]]
+        best = values[:, 0]
+        firing = np.flatnonzero(np.isfinite(best) & (best > 0))
+        if not firing.size:
+            return []
+        kept = values[firing]
+        last = np.where(np.isfinite(kept), np.maximum(kept, 0), np.inf).min(1)
+        out = (best[firing] - last) / (last + best[firing].mean())
+        order = np.argsort(-out, kind="stable")
+        return [int(channel) for channel in firing[order[:most]]]
 
     def to_bytes(self) -> bytes:
         """Everything, for :func:`read_top_images`."""

@@ -144,6 +144,14 @@ def test_what_was_observed_before_a_failure_is_written_without_a_manifest(hookcl
     assert Path("run/layers.csv").read_text().splitlines()[1].startswith("1,Conv2d_1a_3x3.conv,")
 
 
+def test_how_many_images_were_skipped_stands_in_the_last_line(hookcli, photo):
+    Path("text.jpg").write_text("hello")
+    words = ("inspect", "resnet18", "text.jpg", photo, *SMALL, "-o", "run")
+    _code, _out, err = hookcli(*words)
+    count = sum(file.is_file() for file in Path("run").rglob("*"))
+    assert err.splitlines()[-1] == f"wrote {count} files into run; 1 image skipped, see skipped.csv"
+
+
 def test_a_run_that_skipped_an_image_ends_with_6_and_says_which(hookcli, photo):
     Path("text.jpg").write_text("hello")
     code, _out, err = hookcli("inspect", "resnet18", "text.jpg", photo, *SMALL, "-q", "-o", "run")
@@ -200,6 +208,35 @@ def test_a_bug_ends_with_1_and_its_traceback():
 def test_a_reader_that_closes_the_pipe_is_no_error(words):
     done = shell(f"hookcli {words} | head -n 1")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_typer_says_in_several_lines_is_said_in_one(hookcli):
+    code, out, err = hookcli("export", "run")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        "error: Missing option '--to'. Choose from: npy, csv",
+        "hint: see: hookcli --help, hookcli COMMAND --help",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "coloured"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked, coloured):
+    mine, theirs = os.openpty()
+    words = [sys.executable, "-m", "hookcli", "report", "missing"]
+    subprocess.run(words, stderr=theirs, env=os.environ | asked, check=False)
+    said = os.read(mine, 4096)
+    os.close(theirs)
+    os.close(mine)
+    assert b"there is no folder 'missing'" in said
+    assert (b"\x1b[" in said) == coloured
 
 
 def test_hookcli_alone_prints_its_help(hookcli):

@@ -181,13 +181,24 @@ def test_an_image_is_known_by_its_suffix(suffix):
     "name",
     [
         *("a.pdf", "a.eps", "a.ps", "a.wmf", "a.emf", "a.mpg", "a.mpeg", "a.h5", "a.hdf", "a.grib"),
-        *("a.bufr", "a.palm", "a.txt", "a.npy", "a.safetensors", "a.mp4", "png", "a", "a.png~"),
+        *("a.bufr", "a.palm", "a.txt", "a.mp4", "png", "a", "a.png~"),
         *("a.png.txt", "a.pngx", "apng"),
     ],
 )
 def test_what_is_no_picture_by_its_suffix_is_left_out_of_a_folder(name):
     make(f"photos/{name}")
     assert skipped("photos") == [("photos", "is a folder without images")]
+
+
+def test_a_folder_of_tensor_files_alone_gives_them():
+    make("arrays/b.npy", "arrays/in/a.SAFETENSORS", "arrays/.c.npy", "arrays/notes.txt")
+    assert found("arrays") == ["arrays/b.npy", "arrays/in/a.SAFETENSORS"]
+    assert found("arrays", recursive=False) == ["arrays/b.npy"]
+
+
+def test_tensor_files_beside_images_are_left_out():
+    make("photos/a.png", "photos/model.safetensors", "photos/in/b.npy")
+    assert found("photos") == ["photos/a.png"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -529,7 +540,7 @@ def test_an_image_in_place_of_a_list_is_refused():
     Image.new("RGB", (2, 2)).save("a.png")
     assert refused("@a.png") == (
         "the list '@a.png' is not text with a name on each line: it has a NUL in it",
-        "is it an image, is it UTF-16, or does a NUL stand between its names?",
+        "add -0 if a NUL stands between its names; or is it an image, or UTF-16?",
     )
 
 

@@ -203,12 +203,19 @@ def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
     )
     assert [(f.rule, f.sentence) for f in found] == [
         ("uncalled", "a did not run: unused (and 1 more, alike)"),
-        ("skipped", "skipped x.png: is empty"),
+        ("skipped", "1 image skipped, see skipped.csv: 'x.png' is empty"),
         (
             "untrained",
             "the weights are not trained (random (seed 0)): figures say nothing about the model",
         ),
     ]
+
+
+def test_images_that_were_skipped_are_counted_and_their_table_is_named():
+    skipped = [SkippedImage("x.png", "is empty")] * 6
+    assert sentence(skipped=skipped) == (
+        "6 images skipped, see skipped.csv: 'x.png' is empty (and 5 more)"
+    )
 
 
 def test_an_image_smaller_than_the_network_sees_is_said_to_be():
@@ -224,7 +231,18 @@ def test_exact_pixels_smaller_than_what_the_network_was_made_for_are_said_to_be(
         Evidence({}, model=replace(TRAINED, input_shape=(1, 3, 224, 224)), sizes=sizes)
     )
     assert (finding.rule, finding.number, finding.images) == ("small", 32 / 224, ("cat",))
-    assert finding.sentence == "cat is 48 by 32 pixels, and the network was made for 224 at least"
+    assert finding.sentence == "'cat' is 48 by 32 pixels, and the network was made for 224 at least"
+
+
+@pytest.mark.parametrize(
+    ("count", "more"), [(1, ""), (2, " (and 1 more image)"), (4, " (and 3 more images)")]
+)
+def test_the_smallest_image_is_named_by_its_file_and_the_others_are_counted(count, more):
+    sizes = {f"i{n}": ((100 + n, 300), (224, 224)) for n in range(count)}
+    assert sentence(sizes=sizes, files={"i0": "my photos/i.png"}) == (
+        "'my photos/i.png' is 300 by 100 pixels and was resized to the 224 by 224 that the "
+        f"network sees{more}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -675,12 +675,13 @@ def test_a_run_whose_first_part_holds_no_image_is_resumed_to_the_same_bytes():
 
 
 OTHERS = {
-    "model": (["squeezenet1_0"], "command: "),
-    "layers": (["--layers", "features.1"], "command: none of it, not features.1"),
-    "weights": (["--seed", "1"], "command: none of it, not --seed 1"),
-    "size": (["--size", "33"], "command: 32, not 33"),
-    "batch": (["--batch-size", "4"], "command: none of it, not --batch-size 4"),
-    "images": (["photos/p000.png"], "command: none of it, not photos/p000.png"),
+    "model": (["squeezenet1_0"], "with squeezenet1_1, not squeezenet1_0"),
+    "layers": (["--layers", "features.1"], "without --layers features.1"),
+    "weights": (["--seed", "1"], "without --seed 1"),
+    "size": (["--size", "33"], "with --size 32, not --size 33"),
+    "batch": (["--batch-size", "4"], "without --batch-size 4"),
+    "images": (["photos/p000.png"], "without photos/p000.png"),
+    "two": (["--size", "33", "-0"], "with --size 32, not --size 33, and without -0"),
 }
 
 
@@ -698,8 +699,8 @@ def test_another_request_is_refused_and_its_difference_named(run, cut, state, ot
     code, out, err = run("inspect", model, "photos", *PLAIN, *words, "-o", "out", "--resume")
     assert (code, out) == (2, "")
     (error,) = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert named in error, error
-    assert ("begun" if state == "cut" else "done") in error
+    begun = "begun" if state == "cut" else "done"
+    assert error == f"error: --resume: the run in 'out' was {begun} {named}"
     assert all_files("out") == before
 
 
@@ -752,6 +753,14 @@ def test_a_complete_run_is_left_as_it_is(run, seventy):
     assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
 
 
+def test_a_dry_run_of_a_complete_run_says_so_and_is_no_error(run):
+    photos(2)
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert run(*words).code == 0
+    ended = run(*words, "--resume", "--dry-run")
+    assert ended == (0, "", "the run in 'out' is complete\n")
+
+
 def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
     shutil.copytree(cut, "done")
     shutil.copytree("out/parts", "done/parts")
@@ -800,7 +809,10 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
     before = all_files("out")
     code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
     assert (code, all_files("out")) == (5, before)
-    assert err.splitlines()[0] == "error: 'out' holds a run already"
+    assert err.splitlines() == [
+        "error: 'out' holds a run that was interrupted",
+        "hint: go on with --resume, or replace it with --overwrite",
+    ]
 
 
 def test_every_part_comes_back_from_disk_as_it_was(cut):

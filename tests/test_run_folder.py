@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hookcli.errors import OutputError
-from hookcli.files import safe_name, write_atomic
+from hookcli.files import cannot_write, safe_name, write_atomic
 from hookcli.sinks.run_folder import RunFolder
 
 REQUEST = {"command": ["hookcli", "inspect"]}
@@ -140,7 +141,12 @@ def test_a_run_is_protected():
 def test_a_run_that_was_broken_off_is_protected_too():
     with open_folder():
         pass
-    assert refusal() == "'run' holds a run already"
+    assert refusal() == "'run' holds a run that was interrupted"
+
+
+def test_a_run_that_is_being_written_is_not_said_to_be_interrupted():
+    with open_folder():
+        assert refusal() == "another run is writing into 'run'"
 
 
 def test_files_of_others_are_protected_though_a_run_may_be_replaced():
@@ -168,6 +174,19 @@ def test_a_place_that_cannot_be_written_is_refused():
     with pytest.raises(OutputError) as caught, open_folder("file/run"):
         pass
     assert caught.value.message == "cannot write 'file/run': Not a directory"
+    assert caught.value.hint == "choose another folder with -o"
+
+
+def test_a_disk_that_is_full_leads_to_resume_in_a_run_and_to_room_elsewhere():
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert cannot_write(Path("a"), full).hint == "make room, or choose another folder with -o"
+    with pytest.raises(OutputError) as caught, open_folder():
+        raise cannot_write(Path("run/a"), full) from full
+    hint = "make room and go on with --resume, or choose another folder with -o"
+    assert (caught.value.message, caught.value.hint) == (
+        "cannot write 'run/a': No space left on device",
+        hint,
+    )
 
 
 @pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])

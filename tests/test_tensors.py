@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -427,7 +428,8 @@ def finished_run(shards, images, folder="run", **facts):
     home = Path(folder)
     names = [write_shard(home, number, kept) for number, kept in enumerate(shards)]
     files = ["run.json", *names, write_index(home, names)] if names else ["run.json"]
-    manifest = {"hookcli": "0.1.0", "images": [{"key": key} for key in images], "files": files}
+    named = [{"key": key, "file": f"photos/{key}.png"} for key in images]
+    manifest = {"hookcli": "0.1.0", "images": named, "files": files}
     home.mkdir(exist_ok=True)
     (home / "run.json").write_text("{}")
     (home / "manifest.json").write_text(json.dumps(manifest | facts))
@@ -680,6 +682,18 @@ def test_a_damaged_shard_is_named(damage):
     assert message.startswith("cannot read 'run/tensors/shard-000000.safetensors': ")
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_shard_that_may_not_be_read_is_not_said_to_be_missing():
+    home = three_images()
+    (home / "tensors/shard-000000.safetensors").chmod(0)
+    message = "cannot read 'run/tensors/shard-000000.safetensors': Permission denied"
+    assert refusal(lambda: load_run(home)["conv"])[0] == message
+
+
+def test_a_run_says_what_it_holds_in_a_few_words():
+    assert repr(load_run(three_images())) == "Run('run', 3 images, 2 calls)"
+
+
 def test_a_run_is_read_without_torch():
     home = three_images()
     code = (
@@ -702,8 +716,11 @@ def test_npy_gives_an_array_a_call_and_the_names_of_the_rows(capsys):
     export(three_images(), "npy", Path("out"))
     assert np.load("out/conv.npy").tolist() == [[3, 4], [1, 2], [5, 6]]
     assert np.load("out/fc.npy").tolist() == [[9]]
-    assert Path("out/images.csv").read_text() == "row,image\n0,a\n1,b\n2,c\n"
-    assert Path("out/fc.images.csv").read_text() == "row,image\n0,a\n"  # fc gave one image alone
+    assert Path("out/images.csv").read_text() == (
+        "row,image,file\n0,a,photos/a.png\n1,b,photos/b.png\n2,c,photos/c.png\n"
+    )
+    # fc gave one image alone
+    assert Path("out/fc.images.csv").read_text() == "row,image,file\n0,a,photos/a.png\n"
     printed = "out/conv.npy\nout/fc.npy\nout/images.csv\nout/fc.images.csv\n"
     assert capsys.readouterr() == (printed, "")
     assert len(files_in("out")) == 4
@@ -715,7 +732,34 @@ def test_csv_gives_a_row_an_image_and_a_column_a_value(capsys):
     assert Path("out/conv.csv").read_text() == (
         "image,0,1,2,3\n'-a,0.1,2.0,-3.0,1e-10\nb,1.0,1.0,1.0,1.0\n"
     )
-    assert capsys.readouterr().out == "out/conv.csv\n"
+    assert Path("out/images.csv").read_text() == (
+        "row,image,file\n0,'-a,photos/-a.png\n1,b,photos/b.png\n"
+    )
+    assert capsys.readouterr().out == "out/conv.csv\nout/images.csv\n"
+
+
+def test_a_file_of_any_name_is_in_the_list_of_images_as_in_other_tables():
+    home = finished_run([{"conv": [("a", image(1))]}], ["a"])
+    manifest = json.loads((home / "manifest.json").read_text())
+    manifest["images"][0]["file"] = "=50%2525%FF.png"  # as a manifest holds =50%25 and the byte FF
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    export(home, "csv", Path("out"))
+    assert Path("out/images.csv").read_text() == "row,image,file\n0,a,'=50%2525%FF.png\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "header"),
+    [
+        (torch.ones(1, 3), "image,0,2,7"),
+        (torch.ones(1, 3, 2), "image,0,1,2,3,4,5"),
+        (torch.ones(1, 2), "image,0,1"),
+    ],
+)
+def test_columns_are_named_by_the_channels_that_were_saved_where_each_has_one_value(values, header):
+    home = finished_run([{"conv": [("a", values)]}], ["a"])
+    write_index(home, ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)})
+    export(home, "csv", Path("out"))
+    assert Path("out/conv.csv").read_text().splitlines()[0] == header
 
 
 def test_a_float32_is_the_same_after_csv():
@@ -740,7 +784,7 @@ def test_a_call_too_wide_for_a_table_is_refused_before_anything_is_written():
     )
     assert not Path("out").exists()
     export(home, "csv", Path("out"), ["fits"])
-    assert files_in("out") == ["fits.csv"]
+    assert files_in("out") == ["fits.csv", "images.csv"]
 
 
 def test_files_of_call_ids_are_safe_and_unique_whatever_the_case():
@@ -773,6 +817,15 @@ def test_files_that_are_there_are_protected(there):
     assert np.load("out/fc.npy").tolist() == [[9]]
 
 
+def test_a_file_in_place_of_the_folder_is_named():
+    home = three_images()
+    Path("out").write_text("mine")
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"), overwrite=True)
+    assert caught.value.message == "'out' is a file, not a folder"
+    assert Path("out").read_text() == "mine"
+
+
 def test_nothing_is_written_into_a_run_folder():
     home = three_images()
     before = files_in(home)
@@ -787,7 +840,7 @@ def test_the_command_line_takes_what_the_function_takes():
     app.command()(export)
     words = [str(home), "--to", "csv", "-o", "out", "--layers", "c*", "--layers", "fc"]
     done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stdout) == (0, "out/conv.csv\nout/fc.csv\n")
+    assert (done.exit_code, done.stdout) == (0, "out/conv.csv\nout/fc.csv\nout/images.csv\n")
     assert CliRunner().invoke(app, words).exception.exit_code == 5
     assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
     assert CliRunner().invoke(app, [str(home)]).exit_code == 2  # --to is missing
@@ -910,6 +963,10 @@ def test_chosen_channels_are_saved_in_another_dtype(run, squeezenet):
     expected = [each.max((1, 2))[[7, 2, 3]] for each in outputs(squeezenet, "features.0", arrays)]
     assert values.dtype == np.float16
     np.testing.assert_allclose(values, expected, rtol=1e-3)
+    assert run("export", "run", "--to", "csv", "-o", "out", "--layers", "features.0").code == 0
+    header, first, *_ = csv.reader(Path("out/features.0.csv").read_text().splitlines())
+    assert header == ["image", "7", "2", "3"]
+    assert np.array(first[1:], dtype=np.float16).tolist() == values[0].tolist()
 
 
 def test_without_save_no_tensors_are_kept(run):
@@ -924,7 +981,11 @@ def test_without_save_no_tensors_are_kept(run):
     [
         (
             ("--save", "tensors", "--max-disk", "0.000001"),
-            r"error: the tensors would take \d+\.\d GB, more than --max-disk 1e-06",
+            r"error: the tensors would take 0\.0\d*[1-9] GB, more than --max-disk 1e-06\n",
+        ),
+        (
+            ("--save", "tensors", "--max-disk", "nan"),
+            "error: --max-disk must be greater than 0, not nan",
         ),
         (
             ("--save", "tensors", "--max-disk", "0"),
@@ -936,6 +997,24 @@ def test_without_save_no_tensors_are_kept(run):
         (("--pool", "mean"), "error: --pool, --tensor-dtype and --tensor-channels are for --save"),
         (("--tensor-dtype", "float16"), "error: --pool, --tensor-dtype and --tensor-channels are"),
         (("--tensor-channels", "1"), "error: --pool, --tensor-dtype and --tensor-channels are for"),
+        (
+            ("--save", "tensors", "--tensor-channels", "all"),
+            (
+                "error: --tensor-channels cannot read 'all'\n"
+                "hint: channels are counted from 0: '3,7,10-20'; without the option all are saved\n"
+            ),
+        ),
+        (
+            ("--save", "tensors", "--tensor-channels", "5-3"),
+            "error: --tensor-channels cannot read '5-3'\n",
+        ),
+        (
+            ("--channels", "5-3"),
+            (
+                "error: --channels cannot read '5-3'\n"
+                "hint: channels are counted from 0: '3,7,10-20', or all\n"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, said):

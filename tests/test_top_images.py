@@ -131,15 +131,23 @@ def test_of_no_images_nothing_is_kept():
 
 
 def test_channels_are_chosen_by_how_far_the_best_stands_out():
-    # by 10 - 9 of 10, 10 - 1 of 10, 4 - 3 of 4, and nothing
+    # the best values have the mean 6.5: 1 of 15.5, 9 of 7.5, 1 of 9.5, and nothing
     top = top_of(2, [fires("a", 10.0, 10.0, 4.0, 2.0), fires("b", 9.0, 1.0, 3.0, 2.0)])
     assert top.strongest("conv", 3) == [1, 2, 0]
     assert top.strongest("conv", 9) == [1, 2, 0, 3]
 
 
-def test_a_channel_without_a_finite_value_is_chosen_last_and_without_a_warning():
-    top = top_of(2, [fires("a", NAN, 1.0, INF), fires("b", NAN, 2.0, INF)])
-    assert top.strongest("conv", 9)[0] == 1
+def test_a_best_value_near_zero_does_not_stand_out_whatever_the_last_is():
+    # near zero beside far below it, a real standout, a loud channel, a faint one
+    best = fires("a", 1e-6, 10.71, 100.0, 0.5)
+    last = fires("b", -3.0, 2.98, 90.0, 0.1)
+    assert top_of(2, [best, last]).strongest("conv", 9) == [1, 2, 3, 0]
+
+
+def test_a_channel_that_is_never_positive_or_never_finite_is_not_chosen():
+    top = top_of(2, [fires("a", NAN, 1.0, INF, -1.0, 0.0), fires("b", NAN, 2.0, INF, -9.0, -1.0)])
+    assert top.strongest("conv", 9) == [1]
+    assert top_of(2, [fires("a", -1.0), fires("b", NAN)]).strongest("conv", 9) == []
 
 
 # Put away
@@ -242,6 +250,7 @@ def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos, layer):
         order = np.argsort(-expected[:, channel])[:4]
         assert [row["rank"] for row in mine] == ["1", "2", "3", "4"]
         assert [row["image"] for row in mine] == [f"p{image:02}" for image in order]
+        assert [row["file"] for row in mine] == [f"photos/p{image:02}.png" for image in order]
         near = 1e-4 * abs(expected[:, channel]).max()
         assert [float(row["value"]) for row in mine] == pytest.approx(
             expected[order, channel].tolist(), rel=0, abs=near

@@ -62,9 +62,13 @@ def print_error(message: str, hint: str = "") -> None:
 
 
 def _talk(text: str, **style: Any) -> None:
-    """A line on stderr; a reader that has closed it stops the talk, not the run."""
+    """A line on stderr, plain where the environment asks for it (https://no-color.org).
+
+    A reader that has closed it stops the talk, not the run.
+    """
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     try:
-        typer.secho(text, err=True, **style)
+        typer.secho(text, err=True, color=False if plain else None, **style)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

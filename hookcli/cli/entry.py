@@ -97,7 +97,8 @@ def _run() -> int:
         console.print_error(error.message, error.hint)
         return error.exit_code
     except _ClickError as error:
-        console.print_error(error.format_message(), "see: hookcli --help, hookcli COMMAND --help")
+        message = " ".join(error.format_message().split())  # Typer's can have lines and tabs
+        console.print_error(message, "see: hookcli --help, hookcli COMMAND --help")
         return errors.RequestError.exit_code
     except OSError as error:
         if error.errno != ENOSPC:

@@ -7,6 +7,7 @@ import io
 import math
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
+from urllib.parse import unquote
 
 import typer
 
@@ -56,11 +57,13 @@ def export(
     opened = load_run(run)
     chosen = choose_calls(opened, layers or ["*"])
     folder = out or Path("hookcli-exports") / run.resolve().name
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
     if any((folder / name).exists() for name in ("run.json", "manifest.json")):
         raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
     _check_shapes(opened, chosen, to)
     names = _name_files(chosen)
-    keys = _list_keys(opened, names) if to == "npy" else {}
+    keys = _list_keys(opened, names, to)
     files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
     _check_absent([*files.values(), *(folder / name for name in keys)], overwrite=overwrite)
     for call_id, file in files.items():
@@ -70,7 +73,7 @@ def export(
         console.print_data(f"{file}\n")
     for name, rows in keys.items():
         with open_atomic(folder / name) as stream:
-            _write_keys(stream, rows)
+            _write_keys(stream, opened, rows)
         console.print_data(f"{folder / name}\n")
 
 
@@ -102,8 +105,13 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _list_keys(run: Run, names: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Files that name the rows of the arrays: one for all, and one for each call that lacks images."""
+def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str, ...]]:
+    """Files that name the rows of the arrays: one for all, and one for each call that lacks images.
+
+    A table names its rows itself.
+    """
+    if to == "csv":
+        return {f"{_IMAGES}.csv": run.images}
     files = {}
     for call_id, name in names.items():
         keys = run.images_of(call_id)
@@ -130,15 +138,26 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
     """A row an image, a column a value in the order of the axes, in as few digits as give it back."""
     values = run[call_id]
     flat = values.reshape(len(values), -1)
-    header = ["image", *map(str, range(flat.shape[1]))]
+    header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]
     keys = map(escape.for_csv, run.images_of(call_id))
     rows = ([key, *map(str, row)] for key, row in zip(keys, flat, strict=True))
     _write_rows(stream, [header], rows)
 
 
-def _write_keys(stream: IO[bytes], keys: Sequence[str]) -> None:
-    rows = ([row, escape.for_csv(key)] for row, key in enumerate(keys))
-    _write_rows(stream, [["row", "image"]], rows)
+def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
+    """The channels, where one value of each was saved, or else the values counted from 0."""
+    kept = {tensor.channels for tensor in run.saved[call_id]}
+    channels = kept.pop() if len(kept) == 1 else ()
+    return channels if shape == (len(channels),) else range(math.prod(shape))
+
+
+def _write_keys(stream: IO[bytes], run: Run, keys: Sequence[str]) -> None:
+    files = {
+        image["key"]: unquote(image.get("file", ""), errors="surrogateescape")
+        for image in run.manifest["images"]
+    }
+    rows = ([row, *map(escape.for_csv, (key, files[key]))] for row, key in enumerate(keys))
+    _write_rows(stream, [["row", "image", "file"]], rows)
 
 
 def _write_rows(stream: IO[bytes], *parts: Iterable[Sequence[object]]) -> None:

@@ -209,7 +209,9 @@ def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
         console.say(f"the model saw {note}", quiet=quiet)
     for uncalled in result.uncalled:
         console.say(f"not called: {uncalled.layer.label}: {uncalled.reason}", quiet=quiet)
-    console.say(f"wrote {count(len(result.files), 'file')} into {result.out_dir}", quiet=quiet)
+    left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
+    written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
+    console.say(written + left * bool(result.skipped), quiet=quiet)
     if result.failed:
         console.print_error(f"--fail-on: found {', '.join(result.failed)}")
     if time:

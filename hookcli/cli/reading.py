@@ -8,9 +8,10 @@ from hookcli.config import Dtype, SaveStyle
 from hookcli.errors import RequestError
 
 _HIGHEST_CHANNEL = 1_000_000
+_ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
 
 
-def read_channels(text: str | None) -> tuple[int, ...] | None:
+def read_channels(text: str | None, option: str = "--channels") -> tuple[int, ...] | None:
     """``3,7,10-20`` as channel numbers; None for no choice.
 
     Raises:
@@ -27,11 +28,11 @@ def read_channels(text: str | None) -> tuple[int, ...] | None:
             or (dash and int(last) < int(first))
         ):
             raise RequestError(
-                f"--channels cannot read {part.strip()!r}",
-                "channels are counted from 0: '3,7,10-20', or all",
+                f"{option} cannot read {part.strip()!r}",
+                f"channels are counted from 0: '3,7,10-20'{_ALL[option]}",
             )
         if int(last or first) > _HIGHEST_CHANNEL:
-            raise RequestError(f"--channels cannot read {part.strip()!r}: no layer has so many")
+            raise RequestError(f"{option} cannot read {part.strip()!r}: no layer has so many")
         channels.extend(range(int(first), int(last if dash else first) + 1))
     return tuple(dict.fromkeys(channels))
 
@@ -112,7 +113,7 @@ def read_save(
     Raises:
         RequestError: something is said of tensors that are not saved.
     """
-    style = SaveStyle(pool, dtype, read_channels(channels))
+    style = SaveStyle(pool, dtype, read_channels(channels, "--tensor-channels"))
     if save is None and style != SaveStyle():
         raise RequestError(
             "--pool, --tensor-dtype and --tensor-channels are for --save tensors",

@@ -86,8 +86,12 @@ def _read_style(given: dict[str, Any]) -> GridStyle:
 def _print_dry_run(config: InspectConfig) -> None:
     from hookcli.planning import plan_run
 
-    with console.no_data():
-        plan = plan_run(config)
+    try:
+        with console.no_data():
+            plan = plan_run(config)
+    except errors.CompleteError as error:
+        console.say(error.message)
+        raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, plan))
     for skipped in plan.skipped:
         console.warn(f"skipped {skipped.file!r}: {skipped.reason}")

@@ -48,7 +48,8 @@ def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
     if len(evidence.skipped) > limits["skipped"]:
         first, count = evidence.skipped[0], len(evidence.skipped)
         more = f" (and {count - 1} more)" if count > 1 else ""
-        sentence = f"skipped {first.file}: {first.reason}{more}"
+        images = f"{count} image{'s' if count > 1 else ''}"
+        sentence = f"{images} skipped, see skipped.csv: {first.file!r} {first.reason}{more}"
         yield Finding("skipped", "", float(count), limits["skipped"], sentence)
     if evidence.model is not None and not evidence.model.trained:
         sentence = f"the weights are not trained ({evidence.model.weights}): figures say nothing about the model"
@@ -76,10 +77,12 @@ def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
     if small:
         key = min(small, key=lambda each: small[each])
         given, seen = evidence.sizes[key]
-        sentence = f"{key} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least"
+        rest, name = len(small) - 1, repr(evidence.files.get(key, key))
+        more = f" (and {rest} more image{'s' if rest > 1 else ''})" if rest else ""
+        sentence = f"{name} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least{more}"
         if seen != given:
             sentence = (
-                f"{key} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "
-                f"{seen[0]} that the network sees"
+                f"{name} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "
+                f"{seen[0]} that the network sees{more}"
             )
         yield Finding("small", "", small[key], limits["small"], sentence, tuple(small))

@@ -25,6 +25,7 @@ class Evidence:
         sizes: height and width of each image by key, as given, and of what the network saw of it.
         producers: who made the first ``NaN`` and ``Inf``, as sentences.
         written: which module wrote over what a call returned, by call id.
+        files: each image's file as the user gave it, by key.
     """
 
     calls: Mapping[str, CallTally]
@@ -34,6 +35,7 @@ class Evidence:
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
     producers: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def count_layers(count: int, more: str = "") -> str:

@@ -20,10 +20,11 @@ from PIL import Image
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
 from hookcli.images import folders
+from hookcli.images.tensors import TENSOR_SUFFIXES
 from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hookcli.images.folders import Identity
 
@@ -49,9 +50,10 @@ def find_files(
 
     ``-`` is a list of names on standard input, ``@file`` one in a file; a name in a list is a file
     or a folder, whatever characters it has. A word with ``*``, ``?`` or ``[`` that is not there
-    itself is a glob, of which nothing is in a run's folder below its first star. A folder is the images in it, by their suffix and in the order of their paths,
-    compared part by part as bytes; without hidden ones, the folders of runs, and folders in it that
-    a link has led to before. Anything else is passed on as it is.
+    itself is a glob, of which nothing is in a run's folder below its first star. A folder is the
+    images in it or, where it has none, its tensor files, by their suffix and in the order of their
+    paths, compared part by part as bytes; without hidden ones, the folders of runs, and folders in
+    it that a link has led to before. Anything else is passed on as it is.
 
     Args:
         words: as the user gave them; a file in a folder is named with the folder's word before it.
@@ -140,7 +142,7 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
     elif b"\0" in data:
         raise RequestError(
             f"the list {word!r} is not text with a name on each line: it has a NUL in it",
-            "is it an image, is it UTF-16, or does a NUL stand between its names?",
+            "add -0 if a NUL stands between its names; or is it an image, or UTF-16?",
         )
     else:
         lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
@@ -186,12 +188,16 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
         if rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
             found.append(name)
         else:
-            found += _walk(name, rules) or [SkippedImage(name, "is a folder without images")]
+            found += (
+                _walk(name, rules)
+                or _walk(name, rules, TENSOR_SUFFIXES)
+                or [SkippedImage(name, "is a folder without images")]
+            )
     return found
 
 
-def _walk(root: str, rules: _Rules) -> list[_Found]:
-    """The images in a folder, depth first, and the folders in it that cannot be read."""
+def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Found]:
+    """The images in a folder, or its files of ``suffixes``, depth first, and the folders in it that cannot be read."""
     found: list[_Found] = []
     visited: set[Identity] = set()
     waiting = [(root, True)]
@@ -214,29 +220,11 @@ def _walk(root: str, rules: _Rules) -> list[_Found]:
             reason = _OUTPUT if is_output else _RUN
             found += [SkippedImage(root, reason)] if name == root else []
         else:
-            waiting += reversed(list(_wanted(inside, recursive=rules.recursive)))
+            wanted = folders.wanted(
+                inside, suffixes or _image_suffixes(), recursive=rules.recursive
+            )
+            waiting += reversed(list(wanted))
     return found
-
-
-def _wanted(entries: Iterable[os.DirEntry[str]], *, recursive: bool) -> Iterator[tuple[str, bool]]:
-    """The path of each image and, if ``recursive``, of each folder, and whether it is a folder."""
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        is_folder = _is_folder(entry)
-        if recursive if is_folder else _is_image(entry.name):
-            yield entry.path, is_folder
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that cannot be followed: whoever opens it says why
-        return not _is_image(entry.name)
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(_image_suffixes())
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hookcli.files import is_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 Identity: TypeAlias = tuple[int, int]
 
@@ -32,3 +32,23 @@ def is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
     if "run.json" in names or "manifest.json" not in names:
         return "run.json" in names
     return is_manifest(Path(folder, "manifest.json"))
+
+
+def wanted(
+    entries: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
+) -> Iterator[tuple[str, bool]]:
+    """The path of each file with such a suffix and, if ``recursive``, of each folder, and whether it is a folder."""
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        is_file = entry.name.lower().endswith(suffixes)
+        is_folder = _is_folder(entry, is_file=is_file)
+        if recursive if is_folder else is_file:
+            yield entry.path, is_folder
+
+
+def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed: whoever opens it says why
+        return not is_file

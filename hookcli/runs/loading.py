@@ -37,6 +37,11 @@ _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 _KINDS = {column.name: str(column.type) for column in dataclasses.fields(LayerRow)}
 
 
+def _say_run(run: Run) -> str:
+    """``Run('s2', 12 images, 17 calls)``."""
+    return f"Run({str(run.folder)!r}, {len(run.images)} images, {len(run.calls)} calls)"
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A finished run; made by ``load_run``. Arrays and tables are read when they are asked for.
@@ -50,7 +55,8 @@ class Run:
     folder: Path
     manifest: dict[str, Any]
     saved: Mapping[str, tuple[SavedTensor, ...]]
-    _places: dict[str, _Places] = field(default_factory=dict, repr=False, compare=False)
+    _places: dict[str, _Places] = field(default_factory=dict, compare=False)
+    __repr__ = _say_run  # dataclass's would hold the whole manifest
 
     @property
     def images(self) -> tuple[str, ...]:

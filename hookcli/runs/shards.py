@@ -40,6 +40,7 @@ class SavedTensor:
         shape: (images, …).
         dtype: as safetensors names it: ``F32``, ``BF16``.
         images: the key of each row.
+        channels: which were saved; empty when all were.
     """
 
     shard: str
@@ -47,6 +48,7 @@ class SavedTensor:
     shape: tuple[int, ...]
     dtype: str
     images: tuple[str, ...]
+    channels: tuple[int, ...] = ()
 
     @property
     def array_dtype(self) -> np.dtype[Any]:
@@ -85,6 +87,7 @@ def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArr
     """
     file, array_dtype = folder / tensor.shard, tensor.array_dtype
     try:
+        file.open("rb").close()  # safetensors says of one that may not be read that it is not there
         with safe_open(file, framework="np") as shard:
             part = shard.get_slice(tensor.tensor)
             dtype, shape = part.get_dtype(), tuple(part.get_shape())
@@ -134,7 +137,9 @@ def _read_entry(entry: Mapping[str, Any]) -> SavedTensor:
     if not shape or shape[0] != len(images):
         raise ValueError(f"{len(images)} images in the shape {shape_text(shape)}")
     shard, tensor, dtype = (str(entry[name]) for name in ("shard", "tensor", "dtype"))
-    return SavedTensor(shard, tensor, shape, dtype, images)
+    return SavedTensor(
+        shard, tensor, shape, dtype, images, tuple(map(int, entry.get("channels", ())))
+    )
 
 
 def _read_bfloat16(file: Path, tensor: SavedTensor, start: int, stop: int) -> NDArray[np.float32]:

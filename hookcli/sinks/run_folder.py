@@ -13,13 +13,14 @@ import os
 from importlib import metadata
 from typing import IO, TYPE_CHECKING, Any
 
+from hookcli.command import list_differences
 from hookcli.errors import CompleteError, HookcliError, OutputError, RequestError
-from hookcli.files import cannot_write, is_manifest, write_atomic
+from hookcli.files import cannot_write, is_full, is_manifest, write_atomic
 from hookcli.sinks.leftovers import MANIFEST, list_files, list_half_files, remove_files, remove_run
 from hookcli.sinks.table import render_json, to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -89,6 +90,8 @@ class RunFolder:
         trace: TracebackType | None,
     ) -> None:
         self._unlock()
+        if isinstance(error, OutputError) and is_full(error.__cause__):
+            error.hint = "make room and go on with --resume, or choose another folder with -o"
 
     def write(self, name: str, text: str) -> str:
         """Write one text file of the run; returns its name."""
@@ -154,9 +157,7 @@ def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
         )
     is_run = (folder / REQUEST).exists() or manifest.exists()
     if is_run and not (replace_run or replace_any):
-        raise OutputError(
-            f"{name!r} holds a run already", "replace it with --overwrite, or choose another -o"
-        )
+        raise _no_replacing(folder)
     if not is_run and not is_empty and not replace_any:
         raise OutputError(
             f"{name!r} holds files that are not a run's",
@@ -169,6 +170,25 @@ def check_folder(folder: Path, *, replace_run: bool, replace_any: bool) -> bool:
                 "choose another folder with -o",
             )
     return is_run
+
+
+def _no_replacing(folder: Path) -> OutputError:
+    """The error for a run that stands in ``folder`` and may not go.
+
+    Raises:
+        OutputError: it is being written.
+    """
+    name = repr(str(folder))
+    if (folder / MANIFEST).exists():
+        return OutputError(
+            f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
+        )
+    with contextlib.suppress(OSError), (folder / REQUEST).open() as lock:
+        _take_lock(lock, folder)
+    return OutputError(
+        f"{name} holds a run that was interrupted",
+        "go on with --resume, or replace it with --overwrite",
+    )
 
 
 def _take_lock(lock: IO[str], folder: Path) -> None:
@@ -193,9 +213,9 @@ def refuse_complete(folder: Path, command: Sequence[str], weights_sha256: str = 
     wanted = {"hookcli": metadata.version("hookcli"), "command": to_plain(command)}
     if weights_sha256:
         wanted["model"] = {**done.get("model", {}), "sha256": weights_sha256}
-    for name, old, new in _differences(done, wanted):
+    for difference in list_differences(done, wanted):
         raise RequestError(
-            f"--resume: the run in {str(folder)!r} was done with another {name}: {old}, not {new}",
+            f"--resume: the run in {str(folder)!r} was done {difference}",
             "choose another folder with -o, or start again with --overwrite",
         )
     remove_files(folder, {name for name in list_files(folder) if name.startswith("parts/")})
@@ -218,24 +238,8 @@ def _refuse_other_run(begun: dict[str, Any], folder: Path, request: dict[str, An
         RequestError: something differs; the message names it.
     """
     wanted = to_plain(request)
-    for name, old, new in _differences(begun, wanted):
+    for difference in list_differences(begun, wanted):
         raise RequestError(
-            f"--resume: the run in {str(folder)!r} was begun with another {name}: {old}, not {new}",
+            f"--resume: the run in {str(folder)!r} was begun {difference}",
             "ask for the same, or start again with --overwrite",
         )
-
-
-def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for name, new in wanted.items():
-        old = begun.get(name)
-        if isinstance(new, dict) and isinstance(old, dict):
-            yield from ((f"{name} {part}", a, b) for part, a, b in _differences(old, new))
-        elif isinstance(new, list) and isinstance(old, list):
-            gone = [each for each in old if each not in new]
-            come = [each for each in new if each not in old]
-            if gone or come:
-                yield name, " ".join(gone) or "none of it", " ".join(come) or "none of it"
-            elif old != new:  # the same words in another order, or not as often
-                yield name, " ".join(old), " ".join(new)
-        elif old != new:
-            yield name, str(old), str(new)

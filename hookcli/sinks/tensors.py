@@ -59,23 +59,29 @@ def write_shard(folder: Path, number: int, kept: Mapping[str, Sequence[tuple[str
     return name
 
 
-def write_index(folder: Path, shards: Sequence[str]) -> str:
+def write_index(
+    folder: Path, shards: Sequence[str], channels: Mapping[str, Sequence[int]] | None = None
+) -> str:
     """Write ``tensors/index.json``; returns that name, relative to ``folder``.
 
     Under ``calls`` it holds, for each call id, ``shard``, ``tensor``, ``shape``, ``dtype`` (as
     safetensors names it: ``F32``, ``BF16``) and ``images`` of each of its tensors, in the order of
-    ``shards``. No tensor is loaded.
+    ``shards``; and ``channels``, where some were chosen. No tensor is loaded.
 
     Args:
         folder: the run folder.
         shards: their names as ``write_shard`` returned them.
+        channels: by call id, which channels were kept of it; without those of which all were.
 
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
     """
     calls: dict[str, list[dict[str, Any]]] = {}
+    chosen = {reversible(call_id): list(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
         for call_id, entry in _read_header(folder, shard):
+            if call_id in chosen:
+                entry["channels"] = chosen[call_id]
             calls.setdefault(call_id, []).append(entry)
     document = {"schema_version": SCHEMA_VERSION, "calls": calls}
     write_atomic(folder / INDEX, f"{json.dumps(document, indent=1)}\n".encode())
