@@ -70,7 +70,9 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     _write_page(folder, table.to_plain(facts | details), overview=prepared.config.overview)
     shards = [file for file in found.files if file.startswith("tensors/")]
     if shards:
-        folder.files.append(write_index(folder.folder, shards, saved_channels(rows, prepared.config.save)))
+        folder.files.append(
+            write_index(folder.folder, shards, saved_channels(rows, prepared.config.save))
+        )
     files = (*found.files, *folder.files)
     folder.complete(facts | {"files": sorted(["run.json", *files])})
     return RunResult(

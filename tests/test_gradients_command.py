@@ -452,3 +452,12 @@ def test_a_name_that_two_classes_share_is_asked_for_by_index():
     with pytest.raises(RequestError) as refused:
         find_target("crane", ["crane", "cat", "Crane"])
     assert refused.value.hint == "give the index: 0 or 2"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = run("gradients", net, *OWN, "--edit", "fc:scale=2", "--prune", "fc=0.5")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= columns
+    assert "grad_output" in out

@@ -24,7 +24,10 @@ _SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
 _IMAGES = 10  # whose predictions are shown
 _FINDINGS = 8  # shown below the table
 _WORDS = ("call", "type", "shape", "layout")
-_DROP = ("layout", "type", "dead", "zero", "shape", "sparse", "mean", "std", "max", "min")
+_DROPS = {
+    "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
+    "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
+}
 _LOOKS = {
     "inspect": "# call type shape layout mean std min max zero dead",
     "gradients": "# call type shape norm ratio mean std min max zero",
@@ -39,7 +42,8 @@ def count(number: int, noun: str) -> str:
 def print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
     """The table, what was predicted and what deserves a look, on stdout."""
     rows, columns = result.rows, _columns(config)
-    look = Look(columns, _WORDS, fold=("call",), drop=_DROP)
+    drop = tuple(name for name in _DROPS[config.command] if name in columns)
+    look = Look(columns, _WORDS, fold=("call",), drop=drop)
     cells = partial(_cells, columns)
     listing = Listing(
         LayerRow, rows, cells, _document(config, result, rows), tuple(_caption(result))

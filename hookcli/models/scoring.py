@@ -117,6 +117,14 @@ def score_output(
         value, index = _add_up(output), None
     else:
         value, index = _score_of_form(output, style.score, target)
+    value = _check_value(value, style, needs_gradient=needs_gradient)
+    name = "" if index is None else name_class(index, categories)
+    figure = float(value.detach())
+    score = Score(style.score, figure if math.isfinite(figure) else None, index, name)
+    return Scored(value.reshape(()), score)
+
+
+def _check_value(value: Any, style: BackwardStyle, *, needs_gradient: bool) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError(f"--score {style.score}: it must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:
@@ -124,10 +132,7 @@ def score_output(
             "no gradient leads back from the score: the model runs without gradients",
             "does its forward use torch.no_grad, detach, or integers?",
         )
-    name = "" if index is None else name_class(index, categories)
-    figure = float(value.detach())
-    score = Score(style.score, figure if math.isfinite(figure) else None, index, name)
-    return Scored(value.reshape(()), score)
+    return value
 
 
 def _score_of_form(output: Any, kind: str, target: int | None) -> tuple[Tensor, int | None]:
