@@ -460,4 +460,4 @@ def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch, columns):
     code, out, _ = run("gradients", net, *OWN, "--edit", "fc:scale=2", "--prune", "fc=0.5")
     assert code == 0
     assert max(map(len, out.splitlines())) <= columns
-    assert "grad_output" in out
+    assert "grad_outp" in out
