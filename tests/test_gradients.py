@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -13,9 +14,13 @@ from torch.nn.functional import conv2d, linear
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 import hookcli
+from hookcli.backward import HookedBackward
+from hookcli.config import BackwardStyle, GridStyle
+from hookcli.editing import plan_edits
 from hookcli.errors import RequestError
 from hookcli.hooks import need_gradients, observe_gradients
 from hookcli.layers import select_layers
+from hookcli.models import score_output
 
 MODELS = {
     "resnet18": 64, "vgg11_bn": 64, "densenet121": 64, "mobilenet_v2": 64, "vit_b_16": 224, "swin_t": 64,
@@ -400,6 +405,64 @@ def test_nothing_is_left_behind(how):
         with pytest.raises((ValueError, KeyboardInterrupt)):
             step()
     assert same(before, state_of(model))
+
+
+@pytest.mark.parametrize("target", [1, 99])
+def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 3))
+    model.train()
+    model[2].bias.requires_grad_(False)
+    before = state_of(model)
+    wanted = BackwardStyle(saliency=True)
+    edits = plan_edits(
+        model, ["output:0:scale=2", "param:2.bias:zero", "grad_input:2:scale=2"], "output"
+    )
+    hooked = HookedBackward(
+        model, select_layers(model, ["leaf"]), "output", GridStyle(mode="none"), edits=edits,
+        score=partial(score_output, style=wanted, target=target, categories=()), wanted=wanted,
+    )  # fmt: skip
+    pixels = photo(2)
+    if target == 1:
+        (result,) = hooked.run(["photo"], pixels)
+        assert [heat.values.shape for heat in result.heats] == [(2, 2)]
+    else:
+        with pytest.raises(RequestError):
+            hooked.run(["photo"], pixels)
+    assert same(before, state_of(model))
+    assert torch.equal(pixels, photo(2))  # the first module works in place
+
+
+def test_grids_of_the_activation_times_the_gradient():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(4, 1, bias=False))
+    nn.init.constant_(model[0].weight, 2.0)
+    with torch.no_grad():
+        model[2].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 0.0]]))
+    wanted = BackwardStyle(score="sum", times_activation=True)
+    hooked = HookedBackward(
+        model, select_layers(model, ["conv"]), "output", GridStyle(mode="layers", signed=True),
+        score=partial(score_output, style=wanted, target=None, categories=()), wanted=wanted,
+    )  # fmt: skip
+    (result,) = hooked.run(["photo"], torch.tensor([[[[1.0, 2.0], [4.0, 8.0]]]]))
+    (picture,) = result.pictures
+    # activations 2, 4, 8, 16 times 1, -1, 0.5, 0
+    assert picture.call.side == "grad_output"
+    assert picture.content.figures[:2, 0].tolist() == [-4, 4]
+
+
+def test_memory_is_flat_over_a_thousand_steps():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 2))
+    pixels, counts = photo(4), []
+    edits = ["grad_output:conv:clip-norm=1", "param:*.bias:zero"]
+    for step in range(1000):
+        with hookcli.capture(model, layers="leaf", gradients=True, edits=edits) as captured:
+            model(pixels).sum().backward()
+        assert len(captured.records) == 4 + 4 + 3 + 4
+        model.zero_grad()
+        if step in (99, 999):
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    assert counts[1] - counts[0] < 100
 
 
 def test_a_graph_that_outlives_the_block_gives_nothing_any_more():

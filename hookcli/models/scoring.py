@@ -112,15 +112,15 @@ def score_output(
         ModelError: no gradient leads back from the score, or a function of the user's failed.
     """
     if ":" in style.score:
-        value, index = _call(style.score)(output, target), target
+        value, index, kind = _call(style.score)(output, target), target, style.score
     elif style.score == "sum":
-        value, index = _add_up(output), None
+        value, index, kind = _add_up(output), None, "sum"
     else:
-        value, index = _score_of_form(output, style.score, target)
+        value, index, kind = _score_of_form(output, style.score, target)
     value = _check_value(value, style, needs_gradient=needs_gradient)
     name = "" if index is None else name_class(index, categories)
     figure = float(value.detach())
-    score = Score(style.score, figure if math.isfinite(figure) else None, index, name)
+    score = Score(kind, figure if math.isfinite(figure) else None, index, name)
     return Scored(value.reshape(()), score)
 
 
@@ -135,24 +135,25 @@ def _check_value(value: Any, style: BackwardStyle, *, needs_gradient: bool) -> T
     return value
 
 
-def _score_of_form(output: Any, kind: str, target: int | None) -> tuple[Tensor, int | None]:
+def _score_of_form(output: Any, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
+    """The score, whose it is, and what it is called."""
     if is_floats(output, 2) and len(output) == 1:
         index = int(output[0].argmax()) if target is None else target
-        return _of_logits(output, kind, _inside(index, output.shape[1])), index
+        return _of_logits(output, kind, _inside(index, output.shape[1])), index, kind
     if isinstance(output, dict) and is_floats(output.get("out"), 4):
         logits = output["out"]
         covered = logits[0].argmax(0).flatten().bincount(minlength=logits.shape[1])
         index = int(covered.argmax()) if target is None else target
         pixels = logits[0].flatten(1).T
-        return _of_logits(pixels, kind, _inside(index, logits.shape[1])), index
+        return _of_logits(pixels, kind, _inside(index, logits.shape[1])), index, f"mean {kind}"
     if isinstance(output, list) and len(output) == 1 and is_boxes(output[0]):
-        return _of_boxes(output[0], kind, target)
+        return *_of_boxes(output[0], kind, target), "score of the best box"
     if isinstance(output, list) and output and all(map(is_flow, output)):
         if target is not None or kind != "logit":
             raise RequestError(
                 "an optical flow has no classes", "leave --target and --score as they are"
             )
-        return output[-1].norm(dim=1).mean(), None
+        return output[-1].norm(dim=1).mean(), None, "mean flow in pixels"
     raise RequestError("the model's output has no form whose score is known", _OWN_SUM)
 
 
