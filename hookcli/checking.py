@@ -94,7 +94,7 @@ def _check_backward(config: InspectConfig) -> None:
     if ":" not in style.score and style.score not in choices.SCORES:
         raise RequestError(
             f"--score cannot be {style.score!r}",
-            f"one of: {', '.join(choices.SCORES)}, module:function",
+            f"one of: {', '.join(choices.SCORES)}, FILE.py:FUNCTION",
         )
     if style.score == "sum" and style.target != "predicted":
         raise RequestError("--score sum adds up the whole output and has no --target")

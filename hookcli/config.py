@@ -88,7 +88,7 @@ class BackwardStyle:
 
     Attributes:
         target: ``predicted``, a class index, or a category's name.
-        score: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or ``module:function``.
+        score: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or ``FILE.py:FUNCTION``.
         input_grad: the pixels need a gradient too.
         times_activation: grids show activation times gradient instead of the gradient.
         cams: forms of the filter language; a Grad-CAM is drawn of each call of these layers.

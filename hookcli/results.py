@@ -49,7 +49,7 @@ class Score:
     """What a backward started at.
 
     Attributes:
-        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``module:function``, or in words.
+        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``FILE.py:FUNCTION``, or in words.
         value: None when it is not finite.
         target: index of the class; None without one.
         category: its name.

@@ -16,7 +16,7 @@ from PIL import Image
 
 from hookcli import load_run
 from hookcli.errors import RequestError
-from hookcli.models.scoring import find_target
+from hookcli.models.scoring import find_target, load_score
 
 SMALL = ("--weights", "random", "--device", "cpu", "--size", "64", "-o", "out")
 PLAIN = (*SMALL, "--grids", "none")
@@ -24,6 +24,11 @@ PLAIN = (*SMALL, "--grids", "none")
 
 @pytest.fixture
 def net():
+    load_score.cache_clear()
+    return write_net()
+
+
+def write_net():
     """A model of the user's own: a convolution, a ReLU that works in place, and a sum a channel."""
     source = """
 import torch
@@ -129,12 +134,12 @@ def test_a_score_of_ones_own(run, net):
         "error: the model's output has no form whose score is known",
         "hint: --score sum, or a function of your own: --score module:function",
     ])  # fmt: skip
-    assert run(*words, "--score", "net:total", "--overwrite").code == 0
+    assert run(*words, "--score", "net.py:total", "--overwrite").code == 0
     assert document()["images"][0]["score"]["value"] == 480
-    code, _, err = run(*words, "--score", "net:broken", "--overwrite")
+    code, _, err = run(*words, "--score", "net.py:broken", "--overwrite")
     assert code == 4
-    assert "--score net:broken raised ValueError: not today" in err
-    for wrong in ("net:absent", "nowhere:total"):
+    assert "--score net.py:broken raised ValueError: not today" in err
+    for wrong in ("net.py:absent", "nowhere:total", "nowhere.py:total"):
         assert run(*words, "--score", wrong, "--overwrite").code == 2
 
 

@@ -20,7 +20,7 @@ Target = Annotated[
 Score = Annotated[
     str,
     typer.Option(
-        metavar="|".join((*SCORES, "MODULE:FUNCTION")),
+        metavar="|".join((*SCORES, "FILE.py:FUNCTION")),
         help="The scalar that the backward starts at; a function is called with the output and the target.",
     ),
 ]

@@ -19,7 +19,7 @@ from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, t
 from hookcli.models.origins import OWN, TIMM, find_origin
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
-from hookcli.models.scoring import find_target, score_output
+from hookcli.models.scoring import find_target, load_score, score_output
 from hookcli.models.weighting import add_weights
 from hookcli.results import ModelInfo
 
@@ -81,8 +81,10 @@ class LoadedModel:
         """What makes the score of one image's output.
 
         Raises:
-            RequestError: there is no such target, or nothing in the model takes a gradient.
+            RequestError: there is no such target or score, or nothing in the model takes a gradient.
         """
+        if ":" in style.score:
+            load_score(style.score)
         takes = any(p.is_floating_point() for p in self.module.parameters())
         if not (takes or style.needs_pixels):
             raise RequestError(

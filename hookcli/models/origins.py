@@ -62,8 +62,7 @@ def find_origin(name: str) -> Origin:
 def _own_builder(name: str) -> Callable[..., nn.Module]:
     place, _, attribute = name.rpartition(":")
     with ForeignCode(f"the code in {place}"):
-        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-        target: Any = module
+        target: Any = import_code(place)
         for part in attribute.split("."):  # a module may run code for its attributes too
             if not hasattr(target, part):
                 close = difflib.get_close_matches(part, dir(target), n=3)
@@ -92,6 +91,15 @@ def _make_own(name: str, target: Any, **arguments: Any) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module")
     return made
+
+
+def import_code(place: str) -> Any:
+    """The module that ``FILE.py`` or ``PACKAGE.MODULE`` names, which is run.
+
+    Raises:
+        RequestError: there is none.
+    """
+    return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
 
 
 def _import_file(file: Path) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hookcli.errors import ForeignCode, ModelError, RequestError
+from hookcli.models.origins import import_code
 from hookcli.models.predictions import is_boxes, is_floats, is_flow, name_class
 from hookcli.results import Score
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import BackwardStyle
 
-_OWN_SUM = "--score sum, or a function of your own: --score module:function"
+_OWN_SUM = "--score sum, or a function of your own: --score FILE.py:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def score_output(
     flows           the mean length of the last flow, in pixels
     ==============  =======================================================================
 
-    ``sum`` adds up all floating numbers of any output; ``module:function`` is called with the output
+    ``sum`` adds up all floating numbers of any output; ``FILE.py:FUNCTION`` is called with the output
     and the target (None for the predicted one) and returns a scalar.
 
     Args:
@@ -112,7 +113,7 @@ def score_output(
         ModelError: no gradient leads back from the score, or a function of the user's failed.
     """
     if ":" in style.score:
-        value, index, kind = _call(style.score)(output, target), target, style.score
+        value, index, kind = load_score(style.score)(output, target), target, style.score
     elif style.score == "sum":
         value, index, kind = _add_up(output), None, "sum"
     else:
@@ -197,22 +198,18 @@ def _add_up(value: Any) -> Tensor | None:
     return sum(sums[1:], sums[0]) if sums else None
 
 
-def _call(text: str) -> Callable[[Any, int | None], Any]:
-    """The user's function, whose errors are theirs.
+@functools.cache
+def load_score(text: str) -> Callable[[Any, int | None], Any]:
+    """The user's function, imported once, whose errors are theirs.
 
     Raises:
         RequestError: there is none of this name.
     """
-    module, _, name = text.partition(":")
-    try:
-        with ForeignCode(f"--score {text}"):
-            function = getattr(importlib.import_module(module), name, None)
-    except ModelError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError):
-            raise RequestError(f"--score {text}: there is no module {module!r}") from error
-        raise
+    place, _, name = text.rpartition(":")
+    with ForeignCode(f"--score {text}"):
+        function = getattr(import_code(place), name, None)
     if not callable(function):
-        raise RequestError(f"--score {text}: {module} has no function {name!r}")
+        raise RequestError(f"--score {text}: {place} has no function {name!r}")
 
     def call(output: Any, target: int | None) -> Any:
         with ForeignCode(f"--score {text}"):
