@@ -14,27 +14,38 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.failures import ModelFailure, describe_failure
 from hookcli.layouts import resolve_layout
 from hookcli.pooling import saved_shape
-from hookcli.results import MOST_IMAGES
+from hookcli.results import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from hookcli.config import GridStyle, InspectConfig, SaveStyle
+    from hookcli.images import ImageFile, ImageSource
     from hookcli.models import LoadedModel
     from hookcli.records import Call, LayerInfo
     from hookcli.results import SkippedImage
 
 
 _GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
-_UNKNOWN_CHANNELS = 128
+_WIDTHS = (
+    "out_channels",
+    "num_features",
+    "out_features",
+    "embed_dim",
+)  # whatever a module calls it
 _MOST_IN_A_STRIP = 12
+_GRID_BYTES = 4_700  # of a picture: its heading, and what page and manifest say of it
+_TILE_BYTES = 320  # of its label, and of its figures in the page and its JSON
+_LAYER_BYTES = 4_000  # of a layer in the page, its JSON and layers.csv
+_FIRING_BYTES = 260  # of an image in the page, for firing a channel
 _PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
 _SEEN_BYTES_A_PIXEL = 0.28  # of what the network saw, as JPEG
 _IMAGE_BYTES = 3_000  # of an image in page and manifest
-_ROW_BYTES, _TOP_BYTES = 40, 46  # a row of records.parquet and of top_images.csv
+_ROW_BYTES, _PARQUET_BYTES = 40, 13_000  # a row of records.parquet, and a part without rows
+_TOP_BYTES = 30  # a row of top_images.csv without names
 _FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
 
 
@@ -65,7 +76,7 @@ def make_plan(
     config: InspectConfig,
     loaded: LoadedModel,
     layers: Sequence[LayerInfo],
-    sources: Sequence[object],
+    sources: Sequence[ImageSource | ImageFile],
     style: GridStyle,
     out_dir: Path,
 ) -> Plan:
@@ -75,21 +86,26 @@ def make_plan(
         RequestError: the tensors would take more than may be written.
     """
     count, sides = len(sources), len(SIDES[config.at])
-    grids = {"layers": len(layers) * sides, "sheet": 1, "none": 0}[style.mode]
-    channels = [_count_channels(loaded, layer) for layer in layers]
-    pixels = sum(_shown(style, each) * style.tile**2 for each in channels) if grids else 0
-    top = min(config.top_images, count) * (count > 1)
+    channels = _list_channels(loaded.module, layers)
+    tiles = _count_tiles(style, layers, channels)
+    drawn = sum(map(bool, tiles))
+    grids = {"layers": drawn * sides, "sheet": min(drawn, 1), "none": 0}[style.mode]
+    top = min(config.top_images, count) * (count > 1 and "output" in config.sides)
+    firing = len(layers) * top
+    seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
+    parts = -(-count // part_size(config.batch_size))
     size = (
         _PAGE_BYTES
-        + pixels * _GRID_BYTES_A_PIXEL * count * sides
-        + min(count, MOST_IMAGES)
-        * _SEEN_BYTES_A_PIXEL
-        * math.prod(loaded.prepare.nominal_shape[-2:])
+        + len(layers) * sides * _LAYER_BYTES
+        + firing * MOST_CHANNELS * _FIRING_BYTES
+        + count * grids * _GRID_BYTES
+        + count * sides * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
+        + seen * _SEEN_BYTES_A_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * _ROW_BYTES)
-        + sum(channels) * sides * top * _TOP_BYTES
+        + parts * _PARQUET_BYTES
+        + _measure_top(sources, layers, channels) * top
     )
-    parts = -(-count // part_size(config.batch_size))
-    files = grids * count + min(count, MOST_IMAGES) + _FILES + parts - 1
+    files = grids * count + seen + _FILES + parts - 1
     files += config.overview + bool(top) + (count < len(config.images))
     if config.save is not None:
         size += _measure_tensors(config, loaded, layers, count)
@@ -97,15 +113,51 @@ def make_plan(
     return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode)
 
 
-def _count_channels(loaded: LoadedModel, layer: LayerInfo) -> int:
-    part = loaded.module.get_submodule(layer.module_path)
-    return int(getattr(part, "out_channels", getattr(part, "num_features", _UNKNOWN_CHANNELS)))
+def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
+    """About how many channels each layer gives, as far as modules tell without a forward.
+
+    A module without weights gives what the one before it does, a block what its last part does.
+    """
+    last, known = 3, {}
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        width = next((getattr(module, name) for name in _WIDTHS if hasattr(module, name)), None)
+        shape = getattr(module, "normalized_shape", None)
+        width = shape[-1] if isinstance(shape, tuple) and shape else width
+        if isinstance(width, int) or not any(module.children()):
+            last = known[path] = width if isinstance(width, int) else last
+    for path in reversed(modules):
+        if path not in known:
+            parts = [f"{path}.{name}".lstrip(".") for name, _ in modules[path].named_children()]
+            known[path] = next((known[part] for part in reversed(parts) if part in known), last)
+    return [known.get(layer.module_path, last) for layer in layers]
 
 
-def _shown(style: GridStyle, channels: int) -> int:
-    """How many channels of a layer are drawn."""
-    shown = min(style.top or channels, channels) if style.channels is None else len(style.channels)
-    return min(shown, _MOST_IN_A_STRIP) if style.mode == "sheet" else shown
+def _count_tiles(
+    style: GridStyle, layers: Sequence[LayerInfo], channels: Sequence[int]
+) -> list[int]:
+    """How many channels of each layer are drawn; a linear layer is drawn as bars whatever is chosen."""
+    if style.mode == "none":
+        return [0] * len(layers)
+    most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
+    tiles = []
+    for layer, width in zip(layers, channels, strict=True):
+        shown = min(style.top or width, width)
+        if style.channels is not None:
+            shown = sum(channel < width for channel in style.channels)
+        tiles.append(int(min(max(shown, layer.module_type == "Linear"), most)))
+    return tiles
+
+
+def _measure_top(
+    sources: Sequence[ImageSource | ImageFile], layers: Sequence[LayerInfo], channels: Sequence[int]
+) -> float:
+    """Bytes of ``top_images.csv``, of one image a channel: what a row says beside its two names is much alike."""
+    names = sum(len(source.key) + len(source.file) for source in sources) / max(1, len(sources))
+    return sum(
+        width * (names + len(layer.label) + _TOP_BYTES)
+        for layer, width in zip(layers, channels, strict=True)
+    )
 
 
 def _measure_tensors(

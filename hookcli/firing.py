@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookcli.images import ImageFile
+from hookcli.results import MOST_CHANNELS, MOST_FIRING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from hookcli.planning import PreparedRun
     from hookcli.results import Finding
     from hookcli.top_images import TopImages
-
-_MOST_CHANNELS = 3  # of a layer, with their top images
-_MOST_FIRING = 100  # images that are shown because they fire some channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def list_top_rows(prepared: PreparedRun, top: TopImages) -> Iterator[TopRow]:
 def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str, Any]]]:
     """What the page shows of the top images: a few channels of each layer."""
     top, keys = found.top, [source.key for source in prepared.sources]
-    most = _MOST_CHANNELS if prepared.shows_all else 1
+    most = MOST_CHANNELS if prepared.shows_all else 1
     return {
         call_id: [
             {
@@ -70,4 +68,4 @@ def name_shown(
         "findings": [{"images": finding.images} for finding in findings],
     }
     firing = dict.fromkeys(k for rows in best.values() for row in rows for k in row["images"])
-    return {image["key"] for image in choose_images(document)} | set(list(firing)[:_MOST_FIRING])
+    return {image["key"] for image in choose_images(document)} | set(list(firing)[:MOST_FIRING])

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 MOST_IMAGES = 200  # of which a page shows pictures
+MOST_CHANNELS = 3  # of a layer, with the images that fire them most
+MOST_FIRING = 100  # images that the page of more than 200 shows because they fire some channel
 
 
 @dataclass(frozen=True, slots=True)

@@ -1273,7 +1273,7 @@ def test_a_short_wait_is_told_in_three_lines(run):
     count = len(all_files("out"))
     assert code == 0
     assert err.splitlines() == [
-        "squeezenet1_1: 3 layers, 70 images, no grids, about 79 files, up to about 1.0 MB, into out",
+        "squeezenet1_1: 3 layers, 70 images, no grids, about 79 files, up to about 1.2 MB, into out",
         "warning: the weights are RANDOM, as asked for",
         f"wrote {count} files into out",
     ]
@@ -1288,6 +1288,40 @@ def test_the_plan_knows_about_how_much_will_be_written(top_images):
     assert len(written) == prepared.plan.files
     size = sum(map(len, written.values())) / 1e6
     assert size / 3 < prepared.plan.megabytes < size * 3
+
+
+def planned_and_written(request):
+    prepared = prepare_run(request)
+    pipeline.run(prepared)
+    return prepared.plan, all_files("out")
+
+
+@pytest.mark.parametrize("mode", ["none", "sheet"])
+def test_the_plan_of_many_images_counts_what_the_network_saw_of_those_on_the_page(mode):
+    photos(201)
+    request = asked("photos", out="out")
+    plan, written = planned_and_written(replace(request, grids=GridStyle(mode)))
+    assert len(written) / 1.1 < plan.files < len(written) * 1.1
+    assert sum(name.startswith("seen/") for name in written) <= 3 * 9  # layers, images that fire
+
+
+@pytest.mark.parametrize("mode", ["layers", "sheet"])
+def test_the_plan_counts_no_pictures_of_channels_that_no_layer_has(mode):
+    photos(3)
+    style = GridStyle(mode, channels=(5000,))
+    request = replace(asked("photos", out="out"), layers=LAYERS[:2], grids=style)
+    plan, written = planned_and_written(request)
+    assert len(written) == plan.files
+
+
+def test_what_is_written_of_all_layers_is_hardly_more_than_the_plan_says():
+    photos(12)
+    style = GridStyle("layers", top=2, tile=16)
+    request = replace(asked("photos", out="out"), layers=("all",), grids=style)
+    plan, written = planned_and_written(request)
+    size = sum(map(len, written.values())) / 1e6
+    assert size / 1.2 < plan.megabytes < size * 1.5
+    assert len(written) == plan.files
 
 
 def test_a_resumed_run_says_that_it_begins_again(run, parts_two):

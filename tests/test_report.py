@@ -266,6 +266,32 @@ def test_of_more_than_200_images_with_a_finding_the_first_200_are_shown():
     assert texts(text.partition('id="image">')[2], "option") == shown
 
 
+@pytest.mark.parametrize(
+    ("count", "file", "said", "place"),
+    [
+        (200, "sheets/{}.png", None, None),
+        (201, "sheets/{}.png", "All 200 sheets", "sheets/{}.png"),
+        (201, "grids/{}/001_conv.png", "All 200 folders of grids", "grids/{}/"),
+    ],
+)
+def test_of_more_than_200_images_all_pictures_are_linked_and_none_is_put_into_the_page(
+    tmp_path, count, file, said, place
+):
+    whole = document()
+    image, grid = whole["images"][0], whole["grids"][0]
+    keys = [f"i{number}" for number in range(count)]
+    whole |= {
+        "images": [image | {"key": key, "file": f"a b/{key}?.png", "seen": ""} for key in keys],
+        "grids": [grid | {"image": key, "file": file.format(key)} for key in keys[:200]],
+    }
+    for text in (render_report(whole), render_report(whole, tmp_path)):
+        section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
+        links = re.findall('<a href="(.*?)">(.*?)</a>', section)
+        wanted = [(place.format(key), f"a b/{key}?.png") for key in keys[:200]] if place else []
+        assert links == wanted
+        assert texts(section, "summary") == ([said] if said else [])
+
+
 def test_a_number_that_is_not_known_is_not_shown():
     finding = {"rule": "nan", "layer": "", "number": None, "threshold": 0.0, "sentence": "NaN"}
     (said,) = texts(render_report(document(findings=[finding])), "li")[1:2]

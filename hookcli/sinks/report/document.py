@@ -89,6 +89,18 @@ def pictures_by_image(
     return [grids.get(image["key"], []) for image in images]
 
 
+def list_pictures(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of a run whose page shows some of its images: the file of each, and its sheet or folder of grids."""
+    if len(document["images"]) <= MOST_IMAGES:
+        return []
+    files = {grid["image"]: grid["file"] for grid in document["grids"]}
+    places = {
+        key: file if file.startswith("sheets/") else f"{file.rpartition('/')[0]}/"
+        for key, file in files.items()
+    }
+    return [(i["file"], places[i["key"]]) for i in document["images"] if i["key"] in places]
+
+
 def for_script(
     grids: Sequence[dict[str, Any]], calls: Sequence[str], address: Callable[[str], str] | None
 ) -> dict[str, Any]:

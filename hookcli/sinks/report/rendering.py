@@ -22,6 +22,7 @@ from hookcli.sinks.report.document import (
     explain_flat,
     findings_by_image,
     for_script,
+    list_pictures,
     pictures_by_image,
     read_document,
 )
@@ -110,6 +111,7 @@ def _of_several(document: dict[str, Any]) -> dict[str, Any]:
         "top_images": document.get("top_images", {}),
         "all_images": {image["key"]: image for image in document["images"]},
         "by_image": findings_by_image(document),
+        "all_pictures": [(name, _linked(place)) for name, place in list_pictures(document)],
     }
 
 
