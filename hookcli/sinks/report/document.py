@@ -48,6 +48,7 @@ def read_document(run: Path) -> dict[str, Any]:
     if not isinstance(document, dict) or not document.keys() >= _KEYS or not document["versions"]:
         raise RequestError(f"{str(run / DOCUMENT)!r} is not a run's", "run hookcli inspect again")
     files = [grid["file"] for grid in document["grids"]]
+    files += [heat["file"] for heat in document.get("heats", ())]
     files += [image["seen"] for image in document["images"] if image["seen"]]
     missing = [file for file in dict.fromkeys(files) if not (run / file).is_file()]
     return document | {"missing": missing, "complete": _is_complete(run)}
