@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli import hooks
-from hookcli.config import SIDES, part_size
+from hookcli.config import part_size
 from hookcli.errors import ForwardError, RequestError
 from hookcli.failures import ModelFailure, describe_failure
 from hookcli.layouts import resolve_layout
@@ -85,11 +85,12 @@ def make_plan(
     Raises:
         RequestError: the tensors would take more than may be written.
     """
-    count, sides = len(sources), len(SIDES[config.at])
+    count, sides = len(sources), len(config.sides)
+    pictured = sides if config.backward is None else 1  # of gradients only those of outputs
     channels = _list_channels(loaded.module, layers)
     tiles = _count_tiles(style, layers, channels)
     drawn = sum(map(bool, tiles))
-    grids = {"layers": drawn * sides, "sheet": min(drawn, 1), "none": 0}[style.mode]
+    grids = {"layers": drawn * pictured, "sheet": min(drawn, 1), "none": 0}[style.mode]
     top = min(config.top_images, count) * (count > 1 and "output" in config.sides)
     firing = len(layers) * top
     seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
@@ -99,7 +100,7 @@ def make_plan(
         + len(layers) * sides * _LAYER_BYTES
         + firing * MOST_CHANNELS * _FIRING_BYTES
         + count * grids * _GRID_BYTES
-        + count * sides * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
+        + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
         + seen * _SEEN_BYTES_A_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * _ROW_BYTES)
         + parts * _PARQUET_BYTES
@@ -107,6 +108,8 @@ def make_plan(
     )
     files = grids * count + seen + _FILES + parts - 1
     files += config.overview + bool(top) + (count < len(config.images))
+    if config.backward is not None:
+        files += 1 + count * (config.backward.saliency + len(config.backward.cams))
     if config.save is not None:
         size += _measure_tensors(config, loaded, layers, count)
         files += 1 + parts
@@ -169,7 +172,8 @@ def _measure_tensors(
         RequestError: it is more than may be written.
     """
     assert config.save is not None  # noqa: S101
-    total = estimate_bytes(loaded, layers, config.at, config.save) * count
+    at = config.at if config.backward is None else "both"  # gradients are as large as values
+    total = estimate_bytes(loaded, layers, at, config.save) * count
     if total > config.max_disk * 1e9:
         raise RequestError(
             f"the tensors would take {_more_than(config.max_disk, total / 1e9)} GB, "

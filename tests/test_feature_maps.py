@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hookcli.config import GridStyle
-from hookcli.feature_maps import LEVELS, MIDDLE, NOT_FINITE, Bars, Tiles, take_tiles
+from hookcli.feature_maps import LEVELS, MIDDLE, NOT_FINITE, Bars, Tiles, take_cam, take_tiles
 from hookcli.layouts import resolve_layout
 from hookcli.records import Layout
 
@@ -333,3 +333,17 @@ def test_what_the_layout_resolves_as_spatial_becomes_tiles():
     activation = torch.zeros(1, 3, 4, 4)
     layout = resolve_layout(tuple(activation.shape), "first")
     assert isinstance(take_tiles(activation, layout, GridStyle()), Tiles)
+
+
+def test_a_grad_cam_weighs_channels_by_their_mean_slope_and_cuts_off_negatives():
+    activation = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]])  # two channels of 1 by 2
+    gradient = torch.tensor([[[[4.0, 0.0]], [[-1.0, -1.0]]]])  # mean slopes 2 and -1
+    layout = Layout("NCHW", 1, 1, 2)
+    # 2 * 1 - 3 = -1 is cut off, 2 * 2 - 0 = 4 stays
+    assert take_cam(activation, gradient, layout).tolist() == [[0.0, 4.0]]
+
+
+def test_a_grad_cam_of_tokens_leaves_out_the_class_token():
+    tokens = torch.tensor([[[9.0], [1.0], [2.0], [3.0], [4.0]]])
+    layout = Layout("NLC", 2, 2, 2, 1)
+    assert take_cam(tokens, torch.ones_like(tokens), layout).tolist() == [[1, 2], [3, 4]]
