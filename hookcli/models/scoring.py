@@ -174,9 +174,7 @@ def _of_boxes(part: dict[str, Tensor], kind: str, target: int | None) -> tuple[T
     mine = torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
     if not len(mine):
         what = "no box" if target is None else f"no box of class {target}"
-        raise NoBoxError(
-            f"the model found {what} in an image", "another --target, or --score sum"
-        )
+        raise NoBoxError(f"the model found {what} in an image", "another --target, or --score sum")
     best = mine[int(scores[mine].argmax())]
     return scores[best], int(labels[best])
 
