@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli import errors
-from hookcli.cli import console, reading
+from hookcli.cli import console, options, reading
 from hookcli.cli.inspect import inspect
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.cli.outcome import count, print_notes, score_text, weights_text
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hookcli.ablating import AblationResult
+    from hookcli.cli.progress import Progress
     from hookcli.config import InspectConfig
     from hookcli.zeroing import AblationPlan
 
@@ -33,14 +34,8 @@ Target = Annotated[
 Score = Annotated[
     str,
     typer.Option(
-        metavar="|".join((*SCORES, "MODULE:FUNCTION")),
+        metavar="|".join((*SCORES, "FILE.py:FUNCTION")),
         help="What is looked at; a function is called with the output and the target.",
-    ),
-]
-Channels = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LIST", help="These channels of each layer, from 0: '3,7,10-20'.  [default: all]"
     ),
 ]
 BatchSize = Annotated[
@@ -54,7 +49,7 @@ _STYLE, _SCORE = AblationStyle(), BackwardStyle()
 _OWN = {
     "target": (Target, _SCORE.target),
     "score": (Score, _SCORE.score),
-    "channels": (Channels, None),
+    "channels": (options.Channels, "all"),
     "top": (Top, _STYLE.top),
     "batch_size": (BatchSize, _STYLE.batch_size),
 }
@@ -109,8 +104,9 @@ share_options(ablate, inspect, _OWN, _UNSHARED)
 
 
 def _read_words(words: dict[str, Any]) -> tuple[InspectConfig, AblationStyle]:
-    own = {name: words[name] for name in ("channels", "top", "batch_size")}
-    style = AblationStyle(**own | {"channels": reading.read_channels(own["channels"])})
+    named = words["channels"]
+    channels = None if named == "all" else reading.read_channels(named)
+    style = AblationStyle(channels, words["batch_size"], words["top"])
     config = read_config(words | _UNSHARED)
     return replace(config, ablation=style), style
 
@@ -155,7 +151,7 @@ class _Forwards:
         self._config, self._stack, self._quiet = config, stack, quiet
         self._total = self._count = 0
         self._began = 0.0
-        self._tell: Any = None
+        self._bar: Progress | None = None
 
     def planned(self, plan: AblationPlan) -> None:
         """Say what is going to be done."""
@@ -172,9 +168,11 @@ class _Forwards:
             left = (time.monotonic() - self._began) * (self._total - 1)
             is_long = left > _LONG
             console.say(f"about {left:.0f} s", quiet=self._quiet or not is_long)
-            bar = Progress(self._total, "forwards", is_shown=is_long and not self._quiet)
-            self._tell = self._stack.enter_context(bar).part_done
-        self._tell(self._count, 0)
+            if is_long and not self._quiet:
+                bar = Progress(self._total, "forwards", is_shown=True)
+                self._bar = self._stack.enter_context(bar)
+        if self._bar is not None:
+            self._bar.part_done(self._count, 0)
 
 
 def _plan_text(config: InspectConfig, plan: AblationPlan) -> str:

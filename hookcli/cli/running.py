@@ -34,6 +34,8 @@ def run_words(words: dict[str, Any]) -> None:
     print_result(config, result, words["output_format"])
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=words["time"])
+    if config.save_weights is not None:
+        console.say(f"wrote {config.save_weights}", quiet=quiet)
     raise typer.Exit(result.exit_code)
 
 
