@@ -19,7 +19,7 @@ from hookcli.layouts import resolve_layout
 from hookcli.preparing import prepare_image
 from hookcli.results import ImageResult, SkippedImage
 from hookcli.rows import ChannelRow
-from hookcli.zeroing import Batch, has_rows, plan_ablation, row_of, run_model
+from hookcli.zeroing import Batch, has_rows, plan_ablation, row_of, run_model, to_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,14 +83,13 @@ def ablate_images(
         if image.pixels is None:
             skipped.append(SkippedImage(image.file, image.reason))
             continue
-        pixels = _to_device(prepared, image.pixels)
         if ablation is None:
             plan = plan_ablation(
-                prepared.loaded, prepared.layers, style, len(prepared.sources), pixels
+                prepared.loaded, prepared.layers, style, len(prepared.sources), image.pixels
             )
             planned(plan)
             ablation = _Ablation(prepared, plan, forward_done)
-        ablation.add(image, pixels)
+        ablation.add(image, to_batch(prepared.loaded, image.pixels))
     need_one(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101
     return AblationResult(
@@ -213,9 +212,9 @@ class _Zeroing:
             return values
         axis = resolve_layout(tuple(values.shape), layer.channels, self.size).channel_axis
         if axis is None:
-            raise RequestError(f"it is not known where the channels of {call.id} are")
+            raise RequestError(f"it is not known where the channels of {layer.label} are")
         if rows > 1 and len(values) != rows:
-            raise _refuse_batch(call.id, rows)
+            raise _refuse_batch(layer.label, rows)
         zeroed = values.clone()
         for row, channel in mine:
             if channel < values.shape[axis]:  # another call of the layer may have more of them
@@ -229,12 +228,6 @@ def _refuse_batch(what: str, rows: int) -> RequestError:
         f"{what} has another leading axis than the {rows} rows that were given",
         "zero one channel at a time: --batch-size 1",
     )
-
-
-def _to_device(prepared: PreparedRun, pixels: Tensor) -> Tensor:
-    """(1, …) as the model takes it."""
-    info = prepared.loaded.info
-    return pixels.unsqueeze(0).to(device=info.device, dtype=getattr(torch, info.dtype))
 
 
 def _finite(figure: float) -> float | None:

@@ -50,7 +50,6 @@ def check_values(config: InspectConfig) -> None:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
     _check_save(config)
     _check_backward(config)
-    _check_weights_file(config)
     if config.top_images < 0:
         raise RequestError(f"--top-images must be at least 0, not {config.top_images}")
     if config.workers is not None and config.workers < 0:
@@ -75,6 +74,7 @@ def _check_save(config: InspectConfig) -> None:
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
     if not config.max_disk > 0:  # nor not a number
         raise RequestError(f"--max-disk must be greater than 0, not {config.max_disk:g}")
+    _check_weights_file(config)
 
 
 def _check_backward(config: InspectConfig) -> None:

@@ -112,15 +112,15 @@ def plan_ablation(
         layers: whose channels.
         style: which channels, and how many at once.
         images: how many will go through.
-        pixels: of the first image, (1, …); None for black ones of usual size.
+        pixels: of the first image; None for black ones of usual size.
 
     Raises:
         RequestError: a layer has no channels, or not those that were asked for, or none runs.
         ForwardError: the model raised.
     """
     if pixels is None:
-        device = next((p.device for p in loaded.module.parameters()), torch.device("cpu"))
-        pixels = torch.zeros(loaded.prepare.nominal_shape, device=device)
+        pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
+    pixels = to_batch(loaded, pixels)
     one = _look(loaded, layers, pixels)
     two = one
     is_batched = not loaded.feed.alone and style.batch_size > 1
@@ -144,6 +144,12 @@ def plan_ablation(
         if layer.module_path not in one.shapes
     ]
     return AblationPlan(tuple(found), tuple(uncalled), images, style.batch_size)
+
+
+def to_batch(loaded: LoadedModel, pixels: Tensor) -> Tensor:
+    """The pixels of one image as the model takes them, (1, …)."""
+    device = next((p.device for p in loaded.module.parameters()), loaded.info.device)
+    return pixels.unsqueeze(0).to(device=device, dtype=getattr(torch, loaded.info.dtype))
 
 
 def run_model(loaded: LoadedModel, pixels: Tensor) -> object:

@@ -116,9 +116,12 @@ def _print_dry_run(config: InspectConfig, style: AblationStyle) -> None:
 
     with console.no_data():
         loaded, layers, sources, skipped = outline_run(config)
+        from hookcli.fitting import make_fitter
+        from hookcli.preparing import prepare_image
         from hookcli.zeroing import plan_ablation
 
-        plan = plan_ablation(loaded, layers, style, len(sources))
+        first = prepare_image(make_fitter(config, loaded), sources[0])
+        plan = plan_ablation(loaded, layers, style, len(sources), first.pixels)
     console.say(_plan_text(config, plan))
     warn_of_skipped(skipped)
     if skipped:
