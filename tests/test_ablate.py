@@ -618,7 +618,7 @@ def test_nothing_is_written(run, nets):
             "Net",
             ("--score", "loss"),
             "--score cannot be 'loss'",
-            "one of: logit, probability, cross-entropy, sum, module:function",
+            "one of: logit, probability, cross-entropy, sum, FILE.py:FUNCTION",
         ),
         (
             "Boxes",
