@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
 from hookcli.config import LARGEST_SIDE, RULES
 from hookcli.edits import read_edit, read_prune
-from hookcli.errors import RequestError
+from hookcli.errors import OutputError, RequestError
 
 if TYPE_CHECKING:
     from hookcli.config import InspectConfig
@@ -73,6 +74,7 @@ def _check_save(config: InspectConfig) -> None:
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
     if not config.max_disk > 0:  # nor not a number
         raise RequestError(f"--max-disk must be greater than 0, not {config.max_disk:g}")
+    _check_weights_file(config)
 
 
 def _check_backward(config: InspectConfig) -> None:
@@ -86,8 +88,6 @@ def _check_backward(config: InspectConfig) -> None:
                 f"--edit {text!r}: {side} is a gradient, and inspect has none",
                 "edit gradients in: hookcli gradients",
             )
-    if config.save_weights is not None and not config.prunes:
-        raise RequestError("--save-weights writes what --prune made, and needs it")
     style = config.backward
     if style is None:
         return
@@ -98,6 +98,31 @@ def _check_backward(config: InspectConfig) -> None:
         )
     if style.score == "sum" and style.target != "predicted":
         raise RequestError("--score sum adds up the whole output and has no --target")
+
+
+def _check_weights_file(config: InspectConfig) -> None:
+    """See that the pruned weights can be written.
+
+    Raises:
+        RequestError: nothing is pruned, or the file has another ending.
+        OutputError: there is such a file, or no folder for it.
+    """
+    file = config.save_weights
+    if file is None:
+        return
+    if not config.prunes:
+        raise RequestError("--save-weights writes what --prune made, and needs it")
+    if file.suffix != ".safetensors":
+        raise RequestError(
+            f"--save-weights writes .safetensors, not {file.name!r}",
+            f"--save-weights {file.with_suffix('.safetensors')}",
+        )
+    if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
+        raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
+    if file.exists() and not config.overwrite:
+        raise OutputError(
+            f"{str(file)!r} is there already", "replace it with --overwrite, or name another file"
+        )
 
 
 def _check_rules(config: InspectConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookcli.config import DEFAULTS, BackwardStyle
+from hookcli.config import DEFAULTS, AblationStyle, BackwardStyle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +42,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     ]
     options += _save_options(config.save)
     options += _backward_options(config.backward)
+    options += _ablation_options(config.ablation)
     for name, value, unset in options:
         if value != unset:
             words += [name, str(value)]
@@ -149,6 +150,16 @@ def _backward_options(style: BackwardStyle | None) -> list[tuple[str, object, ob
         return []
     plain = BackwardStyle()
     return [("--target", style.target, plain.target), ("--score", style.score, plain.score)]
+
+
+def _ablation_options(style: AblationStyle | None) -> list[tuple[str, object, object]]:
+    """Options with their values, and the values that need not be said."""
+    if style is None:
+        return []
+    return [
+        ("--channels", _joined(style.channels), None),
+        ("--batch-size", style.batch_size, AblationStyle().batch_size),
+    ]
 
 
 def _save_options(save: SaveStyle | None) -> list[tuple[str, object, object]]:

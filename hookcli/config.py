@@ -109,6 +109,21 @@ class BackwardStyle:
 
 
 @dataclass(frozen=True, slots=True)
+class AblationStyle:
+    """Which channels are zeroed, one after the other.
+
+    Attributes:
+        channels: these of each layer, counted from 0; None for all.
+        batch_size: how many are zeroed in one forward, each in a row of its own, at most.
+        top: how many the table shows.
+    """
+
+    channels: tuple[int, ...] | None = None
+    batch_size: int = 16
+    top: int = 20
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """Which model, with which weights, where.
 
@@ -174,6 +189,7 @@ class InspectConfig:
         edits: what is changed on the way, as ``--edit`` takes it.
         prunes: weights that are pruned before, as ``--prune`` takes it.
         save_weights: where the pruned weights go; None for nowhere.
+        ablation: channels are zeroed and ``backward`` says which score is looked at; nothing is recorded.
     """
 
     model: ModelRequest
@@ -203,10 +219,13 @@ class InspectConfig:
     edits: tuple[str, ...] = ()
     prunes: tuple[str, ...] = ()
     save_weights: Path | None = None
+    ablation: AblationStyle | None = None
 
     @property
     def command(self) -> str:
         """The command that asks for this."""
+        if self.ablation is not None:
+            return "ablate"
         return "inspect" if self.backward is None else "gradients"
 
     @property

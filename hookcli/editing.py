@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hookcli.records import Call
 
 _METHODS = {"l1": prune.L1Unstructured, "random": prune.RandomUnstructured}
+_TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
 @dataclass(slots=True)
@@ -76,6 +77,17 @@ class Edits:
         return {
             path: 1 - float(_mask(module).double().mean()) for path, module in self.pruned.items()
         }
+
+    def make_permanent(self, model: nn.Module) -> dict[str, Tensor]:
+        """The state dict of ``model`` with the pruned values as zeros, as if it had never been pruned."""
+        state = model.state_dict()
+        pruned = set(self.pruned.values())
+        for path, module in model.named_modules(remove_duplicate=False):
+            if module in pruned:
+                name = f"{path}.weight" if path else "weight"
+                weight = state.pop(f"{name}_orig")
+                state[name] = weight * state.pop(f"{name}_mask")
+        return state
 
 
 def plan_edits(
@@ -148,7 +160,8 @@ def _prune(model: nn.Module, asked: Prune, edits: Edits, seed: int) -> None:
                 raise RequestError(
                     f"--prune {asked.text!r}: the weight of {path} has one axis", "use l1"
                 )
-            prune.ln_structured(module, "weight", asked.amount, n=2, dim=0)  # type: ignore[no-untyped-call]
+            axis = int(isinstance(module, _TRANSPOSED))  # of the output channels
+            prune.ln_structured(module, "weight", asked.amount, n=2, dim=axis)  # type: ignore[no-untyped-call]
         else:
             _METHODS[asked.method].apply(module, "weight", asked.amount)  # type: ignore[no-untyped-call]
         edits.pruned[path] = module

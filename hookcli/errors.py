@@ -6,6 +6,7 @@ HookcliError
 │   ├── NoLayerMatchedError
 │   ├── FilterSyntaxError
 │   ├── EditSyntaxError
+│   ├── NoBoxError
 │   └── DeviceError
 ├── NoImageError              3   no image could be used
 ├── ModelError                4   the model could not be loaded or run
@@ -145,6 +146,10 @@ class EditSyntaxError(RequestError):
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
         super().__init__(f"--edit {text!r}: at position {start + 1}: {what}", hint)
+
+
+class NoBoxError(RequestError):
+    """The model found no box of the class whose score is asked for."""
 
 
 class DeviceError(RequestError):

@@ -25,6 +25,7 @@ from hookcli.preparing import prepare_images
 from hookcli.running import PartRunner
 from hookcli.sinks.part_files import remove_parts
 from hookcli.sinks.run_folder import RunFolder
+from hookcli.sinks.tensors import write_weights
 from hookcli.tally import Tally
 from hookcli.writing import Watcher, Writing
 
@@ -91,6 +92,9 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
             write_tables(folder, prepared, found)
             raise
         clock.lap("write grids")
+        if config.save_weights is not None:
+            state = prepared.edits.make_permanent(prepared.loaded.module)
+            write_weights(config.save_weights, state)
         result = close(folder, prepared, found)
         remove_parts(folder.folder)
         clock.lap("write tables")

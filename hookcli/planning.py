@@ -75,7 +75,7 @@ class PreparedRun:
     style: GridStyle
     limits: dict[str, float]
     edits: Edits
-    scorer: Callable[[object], Scored] | None = None
+    scorer: Callable[..., Scored] | None = None
     cams: tuple[LayerInfo, ...] = ()
     workers: int = 0
     channels_last: bool = False
@@ -97,19 +97,28 @@ class PreparedRun:
         return len(self.sources) <= MOST_IMAGES
 
 
-def plan_run(config: InspectConfig) -> Plan:
-    """What ``inspect_images(config)`` would do; loads no weights and writes nothing."""
+def outline_run(
+    config: InspectConfig,
+) -> tuple[LoadedModel, tuple[LayerInfo, ...], list[ImageSource | ImageFile], list[SkippedImage]]:
+    """The model without weights, the chosen layers, the images, and what was named and is no image."""
     sources, skipped = _read_sources(config)
     from hookcli import layers, models
-    from hookcli.estimating import make_plan
 
     loaded = models.build_skeleton(config.model)
     sources, unfit = fit_sources(make_fitter(config, loaded), sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
+    return loaded, chosen, sources, [*skipped, *unfit]
+
+
+def plan_run(config: InspectConfig) -> Plan:
+    """What ``inspect_images(config)`` would do; loads no weights and writes nothing."""
+    loaded, chosen, sources, skipped = outline_run(config)
+    from hookcli.estimating import make_plan
+
     plan = make_plan(
         config, loaded, chosen, sources, _choose_style(config, sources), _out_dir(config, sources)
     )
-    return replace(plan, skipped=(*skipped, *unfit))
+    return replace(plan, skipped=tuple(skipped))
 
 
 def prepare_run(config: InspectConfig) -> PreparedRun:
@@ -151,10 +160,11 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         style,
         RULES | dict(config.rules),
         edits,
-        loaded.scorer(backward) if backward else None,
+        loaded.scorer(backward, needs_gradient=config.ablation is None) if backward else None,
         layers.select_layers(loaded.module, cams) if cams else (),
         workers=_count_workers(config, sources),
-        channels_last=len(sources) > 1 and loaded.use_channels_last(),
+        channels_last=(len(sources) > 1 or config.ablation is not None)
+        and loaded.use_channels_last(),
         seconds=clock.seconds,
     )
 
@@ -179,6 +189,8 @@ def _read_sources(
     else:
         sources += list_images(files)
     need_one(sources, skipped)
+    if config.ablation is not None:
+        return sources, skipped  # nothing is written
     folder = _out_dir(config, sources)
     if config.resume:
         weights = Path(config.model.weights)

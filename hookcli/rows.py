@@ -1,4 +1,4 @@
-"""A row of ``layers.csv``."""
+"""Rows of tables: of ``layers.csv``, and of what ``hookcli ablate`` prints."""
 
 from __future__ import annotations
 
@@ -47,3 +47,26 @@ class LayerRow:
     change: float | None = None
     sparsity: float | None = None
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """What a score loses by one channel. The figures are None where a score is not finite.
+
+    Attributes:
+        rank: from 1; the channel that the score depends on most comes first.
+        layer: the module path as people see it.
+        channel: counted from 0.
+        effect: ``plain_score`` minus ``score``.
+        score: with the channel zeroed, the mean over the images.
+        plain_score: with nothing zeroed, the mean over the images.
+        images: over how many.
+    """
+
+    rank: int
+    layer: str
+    channel: int
+    effect: float | None
+    score: float | None
+    plain_score: float | None
+    images: int

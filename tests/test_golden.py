@@ -14,6 +14,7 @@ from hookcli.cli import entry
 GOLDEN = Path(__file__).parent / "golden"
 COMMANDS = {
     "help": ("--help",),
+    "help_ablate": ("ablate", "--help"),
     "help_inspect": ("inspect", "--help"),
     "help_layers": ("layers", "--help"),
     "help_models": ("models", "--help"),

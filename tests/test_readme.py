@@ -46,7 +46,7 @@ def test_a_command_of_the_readme_runs(command, tmp_path, monkeypatch, capsys):
     if words[1] == "export":
         save_features(monkeypatch, words[2])
         capsys.readouterr()
-    runs = words[1] in ("inspect", "gradients")
+    runs = words[1] in ("inspect", "gradients", "ablate")
     monkeypatch.setattr(sys, "argv", [*words, *(["--dry-run"] if runs else [])])
     assert _run() == 0
     printed = capsys.readouterr()
@@ -75,7 +75,7 @@ def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
 
 def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
     helps = ""
-    for command in ("inspect", "gradients", "layers", "models", "report", "export"):
+    for command in ("inspect", "gradients", "ablate", "layers", "models", "report", "export"):
         monkeypatch.setattr(sys, "argv", ["hookcli", command, "--help"])
         assert _run() == 0
         helps += capsys.readouterr().out

@@ -13,6 +13,7 @@ import typer
 
 from hookcli import __version__, errors
 from hookcli.cli import console
+from hookcli.cli.ablate import ablate
 from hookcli.cli.export import export
 from hookcli.cli.gradients import gradients
 from hookcli.cli.inspect import inspect
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(inspect)
 app.command()(gradients)
+app.command()(ablate)
 app.command()(layers)
 app.command()(models)
 app.command()(report)

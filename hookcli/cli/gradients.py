@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, get_annotations, signature
 from typing import Annotated, Any
 
 import typer
 
 from hookcli.cli.inspect import inspect
-from hookcli.cli.running import run_words
+from hookcli.cli.running import run_words, share_options
 from hookcli.config import SCORES, BackwardStyle
 
 Target = Annotated[
@@ -59,22 +58,4 @@ def gradients(**words: Any) -> None:
     run_words(words)
 
 
-def _own_signature() -> list[Parameter]:
-    """The parameters of ``inspect`` that make sense here, and those of a backward after the layers."""
-    kinds = get_annotations(inspect, eval_str=True)
-    shared = [
-        parameter.replace(annotation=kinds[name])
-        for name, parameter in signature(inspect).parameters.items()
-        if name not in _NOT_MINE
-    ]
-    own = [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for name, (kind, default) in _OWN.items()
-    ]
-    after = [parameter.name for parameter in shared].index("exclude") + 1
-    return [*shared[:after], *own, *shared[after:]]
-
-
-gradients.__signature__ = signature(gradients).replace(  # type: ignore[attr-defined]
-    parameters=_own_signature(), return_annotation=None
-)
+share_options(gradients, inspect, _OWN, _NOT_MINE)

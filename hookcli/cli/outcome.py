@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.config import InspectConfig
-    from hookcli.results import ImageResult, Prediction, RunResult, Score
+    from hookcli.records import Uncalled
+    from hookcli.results import ImageResult, ModelInfo, Prediction, RunResult, Score
 
 _FOCUSED = 5  # channels of a layer
 _MOST_FLOAT16 = 65_504
@@ -53,8 +54,7 @@ def print_result(config: InspectConfig, result: RunResult, output_format: str) -
 
 def _caption(result: RunResult) -> Iterator[str]:
     """What stands below the table: the weights, and what the network saw."""
-    trained = "" if result.model.trained else ", NOT TRAINED"
-    yield f"weights: {result.model.weights}{trained}"
+    yield weights_text(result.model)
     absent: dict[str, list[str]] = {}
     for row in result.rows:
         if row.reason and row.norm is None:
@@ -69,7 +69,7 @@ def _caption(result: RunResult) -> Iterator[str]:
         if image.unedited:
             yield f"  without edits: {', '.join(map(_prediction, image.unedited))}"
         if image.score:
-            yield f"  score: {_score_text(image.score)}"
+            yield f"  score: {score_text(image.score)}"
     if len(said) > _IMAGES:
         yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
@@ -145,13 +145,19 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
+def weights_text(model: ModelInfo) -> str:
+    """Where the weights are from, and that they are not trained where they are not."""
+    return f"weights: {model.weights}{'' if model.trained else ', NOT TRAINED'}"
+
+
 def _prediction_text(image: ImageResult, *, trained: bool) -> str:
     said = ", ".join(_prediction(prediction) for prediction in image.predictions)
     note = "" if trained else " (meaningless: the weights are random)"
     return f"{image.file}: {said}{note}"
 
 
-def _score_text(score: Score) -> str:
+def score_text(score: Score) -> str:
+    """``logit of tabby (281) = 8.31``."""
     of = "" if score.target is None else f" of {score.category} ({score.target})"
     value = "not finite" if score.value is None else f"{score.value:.5g}"
     return f"{score.kind}{of} = {value}"
@@ -207,12 +213,19 @@ def _warn_of_overflow(config: InspectConfig, result: RunResult) -> None:
         )
 
 
+def print_notes(
+    images: Sequence[ImageResult], uncalled: Sequence[Uncalled], *, quiet: bool
+) -> None:
+    """What the model was shown instead of one picture, and which layers did not run, on stderr."""
+    for note in dict.fromkeys(image.note for image in images if image.note):
+        console.say(f"the model saw {note}", quiet=quiet)
+    for each in uncalled:
+        console.say(f"not called: {each.layer.label}: {each.reason}", quiet=quiet)
+
+
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
     """What happened and where it is, on stderr."""
-    for note in dict.fromkeys(image.note for image in result.images if image.note):
-        console.say(f"the model saw {note}", quiet=quiet)
-    for uncalled in result.uncalled:
-        console.say(f"not called: {uncalled.layer.label}: {uncalled.reason}", quiet=quiet)
+    print_notes(result.images, result.uncalled, quiet=quiet)
     left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
     console.say(written + left * bool(result.skipped), quiet=quiet)

@@ -16,17 +16,14 @@ from hookcli.writing import Watcher
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from hookcli.planning import PreparedRun
-
 _EVERY = 10.0  # seconds between two lines
 
 
 class Progress(Watcher):
-    """A ``with`` block in which a run tells how it goes; short runs are silent."""
+    """A ``with`` block in which a run tells how it goes; silent where it is not to be shown."""
 
-    def __init__(self, prepared: PreparedRun, *, quiet: bool) -> None:
-        self._total = len(prepared.sources)
-        self._is_shown = prepared.is_long and not quiet
+    def __init__(self, total: int, noun: str = "images", *, is_shown: bool) -> None:
+        self._total, self._noun, self._is_shown = total, noun, is_shown
         self._began = self._said = time.monotonic()
         self._first = 0  # images that an earlier run had done
         self._bar: Bar | None = None
@@ -39,7 +36,7 @@ class Progress(Watcher):
                 TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
                 console=Console(stderr=True, markup=False, highlight=False), transient=True,
             )  # fmt: skip
-            self._task = self._bar.add_task("images", total=self._total, rate="")
+            self._task = self._bar.add_task(self._noun, total=self._total, rate="")
             self._bar.start()
         return self
 
@@ -51,21 +48,21 @@ class Progress(Watcher):
         """``done`` images stand from the run that was interrupted."""
         self._first = done
         if self._is_shown and done:
-            console.say(f"going on after {done} of {self._total} images")
+            console.say(f"going on after {done} of {self._total} {self._noun}")
 
     def part_done(self, done: int, skipped: int) -> None:
-        """``done`` images have gone through or been skipped so far."""
+        """``done`` of all have been done so far, or been skipped."""
         if not self._is_shown:
             return
         now = time.monotonic()
         rate = (done - self._first) / max(1e-9, now - self._began)
-        speed = f"{rate:.1f} images/s" + (f", {skipped} skipped" if skipped else "")
+        speed = f"{rate:.1f} {self._noun}/s" + (f", {skipped} skipped" if skipped else "")
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, rate=speed)
         elif now - self._said >= _EVERY:
             self._said = now
             left = (self._total - done) / rate if rate else 0.0
-            console.say(f"{done} of {self._total} images, {speed}, about {left:.0f} s left")
+            console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
 
     def warn(self, text: str) -> None:
         """Something that the user must know."""

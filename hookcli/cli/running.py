@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import Parameter, get_annotations, signature
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,8 +14,10 @@ from hookcli.cli.outcome import count, print_result, print_summary, print_warnin
 from hookcli.config import BackwardStyle, GridStyle, InspectConfig, ModelRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
     from hookcli.estimating import Plan
-    from hookcli.results import RunResult
+    from hookcli.results import RunResult, SkippedImage
 
 _MODEL = ("weights", "seed", "device", "dtype", "size", "resize", "interpolation")
 _BACKWARD = ("target", "score", "input_grad", "times_activation", "saliency")
@@ -22,7 +25,7 @@ _BACKWARD = ("target", "score", "input_grad", "times_activation", "saliency")
 
 def run_words(words: dict[str, Any]) -> None:
     """Do what the options ask for, by their names in the command's signature, and print what came of it."""
-    config = _read_config(words)
+    config = read_config(words)
     quiet: bool = words["quiet"]
     if words["dry_run"]:
         _print_dry_run(config)
@@ -31,15 +34,22 @@ def run_words(words: dict[str, Any]) -> None:
     print_result(config, result, words["output_format"])
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=words["time"])
+    if config.save_weights is not None:
+        console.say(f"wrote {config.save_weights}", quiet=quiet)
     raise typer.Exit(result.exit_code)
 
 
-def _read_config(words: dict[str, Any]) -> InspectConfig:
+def read_config(words: dict[str, Any]) -> InspectConfig:
+    """What the options ask for, by their names in the signature of ``inspect`` or ``gradients``.
+
+    Raises:
+        RequestError: one of them cannot be read.
+    """
     given = dict(words)
     backward = None
     if "target" in given:
-        chosen = {name: given.pop(name) for name in _BACKWARD}
-        backward = BackwardStyle(**chosen, cams=tuple(given.pop("cam")))
+        chosen = {name: given.pop(name) for name in _BACKWARD if name in given}
+        backward = BackwardStyle(**chosen, cams=tuple(given.pop("cam", ())))
     for name in ("dry_run", "time", "output_format"):
         given.pop(name)
     quiet = given.pop("quiet")
@@ -72,6 +82,37 @@ def _read_config(words: dict[str, Any]) -> InspectConfig:
     )
 
 
+def share_options(
+    command: Callable[..., None],
+    others: Callable[..., None],
+    own: Mapping[str, tuple[Any, Any]],
+    left_out: Collection[str],
+) -> None:
+    """Give a command the options of another one but those ``left_out``, and its ``own`` after the layers.
+
+    Args:
+        command: takes its words as ``**words``.
+        others: the command whose options it shares.
+        own: type and default by name.
+        left_out: names of options of ``others``.
+    """
+    kinds = get_annotations(others, eval_str=True)
+    shared = [
+        parameter.replace(annotation=kinds[name])
+        for name, parameter in signature(others).parameters.items()
+        if name not in left_out
+    ]
+    mine = [
+        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        for name, (kind, default) in own.items()
+    ]
+    after = [parameter.name for parameter in shared].index("exclude") + 1
+    parameters = [*shared[:after], *mine, *shared[after:]]
+    command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
+        parameters=parameters, return_annotation=None
+    )
+
+
 def _read_style(given: dict[str, Any]) -> GridStyle:
     channels, top = given.pop("channels"), given.pop("top")
     every = channels == "all"
@@ -93,8 +134,7 @@ def _print_dry_run(config: InspectConfig) -> None:
         console.say(error.message)
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, plan))
-    for skipped in plan.skipped:
-        console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
+    warn_of_skipped(plan.skipped)
     if plan.skipped:
         raise typer.Exit(errors.SKIPPED)
 
@@ -109,8 +149,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
         console.say(error.message, quiet=quiet)
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, prepared.plan), quiet=quiet)
-    for skipped in prepared.skipped:
-        console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
+    warn_of_skipped(prepared.skipped)
     if prepared.loaded.info.warning:
         console.warn(prepared.loaded.info.warning)
     from hookcli.cli.completion import save_model_names
@@ -118,11 +157,17 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
     from hookcli.pipeline import run
 
     save_model_names()
-    with console.no_data(), Progress(prepared, quiet=quiet) as progress:
+    bar = Progress(len(prepared.sources), is_shown=prepared.is_long and not quiet)
+    with console.no_data(), bar as progress:
         result = run(prepared, progress)
-    for skipped in result.skipped[len(prepared.skipped) :]:
-        console.warn(f"skipped {skipped.file!r}: {skipped.reason}")
+    warn_of_skipped(result.skipped[len(prepared.skipped) :])
     return result
+
+
+def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:
+    """Name the images that could not be used."""
+    for image in skipped:
+        console.warn(f"skipped {image.file!r}: {image.reason}")
 
 
 _PICTURES = {"layers": "a grid a layer", "sheet": "a sheet an image", "none": "no grids"}

@@ -77,8 +77,8 @@ class LoadedModel:
             self.module.to(memory_format=torch.channels_last)
         return wanted
 
-    def scorer(self, style: BackwardStyle) -> Callable[[object], Scored]:
-        """What makes the score of one image's output.
+    def scorer(self, style: BackwardStyle, *, needs_gradient: bool = True) -> Callable[..., Scored]:
+        """What makes the score of one image's output, of the style's target or of another ``target=``.
 
         Raises:
             RequestError: there is no such target or score, or nothing in the model takes a gradient.
@@ -92,7 +92,13 @@ class LoadedModel:
                 "use the float model, or --input-grad for the pixels' alone",
             )
         target = find_target(style.target, self.categories)
-        return partial(score_output, style=style, target=target, categories=self.categories)
+        return partial(
+            score_output,
+            style=style,
+            target=target,
+            categories=self.categories,
+            needs_gradient=needs_gradient,
+        )
 
     def read(self, output: Any) -> list[tuple[Prediction, ...]]:
         """The predictions of each image of a batch; a model of the user's own must end in a classifier."""

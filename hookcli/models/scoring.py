@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hookcli.errors import ForeignCode, ModelError, RequestError
+from hookcli.errors import ForeignCode, ModelError, NoBoxError, RequestError
 from hookcli.models.origins import import_code
 from hookcli.models.predictions import is_boxes, is_floats, is_flow, name_class
 from hookcli.results import Score
@@ -174,9 +174,7 @@ def _of_boxes(part: dict[str, Tensor], kind: str, target: int | None) -> tuple[T
     mine = torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
     if not len(mine):
         what = "no box" if target is None else f"no box of class {target}"
-        raise RequestError(
-            f"the model found {what} in an image", "another --target, or --score sum"
-        )
+        raise NoBoxError(f"the model found {what} in an image", "another --target, or --score sum")
     best = mine[int(scores[mine].argmax())]
     return scores[best], int(labels[best])
 

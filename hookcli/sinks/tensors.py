@@ -59,6 +59,17 @@ def write_shard(folder: Path, number: int, kept: Mapping[str, Sequence[tuple[str
     return name
 
 
+def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
+    """Write a state dict, each tensor with memory of its own; what was tied is written twice.
+
+    Raises:
+        OutputError: it cannot be written; nothing of it is left behind.
+    """
+    laid_out = torch.contiguous_format
+    own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
+    return write_atomic(file, save(own))
+
+
 def write_index(
     folder: Path, shards: Sequence[str], channels: Mapping[str, Sequence[int]] | None = None
 ) -> str:
