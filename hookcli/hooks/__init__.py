@@ -7,6 +7,8 @@ as soon as the hook returns. Nothing here reads values, resolves layouts or know
 from hookcli.hooks.changing import Change, change, change_input_gradients
 from hookcli.hooks.gradients import (
     NOT_NEEDED,
+    PRUNED,
+    RECOMPUTED,
     Absent,
     Gradients,
     need_gradients,
@@ -17,6 +19,8 @@ from hookcli.hooks.watching import map_tensors, named_tensors, watch
 
 __all__ = [
     "NOT_NEEDED",
+    "PRUNED",
+    "RECOMPUTED",
     "Absent",
     "Change",
     "Gradients",

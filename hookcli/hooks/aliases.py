@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from hookcli.hooks.watching import map_tensors
+from hookcli.hooks.watching import map_tensors, named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +34,14 @@ class _Rewritten(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
+        context.is_view = tensor._is_view()
         context.mark_dirty(tensor)
         return tensor
 
     @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, gradient
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+        # of a view nothing would drop the gradient of all that it is a view of
+        return torch.zeros_like(gradient) if context.is_view else None, gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,19 @@ class Aliases:
 
         return map_tensors(inputs, alias)
 
-    def end(self, call: Call) -> None:
-        """An input that was written over while the call ran is known as such from here on."""
+    def end(self, call: Call, output: object) -> object:
+        """``output`` with the tensors themselves in the place of their aliases.
+
+        An input that was written over while the call ran is known as such from here on. One that
+        comes out again is the alias from here on, under both its names: what is written over under
+        one of them later must be known under the other. Its gradient is then that of all later uses.
+        """
+        tensors = {}
         for given in self._running.pop(call.id):
-            if given.alias._version != given.version:
+            comes_out = any(tensor is given.alias for _, tensor in named_tensors(output))
+            own = not (given.tensor.is_leaf or given.tensor._is_view())
+            if given.alias._version != given.version or (comes_out and own):
                 with _unsafe_preserve_version_counter(given.tensor):  # the writing was counted
                     _Rewritten.apply(given.tensor, given.alias)
+                tensors[id(given.alias)] = given.tensor
+        return map_tensors(output, lambda _, tensor: tensors.get(id(tensor), tensor))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from hookcli.errors import RequestError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.watching import map_tensors, watch
 
@@ -39,11 +40,14 @@ class Change:
 
 
 @contextmanager
-def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[ExitStack]:
+def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
     """Make ``changes`` while the block lasts, in their order; integers are left alone.
 
-    An observer inside the block sees what was changed. Only gradients of inputs are changed by what is
-    entered into the stack that the block gets (:func:`change_input_gradients`), after the observers.
+    An observer inside the block sees what was changed. Gradients of inputs are changed by
+    :func:`change_input_gradients`, entered after the observers.
+
+    Raises:
+        RequestError: none of the parameters of a change takes a gradient.
     """
     handles: list[RemovableHandle] = []
     named = dict(model.named_parameters())
@@ -51,15 +55,20 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[ExitStack]:
         stack.callback(_remove, handles)
         for each in changes:
             if each.side == "param":
-                apply = partial(each.apply, None)
-                handles += [_hook(named[name], apply) for name in each.parameters]
+                able = [named[name] for name in each.parameters if named[name].requires_grad]
+                if not able:
+                    raise RequestError(
+                        f"{each.parameters[0]} takes no gradient, which could be changed",
+                        "requires_grad is False",
+                    )
+                handles += [_hook(parameter, partial(each.apply, None)) for parameter in able]
             elif each.side == "input":
                 start = partial(_changed, each, handles)
                 stack.enter_context(watch(model, each.layers, start, _nothing))
             elif each.side in ("output", "grad_output"):
                 end = partial(_changed, each, handles)
                 stack.enter_context(watch(model, each.layers, None, end))
-        yield stack
+        yield
 
 
 @contextmanager
@@ -84,10 +93,10 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
 
                 return own.give(call, inputs, _needs_gradient, follow)
 
-            def finished(call: Call, _output: object, own: Aliases = aliases) -> None:
-                own.end(call)
+            def finished(call: Call, output: object, own: Aliases = aliases) -> object:
+                return own.end(call, output)
 
-            stack.enter_context(watch(model, each.layers, started, finished))
+            stack.enter_context(watch(model, each.layers, started, finished, ends_first=True))
         yield
 
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from hookcli.hooks.observing import Observer
     from hookcli.records import LayerInfo
 
+PRUNED = "_orig"  # what torch.nn.utils.prune puts behind the name of a parameter
 NO_PATH = "no path leads from it to the score"
+VIEW = f"{NO_PATH}, or it is a view that is written over"
+RECOMPUTED = "it was computed again in the backward"
 NOT_NEEDED = "nothing before it needs a gradient"
 SWITCHED_OFF = "the model ran it without gradients"
 FROZEN = "requires_grad is False"
@@ -63,6 +66,7 @@ class Gradients:
     _absent: dict[str, Absent] = field(default_factory=dict)
     _first: dict[str, int] = field(default_factory=dict)
     _aliases: Aliases = field(default_factory=Aliases)
+    _parameters: set[int] = field(default_factory=set)
 
     @property
     def absent(self) -> tuple[Absent, ...]:
@@ -85,16 +89,20 @@ class Gradients:
 
         return self._aliases.give(call, inputs, needs_one, follow)
 
-    def finished(self, call: Call, output: object) -> None:
+    def finished(self, call: Call, output: object) -> object:
         """Follow every output."""
-        self._aliases.end(call)
+        output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
             named = replace(call, side="grad_output", output_key=key)
             if self._expects(named, tensor, NOT_NEEDED):
                 self._follow(named, tensor)
+        return output
 
     def parameter(self, layer: LayerInfo, name: str, parameter: Tensor) -> None:
-        """Follow a parameter of a layer."""
+        """Follow a parameter of a layer, once."""
+        if id(parameter) in self._parameters:
+            return
+        self._parameters.add(id(parameter))
         call = Call(layer, side="param", output_key=name)
         if self._expects(call, parameter, FROZEN):
             self._follow(call, parameter)
@@ -108,8 +116,14 @@ class Gradients:
             reason = SWITCHED_OFF
         elif not tensor.requires_grad:
             reason = otherwise
+        expected = reason == NO_PATH
+        if expected and call.side != "param":
+            if torch._C._current_graph_task_id() != -1:  # activation checkpointing
+                reason = RECOMPUTED
+            elif tensor._is_view() and call.side == "grad_output":
+                reason = VIEW
         self._absent[call.id] = Absent(call, tuple(tensor.shape), tensor.dtype, reason)
-        return reason == NO_PATH
+        return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
         hook = tensor.register_hook(partial(self._come, call))  # type: ignore[no-untyped-call]
@@ -149,7 +163,7 @@ def observe_gradients(
         for layer in layers:
             own = modules[layer.module_path].named_parameters(recurse=layer.is_leaf)
             for name, parameter in own:
-                gradients.parameter(layer, name, parameter)
+                gradients.parameter(layer, name.removesuffix(PRUNED), parameter)
         with watch(model, layers, gradients.started, gradients.finished):
             yield gradients
     finally:

@@ -26,14 +26,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watch(
-    model: nn.Module, layers: Sequence[LayerInfo], started: Listener | None, finished: Listener
+    model: nn.Module,
+    layers: Sequence[LayerInfo],
+    started: Listener | None,
+    finished: Listener,
+    *,
+    ends_first: bool = False,
 ) -> Iterator[None]:
     """Call ``started(call, inputs)`` and ``finished(call, output)`` around every call of ``layers``.
 
     What a listener returns, unless it is None, goes into the module or comes out of it instead.
 
     ``call.order`` counts the calls by their start, so that a block stands before its parts. Inputs
-    are what :func:`named_tensors` can walk: positional and keyword arguments together.
+    are what :func:`named_tensors` can walk: positional and keyword arguments together. With
+    ``ends_first`` ``finished`` comes before that of all others that watch.
     """
     counts: Counter[str] = Counter()
     order = itertools.count(1)
@@ -69,7 +75,9 @@ def watch(
             pre = module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
             handles.append(pre)
             # always_call: a call that raised ends too (with None), so that ``running`` stays in step
-            post = module.register_forward_hook(partial(after, layer), always_call=True)
+            post = module.register_forward_hook(
+                partial(after, layer), always_call=True, prepend=ends_first
+            )
             handles.append(post)
         yield
     finally:
