@@ -44,7 +44,7 @@ class HookedBackward(HookedForward):
         cams: layers of which a Grad-CAM is made.
     """
 
-    score: Callable[[object], Scored]
+    score: Callable[..., Scored]
     wanted: BackwardStyle
     cams: Sequence[LayerInfo] = ()
 
@@ -59,12 +59,12 @@ class HookedBackward(HookedForward):
 
     def _run_one(self, key: str, pixels: Tensor) -> BatchResult:
         unedited: dict[str, Tensor] = {}
-        plain = None
+        plain: _Pass | None = None
         size = self.feed.size_of(pixels)
         if self.edits:
             keeper = _Observer(partial(keep_tensor, unedited))
             with self.edits.taken_back():
-                plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ()).output
+                plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ())
         collector = Collector(
             (key,), size, self.style, self.sample, None, self.save,
             unedited if self.edits else None, drawn=("grad_output",),
@@ -72,9 +72,9 @@ class HookedBackward(HookedForward):
         observer = _Observer(collector, {layer.module_path for layer in self.layers})
         if self.wanted.times_activation:
             collector.activations = observer.activations
-        self.edits.size = size
-        passed = self._pass(pixels, observer, collector, self.edits.changes)
-        self.edits.check_used()
+        self.edits.size, self.edits.images = size, 1
+        target = None if plain is None else plain.score.target  # edits may change the prediction
+        passed = self._pass(pixels, observer, collector, self.edits.changes, target)
         result = collector.result(passed.output)
         selected = {layer.module_path for layer in self.layers}
         missing = [a for a in passed.absent if a.call.layer.module_path in selected]
@@ -84,13 +84,19 @@ class HookedBackward(HookedForward):
         return replace(
             result,
             records=(*result.records, *(_describe_absent(key, size, each) for each in missing)),
-            unedited=plain,
+            unedited=None if plain is None else plain.output,
             score=passed.score,
+            unedited_score=None if plain is None else plain.score,
             heats=tuple(heats),
         )
 
     def _pass(
-        self, pixels: Tensor, observer: _Observer, collector: Collector, changes: Sequence[Change]
+        self,
+        pixels: Tensor,
+        observer: _Observer,
+        collector: Collector,
+        changes: Sequence[Change],
+        target: int | None = None,
     ) -> _Pass:
         """One forward and backward; what the model raises becomes BrokenForwardError."""
         extra = [layer for layer in self.cams if layer not in self.layers]
@@ -106,7 +112,7 @@ class HookedBackward(HookedForward):
         ):
             output = self._call(leaf.clone(), collector)
             collector.called |= gradients.called
-            scored = self.score(output)
+            scored = self.score(output) if target is None else self.score(output, target=target)
             with ModelFailure() as failure:
                 _backward_from(scored)
             if failure.error is not None:

@@ -93,9 +93,8 @@ def capture(
 
     Calls are counted from the beginning of the block: the second forward inside one block gives
     ``conv1#1``. In a training loop put the block inside the loop. The figures of a record are over
-    the whole tensor, batch included. What activation checkpointing computes again counts as a further
-    call. The model is not changed: mode, gradients and parameters stay
-    as they are, and the hooks go when the block ends, however it ends.
+    the whole tensor, batch included. What activation checkpointing computes again is a further call.
+    The model is left as it was, and the hooks go when the block ends, however it ends.
 
     Args:
         model: not compiled, not scripted.
@@ -110,7 +109,7 @@ def capture(
 
     Raises:
         RequestError: the model is compiled or scripted, ``at`` is none of the three, no layer
-            matched, or an edit cannot be made.
+            matched, or an edit cannot be made or changed nothing.
     """
     hooks.refuse_unhookable(model)
     chosen = _select(model, layers, exclude)
@@ -124,6 +123,7 @@ def capture(
             captured._gradients = stack.enter_context(observed)
         stack.enter_context(hooks.change_input_gradients(model, plan.changes))
         yield captured
+    plan.check_used()
 
 
 def _select(

@@ -7,6 +7,7 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -172,13 +173,17 @@ def _find(
 
 
 def _find_producers(prepared: PreparedRun, pixels: Tensor) -> dict[str, str]:
-    """Who made NaN and Inf, in the forward or else in the backward, with the run's edits."""
-    loaded, changes = prepared.loaded, prepared.edits.changes
-    with hooks.change(loaded.module, changes):
-        made = find_producers(loaded.module, loaded.feed, pixels)
-    if prepared.scorer is not None and not made:
-        with hooks.change(loaded.module, changes):
-            return find_gradient_producers(loaded.module, loaded.feed, pixels, prepared.scorer)
+    """Who made NaN and Inf: the model's forward, an edit, the forward with edits, or the backward."""
+    loaded, edits = prepared.loaded, prepared.edits
+    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in edits.made.items()}
+    made |= find_producers(loaded.module, loaded.feed, pixels)
+    forwards = tuple(each for each in edits.changes if each.side in ("input", "output"))
+    if forwards:
+        with hooks.change(loaded.module, forwards):
+            made = find_producers(loaded.module, loaded.feed, pixels) | made
+    if prepared.scorer is not None:
+        place = (loaded.module, loaded.feed, pixels, prepared.scorer, edits.changes)
+        made = find_gradient_producers(*place) | made
     return made
 
 
@@ -197,7 +202,7 @@ def _complete_row(prepared: PreparedRun, row: LayerRow, sparsities: dict[str, fl
     """A row with what is known of the model's own weights."""
     if row.side == "param" and row.norm is not None:
         name = ".".join(filter(None, (row.module_path, row.output_key)))
-        weight = float(prepared.loaded.module.get_parameter(name).detach().double().norm())
+        weight = float(attrgetter(name)(prepared.loaded.module).detach().double().norm())
         row = replace(row, ratio=row.norm / weight if weight else None)
     return replace(row, sparsity=sparsities.get(row.module_path))
 

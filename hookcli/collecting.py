@@ -52,6 +52,7 @@ class BatchResult:
         kept: call id, image and (1, …) tensor of what is saved, on the host.
         unedited: what the model returns without edits; None without any.
         score: what the backward started at.
+        unedited_score: the same without edits.
         heats: maps that lie over the image.
     """
 
@@ -63,6 +64,7 @@ class BatchResult:
     kept: tuple[tuple[str, str, Tensor], ...] = ()
     unedited: object = None
     score: Score | None = None
+    unedited_score: Score | None = None
     heats: tuple[Heat, ...] = ()
 
 

@@ -158,7 +158,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class InspectConfig:
-    """What ``hookcli inspect`` was asked for.
+    """What ``hookcli inspect`` or ``hookcli gradients`` was asked for.
 
     Attributes:
         model: which model to run.

@@ -15,6 +15,7 @@ from hookcli import hooks, layers
 from hookcli.edits import Prune, apply_edit, check_channels, read_edit, read_prune
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.layouts import resolve_layout
+from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,13 +37,17 @@ class Edits:
         changes: in their order.
         pruned: the modules that were pruned, by path.
         size: height and width of what the layers see, by which channels are told from places.
+        images: of the batch that runs; None where the leading axis is always the images'.
         unused: texts of the edits that have not been made yet.
+        made: by ``NaN`` and ``Inf``, the edit that made the first one of finite numbers.
     """
 
     changes: tuple[hooks.Change, ...] = ()
     pruned: dict[str, nn.Module] = field(default_factory=dict)
     size: tuple[int, int] | None = None
+    images: int | None = None
     unused: set[str] = field(default_factory=set)
+    made: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.pruned)
@@ -70,6 +75,31 @@ class Edits:
         finally:
             for module, mask in masks:
                 module.weight_mask = mask
+
+    def renew(self) -> None:
+        """Make the pruned weights anew: modules that are not called would keep what they had."""
+        for module in self.pruned.values():
+            module.weight = module.get_parameter(f"weight{hooks.PRUNED}") * _mask(module)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Give the pruned modules their weights back when the block ends."""
+        try:
+            yield
+        finally:
+            self._undo()
+
+    def _undo(self) -> None:
+        for module in self.pruned.values():
+            known = module._forward_pre_hooks
+            for key in [
+                k for k, hook in known.items() if isinstance(hook, prune.BasePruningMethod)
+            ]:
+                del known[key]
+            weight = module._parameters.pop(f"weight{hooks.PRUNED}")
+            del module._buffers["weight_mask"], module.weight
+            module.register_parameter("weight", weight)
+        self.pruned = {}
 
     @property
     def sparsities(self) -> dict[str, float]:
@@ -113,8 +143,8 @@ def plan_edits(
 def _plan(model: nn.Module, edit: Edit, edits: Edits) -> hooks.Change:
     apply = partial(_apply, edit, edits)
     if edit.side == "param":
-        names = [name for name, _ in model.named_parameters()]
-        matched = tuple(fnmatch.filter(names, edit.layers))
+        names = {name.removesuffix(hooks.PRUNED): name for name, _ in model.named_parameters()}
+        matched = tuple(names[name] for name in fnmatch.filter(names, edit.layers))
         if not matched:
             raise NoLayerMatchedError(edit.layers, names, "parameter")
         return hooks.Change(edit.side, (), matched, apply)
@@ -129,12 +159,21 @@ def _plan(model: nn.Module, edit: Edit, edits: Edits) -> hooks.Change:
 
 def _apply(edit: Edit, edits: Edits, call: Call | None, values: Tensor) -> Tensor:
     edits.unused.discard(edit.text)
+    changed = _edited(edit, edits, call, values)
+    if edit.verb in ("set", "scale") and not name_not_finite(values):
+        kinds = [kind for kind in ("NaN", "Inf") if kind in name_not_finite(changed)]
+        edits.made = dict.fromkeys(kinds, edit.text) | edits.made
+    return changed
+
+
+def _edited(edit: Edit, edits: Edits, call: Call | None, values: Tensor) -> Tensor:
     if call is None:
         return apply_edit(edit, values, None, per_image=False)
     axis = resolve_layout(tuple(values.shape), call.layer.channels, edits.size).channel_axis
     if edit.channels is not None and axis is not None:
         check_channels(edit, values.shape[axis], call.id)
-    return apply_edit(edit, values, axis)
+    per_image = edits.images is None or values.shape[:1] == (edits.images,)
+    return apply_edit(edit, values, axis, per_image=per_image)
 
 
 def _prune(model: nn.Module, asked: Prune, edits: Edits, seed: int) -> None:
@@ -151,8 +190,12 @@ def _prune(model: nn.Module, asked: Prune, edits: Edits, seed: int) -> None:
             f"--prune {asked.text!r}: none of its layers has a weight of its own",
             "prune conv or linear",
         )
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        _prune_modules(able, asked, edits)
+
+
+def _prune_modules(able: dict[str, nn.Module], asked: Prune, edits: Edits) -> None:
     for path, module in able.items():
         if asked.method == "ln":
             weight: Any = module.weight
@@ -165,7 +208,6 @@ def _prune(model: nn.Module, asked: Prune, edits: Edits, seed: int) -> None:
         else:
             _METHODS[asked.method].apply(module, "weight", asked.amount)  # type: ignore[no-untyped-call]
         edits.pruned[path] = module
-    torch.set_rng_state(state)
 
 
 def _mask(module: nn.Module) -> Tensor:

@@ -104,14 +104,13 @@ class HookedForward:
                 hooks.observe(self.model, self.layers, keep, self.at),
             ):
                 plain = self._call(pixels.clone(), collector)
-        self.edits.size = size
+        self.edits.size, self.edits.images = size, len(keys)
         with (
             self._without_gradients(),
             hooks.change(self.model, self.edits.changes),
             hooks.observe(self.model, self.layers, collector, self.at, collector.called),
         ):
             output = self._call(pixels, collector)
-        self.edits.check_used()
         self.one_at_a_time |= collector.has_other_leading_axis
         return replace(collector.result(output), unedited=plain)
 
@@ -121,6 +120,7 @@ class HookedForward:
         Raises:
             BrokenForwardError: it raised.
         """
+        self.edits.renew()
         arguments, output = self.feed.arguments_of(pixels), None
         with ModelFailure() as failure:
             output = self._forward(arguments)

@@ -72,12 +72,17 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
     focus = find_focus(prepared)
     forward = _hook(prepared, focus)
     found = Found(Tally(prepared.limits))
-    with folder, Writing(prepared, folder, found, watcher) as writing:
+    with (
+        folder,
+        prepared.edits.undone(),
+        Writing(prepared, folder, found, watcher) as writing,
+    ):
         writing.start_again()
+        is_resumed = bool(found.images)
         found.focus = None if focus is None else describe_focus(config, focus)
         forward.one_at_a_time = found.alone
         outlets = folder.folder, writing.grids, watcher.warn
-        runner = PartRunner(prepared, forward, *outlets, is_first=not found.images)
+        runner = PartRunner(prepared, forward, *outlets, is_first=not is_resumed)
         try:
             with _stop_between_batches(runner) if prepared.is_long else _nothing():
                 for number, images in _read_parts(prepared, writing, folder.lock_number, runner):
@@ -92,13 +97,27 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
             write_tables(folder, prepared, found)
             raise
         clock.lap("write grids")
-        if config.save_weights is not None:
-            state = prepared.edits.make_permanent(prepared.loaded.module)
-            write_weights(config.save_weights, state)
-        result = close(folder, prepared, found)
-        remove_parts(folder.folder)
+        result = _finish(folder, prepared, found, is_resumed=is_resumed)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
+
+
+def _finish(
+    folder: RunFolder, prepared: PreparedRun, found: Found, *, is_resumed: bool
+) -> RunResult:
+    """Write what comes at the end; of parts that stood already it is not known which edits they made.
+
+    Raises:
+        RequestError: an edit was never made.
+    """
+    if found.images and not is_resumed:
+        prepared.edits.check_used()
+    file = prepared.config.save_weights
+    if file is not None:
+        write_weights(file, prepared.edits.make_permanent(prepared.loaded.module))
+    result = close(folder, prepared, found)
+    remove_parts(folder.folder)
+    return result
 
 
 def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:

@@ -14,7 +14,7 @@ from hookcli.layers import list_watchable
 from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from hookcli.feed import Feed
     from hookcli.models import Scored
@@ -45,7 +45,11 @@ def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, st
 
 
 def find_gradient_producers(
-    model: nn.Module, feed: Feed, pixels: Tensor, score: Callable[[object], Scored]
+    model: nn.Module,
+    feed: Feed,
+    pixels: Tensor,
+    score: Callable[[object], Scored],
+    changes: Sequence[hooks.Change] = (),
 ) -> dict[str, str]:
     """Who made the first ``NaN`` and the first ``Inf`` of the backward, as sentences.
 
@@ -57,6 +61,7 @@ def find_gradient_producers(
         feed: how it is called.
         pixels: of one image, (1, …).
         score: what the backward starts at.
+        changes: what is edited.
     """
     made: dict[str, str] = {}
 
@@ -74,7 +79,9 @@ def find_gradient_producers(
         ModelFailure(),
         hooks.need_gradients(model),
         torch.enable_grad(),
+        hooks.change(model, changes),
         hooks.observe_gradients(model, list_watchable(model), look),
+        hooks.change_input_gradients(model, changes),
     ):
         score(model(*feed.arguments_of(pixels.clone()))).value.backward()  # type: ignore[no-untyped-call]
     return made

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT_LABEL = "(model)"
+RECOMPUTED = "it was computed again in the backward"  # why a call has no gradient of its own
 
 
 def shape_text(shape: Sequence[int]) -> str:

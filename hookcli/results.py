@@ -79,6 +79,7 @@ class ImageResult:
         note: what was made of the image when a network wants more than one: a clip, a pair.
         score: what the backward started at; None in a run without one.
         unedited: what the model says without edits; empty in a run without any.
+        unedited_score: the score without edits.
     """
 
     key: str
@@ -92,6 +93,7 @@ class ImageResult:
     seen: str = ""
     score: Score | None = None
     unedited: tuple[Prediction, ...] = ()
+    unedited_score: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hookcli.planning import PreparedRun
     from hookcli.preparing import PreparedImage
     from hookcli.records import LayerRecord
-    from hookcli.results import Prediction, Score
+    from hookcli.results import Prediction
     from hookcli.sinks.grids import GridWriter
 
 
@@ -133,10 +133,11 @@ class PartRunner:
             return
         read = [said for result in results for said in loaded.read(result.output)]
         predictions = read if len(read) == len(batch) else [()] * len(batch)
-        effects = _read_effects(results, loaded)
         for image, said in zip(batch, predictions, strict=True):
-            self._images[image.key] = self._describe(image, said, *effects[image.key])
+            self._images[image.key] = self._describe(image, said)
         for result in results:
+            for key in result.keys:
+                self._images[key] = _add_effects(self._images[key], result, loaded)
             self._add(result)
             if result.heats:
                 place = [image.key for image in batch].index(result.keys[0])
@@ -166,13 +167,7 @@ class PartRunner:
         self._has_halved = True
         self.part.halved += 1
 
-    def _describe(
-        self,
-        image: PreparedImage,
-        said: tuple[Prediction, ...],
-        score: Score | None,
-        unedited: tuple[Prediction, ...],
-    ) -> ImageResult:
+    def _describe(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:
         pixels = image.pixels
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""
@@ -182,7 +177,7 @@ class PartRunner:
             self.part.written_files.append(seen)
         return ImageResult(
             image.key, image.file, *image.size, image.state.sha256, said,
-            (1, *pixels.shape), image.note, seen, score, unedited,
+            (1, *pixels.shape), image.note, seen,
         )  # fmt: skip
 
     def _add(self, result: BatchResult) -> None:
@@ -219,16 +214,14 @@ def _batches(
             yield group[start : start + size]
 
 
-def _read_effects(
-    results: Sequence[BatchResult], loaded: LoadedModel
-) -> dict[str, tuple[Score | None, tuple[Prediction, ...]]]:
-    """What each image was scored, and what the model says of it without edits."""
-    effects: dict[str, tuple[Score | None, tuple[Prediction, ...]]] = {}
-    for result in results:
-        read = [] if result.unedited is None else loaded.read(result.unedited)
-        for index, key in enumerate(result.keys):
-            effects[key] = (result.score, read[index] if len(read) == len(result.keys) else ())
-    return effects
+def _add_effects(image: ImageResult, result: BatchResult, loaded: LoadedModel) -> ImageResult:
+    """The image with what it was scored, and what the model says of it without edits."""
+    read = [] if result.unedited is None else loaded.read(result.unedited)
+    index = result.keys.index(image.key)
+    unedited = read[index] if len(read) == len(result.keys) else ()
+    return replace(
+        image, score=result.score, unedited=unedited, unedited_score=result.unedited_score
+    )
 
 
 def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:

@@ -67,7 +67,7 @@ def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
     exec(code, names)  # noqa: S102
     captured = names["captured"]
     if "gradients=True" in code:
-        assert names["norms"]["grad_output:conv1"] > 0
+        assert names["norms"]["param:conv1.weight"] > 0
         return
     assert captured.records[0].call.id == "conv1"
     assert captured.tensors["layer1.0.conv1"].shape == (1, 64, 16, 16)

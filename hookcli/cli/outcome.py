@@ -1,4 +1,4 @@
-"""What ``hookcli inspect`` prints when a run has ended."""
+"""What is printed when a run has ended."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _caption(result: RunResult) -> Iterator[str]:
         if image.unedited:
             yield f"  without edits: {', '.join(map(_prediction, image.unedited))}"
         if image.score:
-            yield f"  score: {score_text(image.score)}"
+            yield f"  score: {score_text(image.score)}{_plain_score(image)}"
     if len(said) > _IMAGES:
         yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
@@ -138,7 +138,9 @@ def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+    if value is None:
+        return ""
+    return f"{value:.1%}" if math.isfinite(value) else "not finite"
 
 
 def _number(value: float | None) -> str:
@@ -154,6 +156,13 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
     said = ", ".join(_prediction(prediction) for prediction in image.predictions)
     note = "" if trained else " (meaningless: the weights are random)"
     return f"{image.file}: {said}{note}"
+
+
+def _plain_score(image: ImageResult) -> str:
+    plain = image.unedited_score
+    if plain is None:
+        return ""
+    return f", without edits {'not finite' if plain.value is None else format(plain.value, '.5g')}"
 
 
 def score_text(score: Score) -> str:

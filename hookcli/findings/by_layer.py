@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.call_tally import MOST_NAMED
 from hookcli.findings.rules import count_layers
+from hookcli.records import RECOMPUTED
 from hookcli.results import Finding
 from hookcli.tally import FLOAT16_LARGEST
 
@@ -91,7 +92,8 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
     """Layers whose output gets no gradient."""
     alike: dict[str, list[str]] = {}
     for call_id, tally in evidence.calls.items():
-        if tally.call.side == "grad_output" and tally.reason and not tally.finite:
+        again = tally.reason == RECOMPUTED
+        if tally.call.side == "grad_output" and tally.reason and not tally.finite and not again:
             alike.setdefault(tally.reason, []).append(call_id)
     for reason, group in alike.items():
         if len(group) > limits["no-gradient"]:

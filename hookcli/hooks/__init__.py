@@ -8,7 +8,6 @@ from hookcli.hooks.changing import Change, change, change_input_gradients
 from hookcli.hooks.gradients import (
     NOT_NEEDED,
     PRUNED,
-    RECOMPUTED,
     Absent,
     Gradients,
     need_gradients,
@@ -20,7 +19,6 @@ from hookcli.hooks.watching import map_tensors, named_tensors, watch
 __all__ = [
     "NOT_NEEDED",
     "PRUNED",
-    "RECOMPUTED",
     "Absent",
     "Change",
     "Gradients",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.watching import named_tensors, watch
-from hookcli.records import Call
+from hookcli.records import RECOMPUTED, Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 PRUNED = "_orig"  # what torch.nn.utils.prune puts behind the name of a parameter
 NO_PATH = "no path leads from it to the score"
 VIEW = f"{NO_PATH}, or it is a view that is written over"
-RECOMPUTED = "it was computed again in the backward"
 NOT_NEEDED = "nothing before it needs a gradient"
 SWITCHED_OFF = "the model ran it without gradients"
 FROZEN = "requires_grad is False"

@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,48 +42,56 @@ def watch(
     are what :func:`named_tensors` can walk: positional and keyword arguments together. With
     ``ends_first`` ``finished`` comes before that of all others that watch.
     """
-    counts: Counter[str] = Counter()
-    order = itertools.count(1)
-    running: list[Call] = []
-
-    def begin(layer: LayerInfo) -> Call:
-        call = Call(layer, counts[layer.module_path], next(order))
-        counts[layer.module_path] += 1
-        return call
-
-    def before(layer: LayerInfo, _module: nn.Module, args: Any, kwargs: Any) -> Any:
-        call = begin(layer)
-        running.append(call)
-        changed = started(call, _arguments(args, kwargs)) if started else None
-        return None if changed is None else _as_given(args, kwargs, changed)
-
-    def after(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if running and running[-1].layer is layer:  # else a hook before ours raised: no call began
-            return finished(running.pop(), output)
-        return None
-
-    def after_alone(layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
-        return finished(begin(layer), output)  # nothing can start inside, so this keeps the order
-
     modules = dict(model.named_modules())
+    watched = _Watched(started, finished)
     handles: list[RemovableHandle] = []
     try:
         for layer in layers:
             module = modules[layer.module_path]
             if started is None and not module._modules and _is_torch_own(module):
-                handles.append(module.register_forward_hook(partial(after_alone, layer)))
+                handles.append(module.register_forward_hook(partial(watched.after_alone, layer)))
                 continue
-            pre = module.register_forward_pre_hook(partial(before, layer), with_kwargs=True)
+            pre = module.register_forward_pre_hook(partial(watched.before, layer), with_kwargs=True)
             handles.append(pre)
             # always_call: a call that raised ends too (with None), so that ``running`` stays in step
             post = module.register_forward_hook(
-                partial(after, layer), always_call=True, prepend=ends_first
+                partial(watched.after, layer), always_call=True, prepend=ends_first
             )
             handles.append(post)
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The hooks of one ``watch``, and the calls that are running."""
+
+    started: Listener | None
+    finished: Listener
+    counts: Counter[str] = field(default_factory=Counter)
+    order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    running: list[Call] = field(default_factory=list)
+
+    def before(self, layer: LayerInfo, _module: nn.Module, args: Any, kwargs: Any) -> Any:
+        call = self._begin(layer)
+        self.running.append(call)
+        changed = self.started(call, _arguments(args, kwargs)) if self.started else None
+        return None if changed is None else _as_given(args, kwargs, changed)
+
+    def after(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if self.running and self.running[-1].layer is layer:
+            return self.finished(self.running.pop(), output)
+        return None  # a hook before ours raised: no call began
+
+    def after_alone(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return self.finished(self._begin(layer), output)  # nothing starts inside: the order is kept
+
+    def _begin(self, layer: LayerInfo) -> Call:
+        call = Call(layer, self.counts[layer.module_path], next(self.order))
+        self.counts[layer.module_path] += 1
+        return call
 
 
 def named_tensors(
