@@ -60,8 +60,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     config = prepared.config
-    watcher = watcher or Watcher()
-    clock = Clock(prepared.seconds)
+    watcher, clock = watcher or Watcher(), Clock(prepared.seconds)
     folder = RunFolder(
         prepared.plan.out_dir,
         describe_request(prepared),
