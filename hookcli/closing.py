@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hookcli import findings, hooks
+from hookcli import findings
 from hookcli.command import to_command
 from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
 from hookcli.pooling import saved_channels
 from hookcli.preparing import prepare_image
-from hookcli.producer import find_gradient_producers, find_producers
+from hookcli.producer import find_makers
 from hookcli.records import Uncalled
 from hookcli.results import RunResult, SkippedImage
 from hookcli.rows import LayerRow
@@ -29,8 +30,6 @@ from hookcli.sinks.tensors import write_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from torch import Tensor
 
     from hookcli.images import ImageFile, ImageSource
     from hookcli.parts import Found
@@ -85,10 +84,16 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
         layers=len(prepared.layers),
         findings=seen,
         grids=tuple(found.grids),
+        undrawn=_list_undrawn(prepared, found),
         failed=tuple(rule for rule in prepared.config.fail_on if any(f.rule == rule for f in seen)),
         out_dir=str(folder.folder),
         files=("run.json", *files, "manifest.json"),
     )
+
+
+def _list_undrawn(prepared: PreparedRun, found: Found) -> tuple[str, ...]:
+    drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", heat.call_id) for heat in found.heats}
+    return tuple(layer.label for layer in prepared.cams if layer.label not in drawn)
 
 
 def _details(found: Found) -> dict[str, Any]:
@@ -154,7 +159,8 @@ def _find(
         if ready is not None and ready.pixels is not None:
             pixels = ready.pixels.unsqueeze(0).to(loaded.info.device)
             pixels = pixels.to(getattr(torch, loaded.info.dtype))
-            made = _find_producers(prepared, pixels)
+            place = (loaded.module, loaded.feed, pixels, prepared.edits.changes)
+            made = find_makers(*place, prepared.edits.made, prepared.scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     evidence = findings.Evidence(
         found.tally.calls,
@@ -170,21 +176,6 @@ def _find(
         {image.key: image.file for image in found.images},
     )
     return findings.find(evidence, dict(prepared.config.rules))
-
-
-def _find_producers(prepared: PreparedRun, pixels: Tensor) -> dict[str, str]:
-    """Who made NaN and Inf: the model's forward, an edit, the forward with edits, or the backward."""
-    loaded, edits = prepared.loaded, prepared.edits
-    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in edits.made.items()}
-    made |= find_producers(loaded.module, loaded.feed, pixels)
-    forwards = tuple(each for each in edits.changes if each.side in ("input", "output"))
-    if forwards:
-        with hooks.change(loaded.module, forwards):
-            made = find_producers(loaded.module, loaded.feed, pixels) | made
-    if prepared.scorer is not None:
-        place = (loaded.module, loaded.feed, pixels, prepared.scorer, edits.changes)
-        made = find_gradient_producers(*place) | made
-    return made
 
 
 def write_tables(folder: RunFolder, prepared: PreparedRun, found: Found) -> tuple[LayerRow, ...]:

@@ -140,6 +140,19 @@ def plan_edits(
     return edits
 
 
+def check_edits(
+    model: nn.Module, texts: Sequence[str], default_side: Side, prunes: Sequence[str]
+) -> None:
+    """See that edits and prunes name what a model has; its weights are not looked at.
+
+    Raises:
+        RequestError: one does not.
+    """
+    for text in prunes:
+        layers.select_layers(model, [read_prune(text).layers])
+    plan_edits(model, texts, default_side)
+
+
 def _plan(model: nn.Module, edit: Edit, edits: Edits) -> hooks.Change:
     apply = partial(_apply, edit, edits)
     if edit.side == "param":

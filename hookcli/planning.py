@@ -7,8 +7,6 @@ torch is imported only after the images have been read, so that a wrong path is 
 
 from __future__ import annotations
 
-import contextlib
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +20,7 @@ from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
 from hookcli.results import MOST_IMAGES
 from hookcli.sinks.run_folder import check_folder, refuse_complete
+from hookcli.workers import count_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
     from hookcli.results import SkippedImage
 
 _EAGER = 8  # images that are read before the model is loaded, so that a wrong one is known at once
-_WORTH_WORKERS = 24
-_MOST_WORKERS = 4
-_LARGE = (
-    250_000  # bytes of a photo of two megapixels or more, whose decoding takes as long as a forward
-)
 
 
 @dataclass(slots=True)
@@ -103,10 +97,15 @@ def outline_run(
     """The model without weights, the chosen layers, the images, and what was named and is no image."""
     sources, skipped = _read_sources(config)
     from hookcli import layers, models
+    from hookcli.editing import check_edits
 
     loaded = models.build_skeleton(config.model)
     sources, unfit = fit_sources(make_fitter(config, loaded), sources)
     chosen = layers.select_layers(loaded.module, config.layers, config.exclude)
+    check_edits(loaded.module, config.edits, config.edited_side, config.prunes)
+    if config.backward is not None:
+        loaded.scorer(config.backward)
+        _select_cams(config, loaded)
     return loaded, chosen, sources, [*skipped, *unfit]
 
 
@@ -146,7 +145,6 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         loaded.module, config.edits, config.edited_side, config.prunes, config.model.seed
     )
     backward = config.backward
-    cams = backward.cams if backward else ()
     clock.lap("load model")
     style, out_dir = _choose_style(config, sources), _out_dir(config, sources)
     return PreparedRun(
@@ -161,12 +159,19 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         RULES | dict(config.rules),
         edits,
         loaded.scorer(backward, needs_gradient=config.ablation is None) if backward else None,
-        layers.select_layers(loaded.module, cams) if cams else (),
-        workers=_count_workers(config, sources),
+        _select_cams(config, loaded),
+        workers=count_workers(config, sources),
         channels_last=(len(sources) > 1 or config.ablation is not None)
         and loaded.use_channels_last(),
         seconds=clock.seconds,
     )
+
+
+def _select_cams(config: InspectConfig, loaded: LoadedModel) -> tuple[LayerInfo, ...]:
+    from hookcli import layers
+
+    cams = config.backward.cams if config.backward else ()
+    return layers.select_layers(loaded.module, cams) if cams else ()
 
 
 def _read_sources(
@@ -213,29 +218,6 @@ def _choose_style(config: InspectConfig, sources: Sequence[object]) -> GridStyle
     named = all(not isinstance(source, ImageFile) or source.file in words for source in sources)
     mode: GridMode = "layers" if named else "sheet"
     return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
-
-
-def _count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
-    """Processes that prepare images; few images are not worth starting any."""
-    if not any(isinstance(source, ImageFile) for source in sources):
-        return 0
-    if config.workers is not None:
-        return config.workers
-    cores = os.cpu_count() or 1
-    if len(sources) < _WORTH_WORKERS:
-        return 0
-    if _are_large(sources):
-        return min(_MOST_WORKERS, cores)
-    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one takes more than it brings
-
-
-def _are_large(sources: Sequence[object]) -> bool:
-    """Whether decoding the first files takes long enough for a process of its own."""
-    sizes = [0]
-    for source in sources[:_WORTH_WORKERS]:
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(os.stat(source.file).st_size if isinstance(source, ImageFile) else 0)  # noqa: PTH116
-    return sum(sizes) > _LARGE * len(sizes)
 
 
 def _out_dir(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:

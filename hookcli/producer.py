@@ -14,11 +14,40 @@ from hookcli.layers import list_watchable
 from hookcli.stats import name_not_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.feed import Feed
     from hookcli.models import Scored
     from hookcli.records import Call
+
+
+def find_makers(
+    model: nn.Module,
+    feed: Feed,
+    pixels: Tensor,
+    changes: Sequence[hooks.Change],
+    made_by_edits: Mapping[str, str],
+    score: Callable[[object], Scored] | None,
+) -> dict[str, str]:
+    """Who made ``NaN`` and ``Inf``, as sentences: the forward, an edit, the forward with edits, or the backward.
+
+    Args:
+        model: in evaluation mode.
+        feed: how it is called.
+        pixels: of one image, (1, …).
+        changes: what is edited.
+        made_by_edits: by kind, the edit that made one of finite numbers.
+        score: what a backward starts at; None without one.
+    """
+    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by_edits.items()}
+    made |= find_producers(model, feed, pixels)
+    forwards = tuple(each for each in changes if each.side in ("input", "output"))
+    if forwards:
+        with hooks.change(model, forwards):
+            made = find_producers(model, feed, pixels) | made
+    if score is not None:
+        made = find_gradient_producers(model, feed, pixels, score, changes) | made
+    return made
 
 
 def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, str]:

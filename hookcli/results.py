@@ -208,6 +208,7 @@ class RunResult:
         layers: how many layers were selected.
         findings: what deserves a look, the gravest first.
         grids: what the pictures show.
+        undrawn: layers of which a Grad-CAM was asked for and none was drawn.
         failed: the rules of ``--fail-on`` that did not hold.
         out_dir: the run folder; empty when nothing was written.
         files: what was written, relative to ``out_dir``.
@@ -222,6 +223,7 @@ class RunResult:
     layers: int
     findings: tuple[Finding, ...] = ()
     grids: tuple[Grid, ...] = ()
+    undrawn: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     out_dir: str = ""
     files: tuple[str, ...] = ()

@@ -14,7 +14,8 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli import load_run
+from hookcli import inspect_images, load_run
+from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.scoring import find_target, load_score
 
@@ -479,3 +480,131 @@ def test_how_far_images_are_from_the_unedited_run_adds_up(run, net):
     assert math.isclose(float(rows()["conv"]["change"]), expected, rel_tol=1e-6)
     each = pq.read_table("out/records.parquet").column("change").to_pylist()
     assert each == pytest.approx([3 / 5, math.sqrt(1 / 5)])
+
+
+def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
+    # 24 against 48 becomes 24 against 0: class 0 would be predicted, and the score stays class 1's
+    code, out, _ = run("gradients", net, *OWN, "--edit", "output:conv{1}:zero")
+    assert code == 0
+    (image,) = document()["images"]
+    assert [p["index"] for p in image["predictions"]] == [0, 1]
+    assert (image["score"]["target"], image["score"]["value"]) == (1, 0)
+    assert (image["unedited_score"]["target"], image["unedited_score"]["value"]) == (1, 48)
+    assert "score: logit of class 1 (1) = 0, without edits 48" in out
+    assert float(rows()["grad_output:fc"]["change"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        ("output:conv:set=nan", "NaN is made by --edit 'output:conv:set=nan'"),
+        ("grad_output:relu:set=nan", "NaN is made by --edit 'grad_output:relu:set=nan'"),
+        ("grad_input:fc:set=nan", "NaN is made by --edit 'grad_input:fc:set=nan'"),
+    ],
+)
+def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
+    assert run("gradients", net, *OWN, "--edit", edit).code == 0
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
+    assert finding["sentence"].startswith(f"{sentence}; ")
+
+
+def test_an_infinity_of_the_forward_does_not_hide_who_makes_nan_in_the_backward(run, net):
+    Path("blown.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Blow(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x * torch.inf\n"
+        "class Root(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return (x * 0).sqrt() + x\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv, self.blow, self.root = nn.Conv2d(3, 2, 1), Blow(), Root()\n"
+        "        self.fc = nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n"
+        "        out = self.conv(x)\n"
+        "        self.blow(torch.ones(1))\n"
+        "        return self.fc(self.root(out).mean((2, 3)))\n"
+    )
+    assert run("gradients", "blown.py:Net", *OWN).code == 0
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
+    assert finding["sentence"].startswith("NaN is made by the backward of root (Root): ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--edit", "nosuch:zero"), "no layer matches 'nosuch'"),
+        (("--prune", "nosuch=0.4"), "no layer matches 'nosuch'"),
+        (("--cam", "nosuch"), "no layer matches 'nosuch'"),
+        (("--target", "1000"), "--target: there is no class 1000"),
+        (("--target", "tabbi"), "--target: no category is called 'tabbi'"),
+        (("--edit", "param:*.nosuch:zero"), "no parameter matches '*.nosuch'"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(run, cat, words, message):
+    code, out, err = run("gradients", "resnet18", cat, *PLAIN, "--dry-run", *words)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == f"error: {message}"
+
+
+def test_a_grad_cam_that_cannot_be_drawn_is_told(run, net):
+    code, _, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
+    assert code == 0
+    told = "warning: --cam: no picture of fc: no gradient came, or it has no feature maps"
+    assert told in err.splitlines()
+    assert [heat["call_id"] for heat in document()["heats"]] == ["relu"]
+
+
+ATTENTION = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention, self.fc = nn.MultiheadAttention(3, 1, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.fc(self.attention(tokens, tokens, tokens)[0].mean(1))
+
+net = Net()
+def make():
+    return net
+"""
+
+
+def test_a_pruned_module_that_is_used_and_never_called(run, net):
+    Path("attend.py").write_text(ATTENTION)
+    for command in ("inspect", "gradients"):
+        code, _, err = run(command, "attend.py:make", *OWN, "--prune", "linear=0.5", "--overwrite")
+        assert code == 0, err
+        changed = "attention[0]" if command == "inspect" else "grad_output:attention[0]"
+        assert float(rows()[changed]["change"]) > 0
+
+
+def test_the_model_is_given_back_unpruned(run, net, monkeypatch):
+    Path("attend.py").write_text(ATTENTION)
+    monkeypatch.syspath_prepend(".")
+    import attend
+
+    before = {name: value.clone() for name, value in attend.net.state_dict().items()}
+    model = ModelRequest("attend:make")
+    config = InspectConfig(
+        model, ("pixels.npy",), layers=("leaf",), out=Path("out"), prunes=("linear=0.5:random",),
+        grids=GridStyle("none"), edits=("fc:scale=2",),
+    )  # fmt: skip
+    state = torch.get_rng_state()
+    result = inspect_images(config)
+    assert [row.sparsity for row in result.rows if row.call_id == "fc"] == [0.5]
+    after = attend.net.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert not any(module._forward_pre_hooks for module in attend.net.modules())
+    assert [name for name, _ in attend.net.named_parameters()] == list(before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert next(iter(attend.net.parameters())).requires_grad

@@ -70,6 +70,7 @@ FLOORS = (
         "3",
         (
             "collecting",
+            "workers",
             "editing",
             "survey",
             "zeroing",

@@ -63,8 +63,8 @@ Edit = Annotated[
     list[str],
     typer.Option(
         metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
-        help="Change what passes there: 'conv[3]:zero', 'layer1.*{3,7}:scale=0.1', 'grad_output:fc:clamp=0:'. "
-        "SIDE: output input grad_output grad_input param; WHAT: zero scale= clamp=LO:HI clip-norm= mean "
+        help="Change what passes there: 'conv[3]:zero', 'input:layer1.*{3,7}:scale=0.1'. SIDE: output input, in "
+        "hookcli gradients also grad_output grad_input param; WHAT: zero scale= clamp=LO:HI clip-norm= mean "
         "set=. Repeatable, in this order.",
     ),
 ]

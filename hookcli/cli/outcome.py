@@ -189,6 +189,11 @@ def print_warnings(config: InspectConfig, result: RunResult) -> None:
     """What was asked for and could not be given in full."""
     _warn_of_missing_channels(config, result)
     _warn_of_overflow(config, result)
+    if result.undrawn:
+        more = f" and {len(result.undrawn) - 1} more" if len(result.undrawn) > 1 else ""
+        console.warn(
+            f"--cam: no picture of {result.undrawn[0]}{more}: no gradient came, or it has no feature maps"
+        )
 
 
 def _warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:

@@ -13,7 +13,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.errors import ModelError, RequestError
 from hookcli.feed import Feed
-from hookcli.models.building import SkipInitialisation, build_model, build_random
+from hookcli.models.building import SkipInitialisation, build_model, build_random, categories_of
 from hookcli.models.device import find_device
 from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
 from hookcli.models.origins import OWN, TIMM, find_origin
@@ -209,7 +209,7 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     info = ModelInfo(
         request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
     )
-    return LoadedModel(info, module.eval(), prepare)
+    return LoadedModel(info, module.eval(), prepare, categories_of(origin))
 
 
 def _build_bare(origin: Origin, request: ModelRequest) -> nn.Module:
