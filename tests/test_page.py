@@ -31,8 +31,8 @@ def folder(tmp_path_factory):
     return inspected(home, PHOTOS / "cat.png", hostile)
 
 
-def inspected(home, *words):
-    words = ["inspect", "resnet18", *map(str, words), "--weights", "random", "-q"]
+def inspected(home, *words, command="inspect"):
+    words = [command, "resnet18", *map(str, words), "--weights", "random", "-q"]
     patch = pytest.MonkeyPatch()
     patch.setattr(sys, "argv", ["hookcli", *words, "--layers", "conv,fc", "-o", str(home / "run")])
     assert _run() == 0
@@ -353,3 +353,64 @@ def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
         open_grid(page)
     faults = Axe().run(page).response["violations"]
     assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def backwards(request, tmp_path_factory):
+    """A run of gradients of one image, or of two, with edits and maps over the image."""
+    photos = [PHOTOS / name for name in ("cat.png", "coffee.png")][: request.param]
+    words = ("--cam", "layer4", "--saliency", "--edit", "conv1{3}:zero")
+    home = tmp_path_factory.mktemp("backwards")
+    return inspected(home, *photos, *words, command="gradients")
+
+
+@pytest.fixture
+def gradients(browser, backwards):
+    yield from opened(browser, backwards)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_gradients_has_no_serious_fault_of_accessibility(gradients, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    gradients.emulate_media(color_scheme=scheme)
+    faults = Axe().run(gradients).response["violations"]
+    assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
+
+
+def test_the_page_of_gradients_fits_a_phone(gradients):
+    gradients.set_viewport_size({"width": 390, "height": 800})
+    assert gradients.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_links_in_the_flow_of_gradients_go_to_the_layer(gradients):
+    link = gradients.locator("svg.flow a").nth(2)
+    target = link.get_attribute("href")
+    link.focus()
+    gradients.keyboard.press("Enter")
+    assert gradients.evaluate("location.hash") == target
+    place = gradients.locator(target)
+    assert place.locator("h3").inner_text().startswith("grad_output:")
+    assert place.locator("img").count() == 1
+
+
+def test_a_tile_of_gradients_is_enlarged(gradients):
+    open_grid(gradients)
+    assert "grad_output:conv1" in gradients.locator("#viewer-title").inner_text()
+    assert (
+        gradients.locator("#stage-image").is_visible()
+        or gradients.locator("#stage-tile").is_visible()
+    )
+
+
+def test_maps_over_the_image_are_seen(gradients, backwards):
+    several = len(list((backwards / "saliency").iterdir())) > 1
+    if several:
+        gradients.locator("details.image").first.locator("summary").click()
+    pictures = gradients.locator(".heats").first.locator("img")
+    assert pictures.count() == 2
+    for index in range(2):
+        pictures.nth(index).scroll_into_view_if_needed()
+        gradients.wait_for_function(
+            "n => document.querySelectorAll('.heats img')[n].naturalWidth > 400", arg=index
+        )
