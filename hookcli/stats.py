@@ -111,6 +111,9 @@ def _as_float(rows: Tensor) -> Tensor:
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
     """(rows, C) smallest and largest values; C is 1 without a channel axis. NaN wins over all."""
+    if channel_axis is None and len(values) == 1:
+        low, high = values.aminmax()  # all of one tensor: both in one pass
+        return low.view(1, 1), high.view(1, 1)
     axes = [axis for axis in range(1, values.dim()) if axis != channel_axis]
     if not axes:
         return values.clone(), values.clone()
