@@ -50,12 +50,12 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
         RequestError: none of the parameters of a change takes a gradient.
     """
     handles: list[RemovableHandle] = []
-    named = dict(model.named_parameters())
     with ExitStack() as stack:
         stack.callback(_remove, handles)
         for each in changes:
             if each.side == "param":
-                able = [named[name] for name in each.parameters if named[name].requires_grad]
+                wanted = [model.get_parameter(name) for name in each.parameters]
+                able = [parameter for parameter in wanted if parameter.requires_grad]
                 if not able:
                     raise RequestError(
                         f"{each.parameters[0]} takes no gradient, which could be changed",
