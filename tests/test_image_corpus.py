@@ -141,7 +141,8 @@ def test_nothing_but_our_own_lines_is_on_stderr(ended, files, manifest):
     assert random == "warning: the weights are RANDOM, as asked for"
     assert [line for line in lines if not PROGRESS.match(line)] == skipped
     written = sum(file.is_file() for file in ended.folder.rglob("*"))
-    assert wrote == f"wrote {written} files into {ended.folder}"
+    told = f"wrote {written} files into {ended.folder}"
+    assert wrote == f"{told}; {len(skipped)} images skipped, see skipped.csv"
 
 
 def test_the_memory_stays_small(ended):
