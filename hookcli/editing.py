@@ -36,6 +36,7 @@ class Edits:
     Attributes:
         changes: in their order.
         pruned: the modules that were pruned, by path.
+        parameters: by the id of a pruned module, the names of its own parameters, in their order.
         size: height and width of what the layers see, by which channels are told from places.
         images: of the batch that runs; None where the leading axis is always the images'.
         unused: texts of the edits that have not been made yet.
@@ -44,6 +45,7 @@ class Edits:
 
     changes: tuple[hooks.Change, ...] = ()
     pruned: dict[str, nn.Module] = field(default_factory=dict)
+    parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)
     size: tuple[int, int] | None = None
     images: int | None = None
     unused: set[str] = field(default_factory=set)
@@ -99,6 +101,8 @@ class Edits:
             weight = module._parameters.pop(f"weight{hooks.PRUNED}")
             del module._buffers["weight_mask"], module.weight
             module.register_parameter("weight", weight)
+            for name in self.parameters[id(module)]:  # in the order that they had
+                module._parameters[name] = module._parameters.pop(name)
         self.pruned = {}
 
     @property
@@ -203,6 +207,8 @@ def _prune(model: nn.Module, asked: Prune, edits: Edits, seed: int) -> None:
             f"--prune {asked.text!r}: none of its layers has a weight of its own",
             "prune conv or linear",
         )
+    for module in able.values():
+        edits.parameters.setdefault(id(module), tuple(module._parameters))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         _prune_modules(able, asked, edits)

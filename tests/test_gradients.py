@@ -778,3 +778,34 @@ def test_gradients_of_linear_are_the_closed_form():
     found, _ = observe(model, ["linear"], x, lambda out: linear(out, torch.ones(1, 2)).sum())
     assert_close(found["grad_input", "0", 0, ""], torch.ones(4, 2) @ model[0].weight)
     assert_close(found["param", "0", 0, "bias"], torch.full((2,), 4.0))
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_edits_leave_nothing_behind_when_a_backward_is_broken_off(error):
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(_context, tensor):
+            return tensor.clone()
+
+        @staticmethod
+        def backward(_context, _gradient):
+            raise error
+
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 1, 1))
+    before = state_of(model)
+    edits = [
+        "param:2.bias:zero",
+        "grad_input:2:scale=2",
+        "output:1{0}:zero",
+        "grad_output:1:clamp=0:",
+    ]
+
+    def step():
+        with hookcli.capture(model, "leaf", gradients=True, edits=edits):
+            hidden = model[1](model[0](photo(4)))
+            model[2](Breaks.apply(hidden)).sum().backward()
+
+    with pytest.raises(error):
+        step()
+    model.zero_grad()  # what the backward reached before it was broken off is the step's own
+    assert same(before, state_of(model))

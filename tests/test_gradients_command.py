@@ -608,3 +608,26 @@ def test_the_model_is_given_back_unpruned(run, net, monkeypatch):
     assert [name for name, _ in attend.net.named_parameters()] == list(before)
     assert torch.equal(state, torch.get_rng_state())
     assert next(iter(attend.net.parameters())).requires_grad
+
+
+def test_a_model_that_fails_is_given_back_unpruned_too(run, net, monkeypatch):
+    Path("fails.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv = nn.Conv2d(3, 2, 1)\n"
+        "    def forward(self, x):\n"
+        "        return self.conv(x).nonsense()\n"
+        "net = Net()\n"
+        "def make():\n"
+        "    return net\n"
+    )
+    monkeypatch.syspath_prepend(".")
+    import fails
+
+    before = fails.net.conv.weight.detach().clone()
+    assert run("inspect", "fails:make", *OWN[:-1], "conv", "--prune", "conv=0.5").code == 4
+    assert list(fails.net.state_dict()) == ["conv.weight", "conv.bias"]
+    assert torch.equal(fails.net.conv.weight, before)
+    assert not fails.net.conv._forward_pre_hooks
