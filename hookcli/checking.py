@@ -8,9 +8,10 @@ import os
 from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
-from hookcli.config import LARGEST_SIDE, RULES
+from hookcli.config import LARGEST_SIDE
 from hookcli.edits import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
+from hookcli.thresholds import RULES
 
 if TYPE_CHECKING:
     from hookcli.config import InspectConfig

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 
 _MOST_WORDS = 8  # that are named of a difference
+_VALUE_OPTIONS = (  # those that change what the layers give, and of which the model's facts say nothing
+    "--edit", "--prune", "--model-arg", "--batch-size", "--pair", "--clip", "--target", "--score",
+)  # fmt: skip
 
 
 def to_command(config: InspectConfig) -> tuple[str, ...]:
@@ -81,6 +84,23 @@ def list_differences(begun: dict[str, Any], wanted: dict[str, Any], of: str = ""
             yield f"with other {name}: {_tell_difference(gone, come)}"
         else:
             yield f"with another {name}: {old}, not {new}"
+
+
+def list_value_options(
+    old: Sequence[str], new: Sequence[str]
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Options that change values and are not the same in two commands: the name and both values."""
+    was, now = _phrases(old), _phrases(new)
+    for name in _VALUE_OPTIONS:
+        one, two = was.get(name), now.get(name)
+        if one != two:
+            yield name, _values(name, one), _values(name, two)
+
+
+def _values(name: str, phrases: Sequence[str] | None) -> str | None:
+    if phrases is None:
+        return None
+    return " ".join(phrase.removeprefix(name).strip() for phrase in phrases) or "given"
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:

@@ -21,23 +21,6 @@ SCORES = ("logit", "probability", "cross-entropy", "sum")
 EMBER = "ember"
 CLIP_FRAMES = 16  # of the clip that a video model is given
 LARGEST_SIDE = 8192
-RULES: dict[str, float] = {
-    "nan": 0,  # values that are NaN, more than
-    "inf": 0,  # values that are infinite, more than
-    "dead": 0.2,  # share of channels that are zero everywhere, at least
-    "constant": 0.2,  # share of channels that hold one value other than zero, at least
-    "saturated": 0.2,  # share of channels that never leave an end of their activation, at least
-    "exploding": 20,  # spread over that of the layer of the same type before, at least
-    "vanishing": 20,  # the other way round
-    "no-gradient": 0,  # layers whose output gets no gradient, more than
-    "float16": 0.5,  # largest magnitude over what float16 holds, at least
-    "overwritten": 0,  # layers whose output is written over in place later, more than
-    "uncalled": 0,  # selected layers that did not run, more than
-    "skipped": 0,  # images that were skipped, more than
-    "untrained": 0,  # weights that are random
-    "small": 1,  # shorter side of the image over what the network sees, less than
-}
-"""Every rule with its threshold, the gravest first."""
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
 
@@ -189,7 +172,8 @@ class InspectConfig:
         edits: what is changed on the way, as ``--edit`` takes it.
         prunes: weights that are pruned before, as ``--prune`` takes it.
         save_weights: where the pruned weights go; None for nowhere.
-        ablation: channels are zeroed and ``backward`` says which score is looked at; nothing is recorded.
+        ablation: channels are zeroed and ``backward`` says which score is looked at; nothing is written.
+        compared: one side of ``hookcli compare``; nothing is written.
     """
 
     model: ModelRequest
@@ -220,10 +204,13 @@ class InspectConfig:
     prunes: tuple[str, ...] = ()
     save_weights: Path | None = None
     ablation: AblationStyle | None = None
+    compared: bool = False
 
     @property
     def command(self) -> str:
         """The command that asks for this."""
+        if self.compared:
+            return "compare"
         if self.ablation is not None:
             return "ablate"
         return "inspect" if self.backward is None else "gradients"

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.checking import check_values
 from hookcli.clock import Clock
 from hookcli.command import to_command
-from hookcli.config import CLIP_FRAMES, RULES, part_size
+from hookcli.config import CLIP_FRAMES, part_size
 from hookcli.files import hash_file, safe_name
 from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
 from hookcli.results import MOST_IMAGES
 from hookcli.sinks.run_folder import check_folder, refuse_complete
+from hookcli.thresholds import RULES
 from hookcli.workers import count_workers
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from hookcli.models import LoadedModel, Scored
     from hookcli.records import LayerInfo
     from hookcli.results import SkippedImage
+
+Sources: TypeAlias = "tuple[list[ImageSource | ImageFile], list[SkippedImage]]"
+"""Images, and what was named and is none."""
 
 _EAGER = 8  # images that are read before the model is loaded, so that a wrong one is known at once
 
@@ -95,7 +99,7 @@ def outline_run(
     config: InspectConfig,
 ) -> tuple[LoadedModel, tuple[LayerInfo, ...], list[ImageSource | ImageFile], list[SkippedImage]]:
     """The model without weights, the chosen layers, the images, and what was named and is no image."""
-    sources, skipped = _read_sources(config)
+    sources, skipped = find_sources(config)
     from hookcli import layers, models
     from hookcli.editing import check_edits
 
@@ -120,8 +124,8 @@ def plan_run(config: InspectConfig) -> Plan:
     return replace(plan, skipped=tuple(skipped))
 
 
-def prepare_run(config: InspectConfig) -> PreparedRun:
-    """Find the images, load the model, choose the layers.
+def prepare_run(config: InspectConfig, found: Sources | None = None) -> PreparedRun:
+    """Find the images, unless they are ``found``, load the model, choose the layers.
 
     Raises:
         RequestError: an option has a value that does not exist, or no layer matched.
@@ -130,7 +134,7 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         CompleteError: there is nothing left to resume.
     """
     clock = Clock()
-    sources, skipped = _read_sources(config)
+    sources, skipped = found or find_sources(config)
     clock.lap("read images")
     from hookcli import layers, models
     from hookcli.editing import plan_edits
@@ -162,6 +166,7 @@ def prepare_run(config: InspectConfig) -> PreparedRun:
         _select_cams(config, loaded),
         workers=count_workers(config, sources),
         channels_last=(len(sources) > 1 or config.ablation is not None)
+        and not config.compared
         and loaded.use_channels_last(),
         seconds=clock.seconds,
     )
@@ -174,10 +179,15 @@ def _select_cams(config: InspectConfig, loaded: LoadedModel) -> tuple[LayerInfo,
     return layers.select_layers(loaded.module, cams) if cams else ()
 
 
-def _read_sources(
-    config: InspectConfig,
-) -> tuple[list[ImageSource | ImageFile], list[SkippedImage]]:
-    """The images: a few are read at once, of many only the files are found."""
+def find_sources(config: InspectConfig) -> Sources:
+    """The images, and what was named and is none: a few are read at once, of many only the files are found.
+
+    Raises:
+        RequestError: an option has a value that does not exist.
+        NoImageError: there is no image.
+        CompleteError: there is nothing left to resume.
+        OutputError: the run folder is protected or in use.
+    """
     check_values(config)
     files, skipped = find_files(
         config.images,
@@ -194,7 +204,7 @@ def _read_sources(
     else:
         sources += list_images(files)
     need_one(sources, skipped)
-    if config.ablation is not None:
+    if config.ablation is not None or config.compared:
         return sources, skipped  # nothing is written
     folder = _out_dir(config, sources)
     if config.resume:

@@ -14,6 +14,8 @@ import typer
 from hookcli import __version__, errors
 from hookcli.cli import console
 from hookcli.cli.ablate import ablate
+from hookcli.cli.compare import compare
+from hookcli.cli.diff import diff
 from hookcli.cli.export import export
 from hookcli.cli.gradients import gradients
 from hookcli.cli.inspect import inspect
@@ -36,6 +38,8 @@ app = typer.Typer(
 app.command()(inspect)
 app.command()(gradients)
 app.command()(ablate)
+app.command()(diff)
+app.command()(compare)
 app.command()(layers)
 app.command()(models)
 app.command()(report)

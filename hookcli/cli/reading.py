@@ -120,3 +120,24 @@ def read_save(
             "add --save tensors",
         )
     return style if save else None
+
+
+def read_layer_tolerances(words: list[str]) -> tuple[tuple[str, float], ...]:
+    """``GLOB=RTOL`` words as pairs.
+
+    Raises:
+        RequestError: one cannot be read.
+    """
+    pairs = []
+    for word in words:
+        glob, _, value = word.rpartition("=")
+        try:
+            rtol = float(value)
+            if not glob or not math.isfinite(rtol) or rtol < 0:
+                raise ValueError
+        except ValueError as error:
+            raise RequestError(
+                f"--layer-tolerance cannot read {word!r}", "write GLOB=RTOL: 'layer4.*=1e-2'"
+            ) from error
+        pairs.append((glob, rtol))
+    return tuple(pairs)

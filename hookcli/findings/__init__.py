@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.config import RULES
 from hookcli.findings import by_layer, by_run
 from hookcli.findings.rules import Evidence
+from hookcli.thresholds import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,5 +6,15 @@ features = run["avgpool"]  # (images, …), in the order of run.images
 
 from hookcli.runs.loading import Run, choose_calls, load_run
 from hookcli.runs.shards import SavedTensor
+from hookcli.runs.sides import Side, SideCall, load_side, match_images
 
-__all__ = ["Run", "SavedTensor", "choose_calls", "load_run"]
+__all__ = [
+    "Run",
+    "SavedTensor",
+    "Side",
+    "SideCall",
+    "choose_calls",
+    "load_run",
+    "load_side",
+    "match_images",
+]

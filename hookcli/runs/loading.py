@@ -19,6 +19,7 @@ from hookcli.runs.shards import (
     INDEX,
     SavedTensor,
     cannot_read,
+    check_schema,
     name_close,
     read_index,
     read_json,
@@ -182,6 +183,7 @@ def load_run(folder: str | Path) -> Run:
             "finish it: the same command with --resume",
         )
     manifest = read_json(file)
+    check_schema(manifest, str(file))
     try:
         lists_tensors = INDEX in manifest["files"]
         run = Run(folder, manifest, read_index(folder / INDEX) if lists_tensors else {})

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 INDEX = "tensors/index.json"
 AGAIN = "run hookcli inspect again"
+SCHEMA_VERSION = 1  # the newest that is understood
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
@@ -114,6 +115,20 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise RequestError(f"{str(file)!r} is damaged: it holds no object", AGAIN)
     return document
+
+
+def check_schema(document: Mapping[str, Any], name: str) -> None:
+    """Refuse what a later version of hookcli wrote.
+
+    Raises:
+        RequestError: a later one did.
+    """
+    version = document.get("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise RequestError(
+            f"{name!r} has schema version {version}, and this hookcli reads up to {SCHEMA_VERSION}",
+            "a later hookcli wrote it: pip install --upgrade hookcli",
+        )
 
 
 def cannot_read(file: Path, error: Exception) -> RequestError:

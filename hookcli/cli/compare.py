@@ -1,0 +1,181 @@
+"""``hookcli compare``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from hookcli.cli import console, diff
+from hookcli.cli.inspect import inspect
+from hookcli.cli.running import read_config, share_options, warn_of_skipped
+from hookcli.cli.verdict import print_comparison
+from hookcli.command import to_command
+from hookcli.config import Dtype, InspectConfig
+from hookcli.errors import RequestError
+from hookcli.tolerances import Tolerance
+
+if TYPE_CHECKING:
+    from hookcli.differences import Comparison
+    from hookcli.planning import PreparedRun
+
+_FORMS = "weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
+Against = Annotated[
+    list[str],
+    typer.Option(
+        metavar="WHAT",
+        help=f"What is another in B: {_FORMS}. Repeatable.",
+    ),
+]
+_DEFAULT = Tolerance()
+_OWN: dict[str, tuple[Any, Any]] = {
+    "against": (Against, ...),
+    "metric": (diff.MetricChoice, _DEFAULT.metric),
+    "rtol": (diff.Rtol, _DEFAULT.rtol),
+    "atol": (diff.Atol, _DEFAULT.atol),
+    "layer_tolerance": (diff.LayerTolerance, []),
+    "equal_nan": (diff.EqualNan, _DEFAULT.equal_nan),
+    "top": (diff.TopCalls, diff.MOST_ROWS),
+}
+_SHARED = (
+    "model", "images", "layers", "exclude", "at", "weights", "seed", "device", "dtype", "size", "resize",
+    "mean", "std", "interpolation", "pair", "clip", "no_recursive", "null", "model_arg", "output_format",
+    "quiet",
+)  # fmt: skip
+_UNSHARED = {
+    name: parameter.default
+    for name, parameter in signature(inspect).parameters.items()
+    if name not in _SHARED
+}
+
+
+def compare(**words: Any) -> None:
+    """Run images both ways, and say which layer differs first and by how much; ends with 7 if one does.
+
+    Example: hookcli compare resnet34 cat.jpg --against dtype=bfloat16
+    """
+    tolerance = diff.read_tolerance(words)
+    shared = {name: words[name] for name in _SHARED}
+    config = replace(read_config(shared | _UNSHARED), compared=True)
+    other = read_against(words["against"], config)
+    comparison = _run(config, other, tolerance, quiet=words["quiet"])
+    command = (*to_command(config), *(w for text in words["against"] for w in ("--against", text)))
+    print_comparison(comparison, command, words["output_format"], words["top"])
+    raise typer.Exit(comparison.exit_code)
+
+
+share_options(compare, inspect, _OWN, _UNSHARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """What is asked of B.
+
+    Attributes:
+        name: in the user's words.
+        config: A's, with what is another.
+        channels_last: weights and pixels lie channels last.
+        threads: how many torch uses; None for as many as for A.
+    """
+
+    name: str
+    config: InspectConfig
+    channels_last: bool = False
+    threads: int | None = None
+
+
+def read_against(words: list[str], config: InspectConfig) -> Other:
+    """What ``--against`` asks for.
+
+    Raises:
+        RequestError: one cannot be read.
+    """
+    other = Other(f"{config.model.name} with {', '.join(words)}", config)
+    for word in words:
+        name, _, value = word.partition("=")
+        read = _READERS.get(name)
+        if read is None or (not value) != (name == "channels-last"):
+            raise RequestError(f"--against cannot read {word!r}", f"one of: {_FORMS}")
+        other = read(other, value)
+    return other
+
+
+def _with_model(name: str, other: Other, value: Any) -> Other:
+    model = replace(other.config.model, **{name: value})
+    return replace(other, config=replace(other.config, model=model))
+
+
+def _with_dtype(other: Other, value: str) -> Other:
+    if value not in get_args(Dtype):
+        raise RequestError(
+            f"--against dtype={value}: no such dtype", f"one of: {', '.join(get_args(Dtype))}"
+        )
+    return _with_model("dtype", other, value)
+
+
+def _with_image(other: Other, value: str) -> Other:
+    return replace(other, config=replace(other.config, images=(value,)))
+
+
+def _with_edit(other: Other, value: str) -> Other:
+    return replace(other, config=replace(other.config, edits=(*other.config.edits, value)))
+
+
+def _with_prune(other: Other, value: str) -> Other:
+    return replace(other, config=replace(other.config, prunes=(*other.config.prunes, value)))
+
+
+def _read_count(name: str, value: str, least: int) -> int:
+    if not value.isdecimal() or int(value) < least:
+        raise RequestError(
+            f"--against {name}={value}: not a number from {least}", f"{name}={least}"
+        )
+    return int(value)
+
+
+_READERS = {
+    "weights": lambda other, value: _with_model("weights", other, value),
+    "device": lambda other, value: _with_model("device", other, value),
+    "dtype": _with_dtype,
+    "seed": lambda other, value: _with_model("seed", other, _read_count("seed", value, 0)),
+    "threads": lambda other, value: replace(other, threads=_read_count("threads", value, 1)),
+    "channels-last": lambda other, _: replace(other, channels_last=True),
+    "edit": _with_edit,
+    "prune": _with_prune,
+    "image": _with_image,
+}
+
+
+def _run(config: InspectConfig, other: Other, tolerance: Tolerance, *, quiet: bool) -> Comparison:
+    from hookcli.planning import find_sources, prepare_run
+
+    with console.no_data():
+        found = find_sources(config)
+        prepared = prepare_run(config, found)
+        same_images = other.config.images == config.images
+        second = prepare_run(other.config, found if same_images else None)
+    _check_images(prepared, second)
+    warn_of_skipped(prepared.skipped)
+    for warning in dict.fromkeys((prepared.loaded.info.warning, second.loaded.info.warning)):
+        if warning:
+            console.warn(warning)
+    from hookcli.cli.progress import Progress
+    from hookcli.comparing import Way, compare_ways
+
+    a = Way(prepared, config.model.name)
+    b = Way(second, other.name, other.channels_last, other.threads)
+    bar = Progress(len(prepared.sources), is_shown=len(prepared.sources) > 8 and not quiet)
+    with console.no_data(), bar as progress:
+        comparison = compare_ways(a, b, tolerance, progress.part_done)
+    warn_of_skipped(comparison.skipped[len(prepared.skipped) :])
+    return comparison
+
+
+def _check_images(a: PreparedRun, b: PreparedRun) -> None:
+    if len(a.sources) != len(b.sources):
+        raise RequestError(
+            f"{len(a.sources)} images cannot be held against {len(b.sources)}",
+            "--against image=FILE takes one image, and one to hold it against",
+        )

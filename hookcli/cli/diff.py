@@ -1,0 +1,102 @@
+"""``hookcli diff``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookcli.cli import options, reading
+from hookcli.cli.verdict import print_comparison
+from hookcli.errors import RequestError
+from hookcli.tolerances import Match, Metric, Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MetricChoice = Annotated[
+    Metric,
+    typer.Option(
+        "--metric", help="Which distance decides; rel-l2 and cosine are told from sketches too."
+    ),
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        min=0,
+        help="How far apart, relative to A.  [default: 1e-5 for float32, 5e-3 float16, 5e-2 bfloat16, 1e-12 "
+        "float64, 0 for whole numbers]",
+    ),
+]
+Atol = Annotated[
+    float, typer.Option(metavar="X", min=0, help="How far apart beyond that, in the values' unit.")
+]
+LayerTolerance = Annotated[
+    list[str],
+    typer.Option(
+        metavar="GLOB=RTOL", help="Another --rtol for some calls: 'layer4.*=1e-2'. Repeatable."
+    ),
+]
+EqualNan = Annotated[
+    bool, typer.Option("--equal-nan", help="NaN at the same places in both is no difference.")
+]
+TopCalls = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, help="Calls in the table, the worst first; csv and json hold all."
+    ),
+]
+MatchChoice = Annotated[
+    Match | None,
+    typer.Option(
+        "--match",
+        help="Which calls belong together: of one name, or, where names changed, in their order.  "
+        "[default: id, of one model only]",
+    ),
+]
+_DEFAULT = Tolerance()
+MOST_ROWS = 20  # in a table
+_SIDE = "The folder of a run, a golden file, or - for one on standard input"
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help=f"{_SIDE}: the reference.")],
+    b: Annotated[str, typer.Argument(metavar="B", help=f"{_SIDE}.")],
+    match: MatchChoice = None,
+    metric: MetricChoice = _DEFAULT.metric,
+    rtol: Rtol = _DEFAULT.rtol,
+    atol: Atol = _DEFAULT.atol,
+    layer_tolerance: LayerTolerance = [],  # noqa: B006
+    equal_nan: EqualNan = _DEFAULT.equal_nan,
+    top: TopCalls = MOST_ROWS,
+    output_format: options.Format = "table",
+) -> None:
+    """Say which layer differs first between two runs, and by how much; ends with 7 if one does.
+
+    Example: hookcli diff golden.json hookcli-runs/resnet34-cat
+    """
+    words = {
+        "metric": metric, "rtol": rtol, "atol": atol, "layer_tolerance": layer_tolerance, "equal_nan": equal_nan,
+    }  # fmt: skip
+    tolerance = read_tolerance(words)
+    from hookcli.diffing import diff_sides
+    from hookcli.runs import load_side
+
+    comparison = diff_sides(load_side(a), load_side(b), tolerance, match)
+    print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
+    raise typer.Exit(comparison.exit_code)
+
+
+def read_tolerance(words: Mapping[str, Any]) -> Tolerance:
+    """What the options ask for, by their names.
+
+    Raises:
+        RequestError: one of them is not a number that anything could be held against.
+    """
+    for name in ("rtol", "atol"):
+        if words[name] is not None and not math.isfinite(words[name]):
+            raise RequestError(f"--{name} {words[name]}: not a finite number", f"--{name} 1e-3")
+    layers = reading.read_layer_tolerances(words["layer_tolerance"])
+    return Tolerance(words["metric"], words["rtol"], words["atol"], layers, words["equal_nan"])

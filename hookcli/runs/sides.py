@@ -1,0 +1,182 @@
+"""One side of a comparison: a run folder or a golden file, in one form. No torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookcli import sketches
+from hookcli.errors import RequestError, first_line
+from hookcli.judging import Seen
+from hookcli.measuring import Size
+from hookcli.runs.loading import load_run
+from hookcli.runs.shards import check_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hookcli.runs.loading import Run
+
+_SAVED = ("--pool", "--tensor-dtype", "--tensor-channels")  # what is not the tensor as it was
+_GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SideCall:
+    """What a run knows of one call for one image.
+
+    Attributes:
+        seen: which call, its shape and dtype.
+        size: of its values, from its figures.
+        nans: how many values are NaN.
+        infs: how many are infinite.
+        sketch: (67,); None without one.
+        read: gives the tensor that was saved; None where none was.
+    """
+
+    seen: Seen
+    size: Size
+    nans: int = 0
+    infs: int = 0
+    sketch: NDArray[np.float32] | None = None
+    read: Callable[[], NDArray[Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A run, from its folder or from its golden file.
+
+    Attributes:
+        name: as the user gave it.
+        facts: what the run depended on: ``command``, ``model``, ``versions``.
+        images: what is known of each, by its key.
+        calls: of each image, in the order in which they completed.
+        saved: how tensors were saved: empty for whole ones.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    images: Mapping[str, Mapping[str, Any]]
+    calls: Mapping[str, tuple[SideCall, ...]] = field(default_factory=dict)
+    saved: tuple[str, ...] = ()
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of the model, and of saved tensors where that is another."""
+        option = "--tensor-dtype "
+        others = (words.removeprefix(option) for words in self.saved if words.startswith(option))
+        return (self.facts["model"]["dtype"], *others)
+
+
+def load_side(name: str) -> Side:
+    """A run folder, a golden file, or a golden file on standard input (``-``).
+
+    Raises:
+        RequestError: it is neither, the run did not come to its end, it is damaged, or it was written by a
+            later version.
+    """
+    try:
+        return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
+
+
+def _read_run(name: str) -> Side:
+    run = load_run(name)
+    images = {image["key"]: image for image in run.manifest["images"]}
+    words = run.manifest["command"]
+    saved = tuple(f"{word} {words[at + 1]}" for at, word in enumerate(words) if word in _SAVED)
+    places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
+    calls: dict[str, list[SideCall]] = {key: [] for key in images}
+    for row in run.records.to_pylist():
+        image, call_id = row["image"], row["call_id"]
+        has_tensor = image in places.get(call_id, ())
+        sketch = row.get("sketch")
+        calls[image].append(
+            _make_call(
+                row,
+                None if sketch is None else sketches.from_bytes(sketch),
+                _reader(run, call_id, image) if has_tensor else None,
+            )
+        )
+    return Side(name, run.manifest, images, {key: tuple(calls[key]) for key in calls}, saved)
+
+
+def _reader(run: Run, call_id: str, image: str) -> Callable[[], NDArray[Any]]:
+    return lambda: run.tensor(call_id, image)
+
+
+def _read_golden(name: str) -> Side:
+    document = _read_document(name)
+    if not isinstance(document, dict) or document.get("kind") != "golden":
+        raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
+    check_schema(document, name)
+    version = document["sketch"]["version"]
+    if version != sketches.VERSION:
+        raise RequestError(
+            f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
+            "make the golden file again, with this version of hookcli",
+        )
+    images = {image["key"]: image for image in document["images"]}
+    calls: dict[str, list[SideCall]] = {key: [] for key in images}
+    for row in document["calls"]:
+        sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
+        calls[row["image"]].append(_make_call(row, sketch, None))
+    return Side(name, document, images, {key: tuple(calls[key]) for key in calls})
+
+
+def _read_document(name: str) -> Any:
+    try:
+        text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except FileNotFoundError as error:
+        raise RequestError(
+            f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
+        ) from error
+    except OSError as error:
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
+    if not text.strip():
+        where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
+        raise RequestError(where, _GOLDEN)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(
+            f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
+        ) from error
+
+
+def _make_call(
+    row: Mapping[str, Any],
+    sketch: NDArray[np.float32] | None,
+    read: Callable[[], NDArray[Any]] | None,
+) -> SideCall:
+    shape = tuple(map(int, row["shape"]))
+    mean, std = row["mean"], row["std"]
+    nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
+    values = math.prod(shape) * (2 if str(row["dtype"]).startswith("complex") else 1)
+    rms = 0.0 if mean is None else math.sqrt(mean**2 + std**2)
+    rms *= (
+        math.sqrt((values - nans - infs) / values) if values else 0.0
+    )  # the others count as zeros
+    ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
+    seen = Seen(row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or "")
+    return SideCall(
+        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read
+    )
+
+
+def match_images(a: Side, b: Side) -> Iterator[tuple[str, str]]:
+    """Image keys of A and B that are the same image: by key, or else by content."""
+    by_content = {image["sha256"]: key for key, image in b.images.items() if key not in a.images}
+    for key, image in a.images.items():
+        if key in b.images:
+            yield key, key
+        elif image["sha256"] in by_content:
+            yield key, by_content.pop(image["sha256"])
