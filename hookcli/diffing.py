@@ -79,7 +79,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     why = first.reason or "no values were recorded"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: {why}",
-        "models whose layers have other names: --match order",
+        "of models whose layers have other names: hookcli diff --match order",
     )
 
 

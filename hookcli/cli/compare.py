@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from hookcli.differences import Comparison
     from hookcli.planning import PreparedRun
 
-_FORMS = "weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
+_FORMS = (
+    "model=M weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
+)
 Against = Annotated[
     list[str],
     typer.Option(
@@ -136,6 +138,7 @@ def _read_count(name: str, value: str, least: int) -> int:
 
 
 _READERS = {
+    "model": lambda other, value: _with_model("name", other, value),
     "weights": lambda other, value: _with_model("weights", other, value),
     "device": lambda other, value: _with_model("device", other, value),
     "dtype": _with_dtype,
