@@ -50,7 +50,7 @@ FLOORS = (
             "measuring",
         ),
     ),
-    ("1, a step up", ("observed", "overwriting", "tally", "pooling", "judging")),
+    ("1, a step up", ("observed", "overwriting", "tally", "pooling", "judging", "sketching")),
     ("1, two steps up", ("parts", "findings")),
     (
         "2",
@@ -109,6 +109,7 @@ THIRD_PARTY = {
         *("forward", "backward", "collecting", "editing", "edits"),
         *("survey", "capturing", "closing", "zeroing", "ablating", "comparing"),
         *("preparing", "estimating", "running", "pooling", "focusing", "pipeline", "sinks.tensors"),
+        "sketching",
     },
     "torchvision": {"models"},
     "safetensors": {"models", "images", "sinks.tensors", "runs"},
