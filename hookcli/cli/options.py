@@ -211,6 +211,13 @@ TensorChannels = Annotated[
 MaxDisk = Annotated[
     float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
 ]
+Sketch = Annotated[
+    bool,
+    typer.Option(
+        "--sketch",
+        help="Also keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.",
+    ),
+]
 Rule = Annotated[
     list[str],
     typer.Option(
