@@ -95,7 +95,7 @@ FLOORS = (
         "5, four steps up",
         ("cli.inspect", "cli.layers", "cli.models", "cli.report", "cli.export", "cli.diff"),
     ),
-    ("5, five steps up", ("cli.gradients", "cli.ablate", "cli.compare")),
+    ("5, five steps up", ("cli.gradients", "cli.golden", "cli.ablate", "cli.compare")),
     ("5, six steps up", ("cli.entry",)),
     ("the doors", ("", "__main__")),  # `import hookcli` and `python -m hookcli`
 )
@@ -132,6 +132,7 @@ THIRD_PARTY = {
         "cli.options",
         "cli.gradients",
         "cli.ablate",
+        "cli.golden",
         "cli.compare",
         "cli.diff",
         "cli.running",

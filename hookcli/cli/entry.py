@@ -17,6 +17,7 @@ from hookcli.cli.ablate import ablate
 from hookcli.cli.compare import compare
 from hookcli.cli.diff import diff
 from hookcli.cli.export import export
+from hookcli.cli.golden import golden
 from hookcli.cli.gradients import gradients
 from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
@@ -40,6 +41,7 @@ app.command()(gradients)
 app.command()(ablate)
 app.command()(diff)
 app.command()(compare)
+app.command()(golden)
 app.command()(layers)
 app.command()(models)
 app.command()(report)

@@ -18,7 +18,8 @@ def names_file() -> Path:
     return Path(os.environ.get(CACHE_ENV) or Path.home() / ".cache") / "hookcli" / "models.txt"
 
 
-def _complete_model(incomplete: str) -> list[str]:
+def complete_model(incomplete: str) -> list[str]:
+    """Model names that begin so, of those that the last run left."""
     try:
         names = names_file().read_text(encoding="utf-8").split()
     except OSError:
@@ -32,7 +33,7 @@ Model = Annotated[
         metavar="MODEL",
         help="A torchvision model name, timm:NAME, or your own FILE.py:FACTORY or PACKAGE.MODULE:FACTORY, "
         "whose code is run.",
-        autocompletion=_complete_model,
+        autocompletion=complete_model,
     ),
 ]
 Images = Annotated[
