@@ -89,7 +89,10 @@ FLOORS = (
     ("5, a step up", ("cli.completion", "cli.listing", "cli.progress")),
     ("5, two steps up", ("cli.outcome",)),
     ("5, three steps up", ("cli.running",)),
-    ("5, four steps up", ("cli.inspect", "cli.layers", "cli.models", "cli.report", "cli.export")),
+    (
+        "5, four steps up",
+        ("cli.inspect", "cli.layers", "cli.models", "cli.report", "cli.export", "cli.schema"),
+    ),
     ("5, five steps up", ("cli.gradients", "cli.ablate")),
     ("5, six steps up", ("cli.entry",)),
     ("the doors", ("", "__main__")),  # `import hookcli` and `python -m hookcli`
@@ -126,6 +129,7 @@ THIRD_PARTY = {
         "cli.running",
         "cli.models",
         "cli.report",
+        "cli.schema",
         "cli.entry",
     },
     "_typeshed": {"sinks.table"},

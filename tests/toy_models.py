@@ -440,6 +440,23 @@ class Net(nn.Module):
         return self.fc(self.relu(self.relu(self.conv(x)) + 0).sum((2, 3)))
 
 
+class Boxes(Net):
+    def forward(self, x):
+        sums = super().forward(x)
+        box = torch.tensor([[0.0, 1, 2, 2]])
+        return [{"boxes": box, "labels": torch.tensor([7]), "scores": s[:1] / 100} for s in sums]
+
+
+class Masks(Net):
+    def forward(self, x):
+        return {"out": self.conv(x)}
+
+
+class Flow(Net):
+    def forward(self, x):
+        return [self.conv(x)]
+
+
 class Breaks(Net):
     def forward(self, x):
         raise RuntimeError("not today")
