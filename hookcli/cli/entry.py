@@ -23,6 +23,7 @@ from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
 from hookcli.cli.models import models
 from hookcli.cli.report import report
+from hookcli.cli.schema import schema
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,6 +47,7 @@ app.command()(layers)
 app.command()(models)
 app.command()(report)
 app.command()(export)
+app.command()(schema)
 
 
 def _print_version(asked: bool) -> None:

@@ -230,8 +230,14 @@ FailOn = Annotated[
     typer.Option(metavar="RULES", help="End with code 7 when one of these is found: nan,inf,dead."),
 ]
 Format = Annotated[
-    Literal["table", "json", "csv", "md"],
-    typer.Option("--format", help="What is written to stdout."),
+    Literal["table", "json", "jsonl", "csv", "md"],
+    typer.Option("--format", help="What is written to stdout; jsonl: a row a line."),
+]
+FileFormat = Annotated[
+    Literal["text", "json", "jsonl"],
+    typer.Option(
+        "--format", help="What is written to stdout: the files' names, or what each one is too."
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="No plan, no summary; warnings and errors stay.")
