@@ -61,6 +61,7 @@ FLOORS = (
             "gradient_flow",
             "sketches",
             "measuring",
+            "contrasts",
         ),
     ),
     ("1, a step up", ("observed", "overwriting", "tally", "pooling", "judging")),
@@ -80,7 +81,7 @@ FLOORS = (
             "sinks.tensors",
         ),
     ),
-    ("2, a step up", ("sinks.run_folder", "sinks.grids")),
+    ("2, a step up", ("sinks.run_folder", "sinks.grids", "sinks.contrasts")),
     (
         "3",
         (
@@ -96,7 +97,10 @@ FLOORS = (
             "estimating",
         ),
     ),
-    ("3, a step up", ("forward", "capturing", "planning", "preparing", "heating", "diffing")),
+    (
+        "3, a step up",
+        ("forward", "capturing", "planning", "preparing", "heating", "diffing", "picturing"),
+    ),
     ("3, two steps up", ("backward", "running", "focusing", "firing", "ablating", "comparing")),
     ("4", ("closing", "writing")),
     ("4, a step up", ("pipeline",)),
@@ -128,8 +132,9 @@ THIRD_PARTY = {
     "timm": {"models"},
     "huggingface_hub": {"models"},
     "numpy": {
-        *("sinks.canvas", "sinks.grids", "images", "call_tally", "top_images", "runs"),
-        *("cli.export", "sketches", "measuring", "comparing"),
+        *("sinks.canvas", "sinks.grids", "sinks.contrasts", "images", "call_tally", "runs"),
+        *("cli.export", "top_images", "sketches", "measuring", "contrasts", "comparing"),
+        "picturing",
     },
     "pyarrow": {"sinks.parquet", "runs"},
     "msgspec": {"sinks.part_files"},

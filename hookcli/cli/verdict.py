@@ -80,21 +80,26 @@ def _distance(row: DiffRow) -> str:
     return f"{_METRICS[row.metric]} {_number(value)}, tolerance {_number(row.tolerance)}"
 
 
+def list_notes(comparison: Comparison) -> Iterator[str]:
+    """What else there is to say of the images and the figures."""
+    for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
+        if keys:
+            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+            yield f"images only in {name}: {', '.join(keys[:3])}{more}"
+    if any(row.source == "sketches" for row in comparison.rows):
+        yield (
+            "rel L2 and cosine are estimates from sketches, mostly within 18 %; "
+            "exact ones: --save tensors in both runs"
+        )
+
+
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     """What stands below the table."""
     rows = comparison.rows
     if shown < len(rows):
         yield f"the worst {shown} of {len(rows)} calls; all of them: --format csv"
     yield f"A (the reference): {comparison.a}; B: {comparison.b}"
-    for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
-        if keys:
-            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-            yield f"images only in {name}: {', '.join(keys[:3])}{more}"
-    if any(row.source == "sketches" for row in rows):
-        yield (
-            "rel L2 and cosine are estimates from sketches, mostly within 18 %; "
-            "exact ones: --save tensors in both runs"
-        )
+    yield from list_notes(comparison)
     for each in comparison.changed:
         yield changed_text(each)
     if not comparison.changed:

@@ -39,6 +39,7 @@ class SideCall:
         infs: how many are infinite.
         sketch: (67,); None without one.
         read: gives the tensor that was saved; None where none was.
+        layout: what its axes mean, as in ``Layout.name``.
     """
 
     seen: Seen
@@ -47,6 +48,7 @@ class SideCall:
     infs: int = 0
     sketch: NDArray[np.float32] | None = None
     read: Callable[[], NDArray[Any]] | None = None
+    layout: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,9 @@ def _make_call(
     ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
     seen = Seen(row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or "")
     return SideCall(
-        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read
-    )
+        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read,
+        row.get("layout") or "unknown",
+    )  # fmt: skip
 
 
 def match_images(a: Side, b: Side) -> Iterator[tuple[str, str]]:
