@@ -96,6 +96,10 @@ def diff(
     from hookcli.diffing import diff_sides
     from hookcli.runs import load_side
 
+    if a == b == "-":
+        raise RequestError(
+            "- stands for both, and standard input holds one", "give the other as a file"
+        )
     one, two = load_side(a), load_side(b)
     if pictures is not None:
         from hookcli.picturing import check_pictures

@@ -62,7 +62,7 @@ def verdict_text(comparison: Comparison) -> str:
         where = f" in {first.image}" if len(comparison.images) > 1 else ""
         return (
             f"{which} differs first: {first.reason or _distance(first)}{where}; "
-            f"{len(comparison.failed)} of {count(len(rows), 'call')} differ"
+            f"{len(comparison.failed)} of {count(len(rows), 'call')} {_verb('differ', len(comparison.failed))}"
         )
     images = count(len(comparison.images), "image")
     if not comparison.equal:
@@ -70,7 +70,11 @@ def verdict_text(comparison: Comparison) -> str:
         return f"{count(missing, 'image')} in one run only; in the other {images} nothing differs"
     measured = [row for row in rows if row.tolerance is not None]
     farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
-    return f"no difference: {count(len(rows), 'call')} of {images} hold{farthest}"
+    return f"no difference: {count(len(rows), 'call')} of {images} {_verb('hold', len(rows))}{farthest}"
+
+
+def _verb(verb: str, number: int) -> str:
+    return f"{verb}s" if number == 1 else verb
 
 
 def _distance(row: DiffRow) -> str:
