@@ -13,6 +13,7 @@ from hookcli.differences import Changed, Comparison
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.judging import Judge, Pair
 from hookcli.measuring import measure_arrays, measure_sketches
+from hookcli.records import shape_text
 from hookcli.runs import match_images
 from hookcli.tolerances import matches
 
@@ -73,13 +74,15 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     if not comparison.rows:
         raise RequestError("nothing could be compared: no layer was recorded", "choose --layers")
     if judge.missing:
-        hint = "run both with --sketch, or with --save tensors for exact figures"
+        hint = "run both with --sketch, or both with --save tensors for exact figures"
         raise RequestError(f"nothing could be compared: {judge.missing}", hint)
     first = min(reasons or comparison.rows, key=lambda row: row.order)
-    why = first.reason or "no values were recorded"
+    why = first.reason or "no value is finite in both"
+    single = all(row.reason.startswith("only in") for row in comparison.rows)
+    hint = "record the same layers and sides in both; layers of other names: hookcli diff --match order"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: {why}",
-        "of models whose layers have other names: hookcli diff --match order",
+        hint if single else "make both runs of the same model, on images of one size",
     )
 
 
@@ -157,6 +160,11 @@ def _match_images(a: Side, b: Side) -> list[tuple[str, str]]:
     Raises:
         RequestError: there are none, or one is not the same image in both.
     """
+    for side in (a, b):
+        if not side.images:
+            raise RequestError(
+                f"{side.name!r} holds no image", "make it of images that can be read"
+            )
     shared = list(match_images(a, b))
     if not shared:
         raise RequestError(
@@ -184,15 +192,30 @@ def _measure_pair(
     if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
         return Pair(key, a.seen if a else None, b.seen if b else None)
     if a.read and b.read and side_a.saved == side_b.saved:
-        distance = measure_arrays(a.read(), b.read())
+        one, two = a.read(), b.read()
+        if one.shape != two.shape:
+            raise RequestError(
+                f"the tensors of {a.seen.call_id!r} are {shape_text(one.shape)} in {side_a.name!r}, "
+                f"and {shape_text(two.shape)} in {side_b.name!r}",
+                "run both again, with the same options of --save tensors",
+            )
+        distance = measure_arrays(one, two)
         source = " ".join(["tensors", *side_a.saved])
         return Pair(key, a.seen, b.seen, replace(distance, source=source))
     one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
     if one is not None and two is not None:
         counts = (a.nans, a.infs), (b.nans, b.infs)
         return Pair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
-    without = [side.name for side, found in ((side_a, one), (side_b, two)) if found is None]
-    return Pair(key, a.seen, b.seen, None, f"{' and '.join(without)} without tensors or sketches")
+    return Pair(key, a.seen, b.seen, None, _say_missing((side_a, a, one), (side_b, b, two)))
+
+
+def _say_missing(*sides: tuple[Side, SideCall, Any]) -> str:
+    """Why a call could not be measured."""
+    if all(call.read for _, call, _ in sides):
+        ways = [f"{side.name!r} {' '.join(side.saved) or 'whole'}" for side, _, _ in sides]
+        return f"tensors are not saved in the same way: {', '.join(ways)}"
+    names = dict.fromkeys(repr(side.name) for side, _, sketch in sides if sketch is None)
+    return f"no tensors and no sketches in {' and '.join(names)}"
 
 
 def _sketch_of(call: SideCall, side: Side) -> Any:

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
+from hookcli.levels import LEVELS, MIDDLE, NOT_FINITE
+
 if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.records import Call, Layout
 
-LEVELS = 240
-MIDDLE = LEVELS // 2  # the level of zero where levels are signed, with as many on either side of it
-NOT_FINITE = 240  # the level that stands for NaN and Inf
 MOST_BARS = 1024
 
 

@@ -125,7 +125,7 @@ class Judge:
             if excess is None and not reason:
                 reason = f"{self.tolerance.metric} is not known from {distance.source}"
                 self.missing = self.missing or reason
-            elif distance.apart.values:
+            elif distance.apart.values or reason:
                 self.measured += 1
         elif pair.missing and not reason:
             reason = self.missing = self.missing or pair.missing
@@ -151,10 +151,16 @@ class Judge:
         if a.shape != b.shape:
             return f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
         if distance is not None and distance.misplaced:
-            return f"NaN or Inf in one of them alone, in {distance.misplaced:,} places"
+            return f"NaN or Inf not the same, in {_places(distance.misplaced)}"
         if distance is not None and distance.nans and not self.tolerance.equal_nan:
-            return f"NaN in both, in {distance.nans:,} places (--equal-nan lets that pass)"
-        return ""
+            return f"NaN in both, in {_places(distance.nans)} (--equal-nan lets that pass)"
+        if distance is None or self.tolerance.metric != "cosine" or distance.cosine is not None:
+            return ""
+        return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""
+
+
+def _places(number: int) -> str:
+    return f"{number:,} place{'' if number == 1 else 's'}"
 
 
 def _figures(

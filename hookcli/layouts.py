@@ -39,6 +39,20 @@ def resolve_layout(
     return UNKNOWN
 
 
+def recall_layout(
+    name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
+) -> Layout:
+    """The layout that got this name, with what the name does not say: the form of feature maps, and tokens before them.
+
+    Args:
+        name: as in ``Layout.name``.
+        shape: as ``resolve_layout`` was given it.
+        pixels: the same.
+    """
+    layout = resolve_layout(shape, "last" if name.endswith("C") else "first", pixels)
+    return layout if layout.name == name else UNKNOWN
+
+
 def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
     """(N, L, C) tokens or (N, C, L) sequences."""
     if channels == "first" or (channels == "likely first" and pixels is None):

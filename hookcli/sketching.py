@@ -19,6 +19,7 @@ _PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a cor
 _SCRATCH = 2 * PERIOD  # values, 1 MB
 _MOST_TURNED = 1 << 22  # values of a tensor whose signs are kept in the order of its memory
 _TURNED = 8  # shapes of which that is done
+_KEPT = 6  # blocks of signs that are kept: enough for 64 maps of 112 x 112
 
 
 def take_sketches(rows: Tensor) -> Tensor:
@@ -34,7 +35,7 @@ def take_sketches(rows: Tensor) -> Tensor:
         if not values.is_cpu:
             return _sketch_exactly(values)
         sketches = _sketch_fast(values)
-        return sketches if bool(sketches.isfinite().all()) else _sketch_exactly(values)
+        return sketches if math.isfinite(sketches.sum()) else _sketch_exactly(values)
 
 
 def _as_real(rows: Tensor) -> Tensor:
@@ -75,19 +76,16 @@ def _sketch_fast(values: Tensor) -> Tensor:
 
 
 def _sketch_in_order(row: Tensor, kind: torch.dtype) -> Tensor:
-    """(67,) of values (n,) that lie in their own order."""
-    own, lines = _own_signs(kind, row.device), _row_signs(len(row), kind, row.device)
+    """(67,) of values (n,) that are counted as they lie."""
     total = torch.zeros(BUCKETS, dtype=kind)
-    scratch = _scratch(kind, PERIOD)
-    for start in range(0, len(row), PERIOD):
+    for block, start in enumerate(range(0, len(row), PERIOD)):
         part = row[start : start + PERIOD]
-        full = -(-len(part) // BUCKETS)
-        signed = scratch[: full * BUCKETS]
-        torch.mul(part, own[: len(part)], out=signed[: len(part)])
+        lines = -(-len(part) // BUCKETS)
+        signed = _scratch(kind, lines * BUCKETS)
+        torch.mul(part, _block_signs(block, kind)[: len(part)], out=signed[: len(part)])
         if len(part) < len(signed):
             signed[len(part) :] = 0
-        first = start // BUCKETS
-        total.addmv_(signed.view(full, BUCKETS).t(), lines[first : first + full])
+        total += signed.view(lines, BUCKETS).sum(0)
     return total
 
 
@@ -113,12 +111,12 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
     """
     memory = values.as_strided((len(values), inner, outer), (values.stride(0), outer, 1))
     tables = _fold_signed(memory, _turned_signs(outer, inner), kind)
-    folded = _fold(tables.transpose(1, 2))
-    squares = folded.new_zeros(len(values), BUCKETS, BUCKETS)
-    squares[:, : folded.shape[1], : folded.shape[2]] = folded
-    a, bucket = torch.arange(BUCKETS).unsqueeze(1), torch.arange(BUCKETS)
+    squares = tables.new_zeros(len(values), BUCKETS, BUCKETS)
+    for part in torch.split(tables, BUCKETS, 2):
+        squares[:, : part.shape[1], : part.shape[2]] += part
+    a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
     places = (bucket - a * inner) % BUCKETS
-    return squares.gather(2, places.expand(len(values), -1, -1)).sum(1)
+    return squares.gather(1, places.expand(len(values), -1, -1)).sum(2)
 
 
 def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
@@ -149,6 +147,24 @@ def _fold(values: Tensor) -> Tensor:
     return total
 
 
+def _block_signs(block: int, kind: torch.dtype) -> Tensor:
+    """(136,613,) the signs of one block of as many values, on the CPU."""
+    return _kept_signs(block, kind) if block < _KEPT else _make_signs(block, block + 1, kind)
+
+
+@functools.cache
+def _kept_signs(block: int, kind: torch.dtype) -> Tensor:
+    return _make_signs(block, block + 1, kind)
+
+
+def _make_signs(first: int, end: int, kind: torch.dtype) -> Tensor:
+    """The signs of the blocks from ``first`` up to ``end``, one after the other, on the CPU."""
+    cpu = torch.device("cpu")
+    lines = _row_signs(end * PERIOD, kind, cpu).view(-1, ROWS, 1)[first:end]
+    with torch.inference_mode(mode=False):
+        return (lines * _own_signs(kind, cpu).view(ROWS, BUCKETS)).flatten()
+
+
 @functools.cache
 def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
     """(136,613,) the signs that repeat."""
@@ -157,12 +173,12 @@ def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _row_signs(count: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """The signs of at least the rows of 67 that ``count`` values fill."""
+    """The signs of the rows of 67 that ``count`` values fill, and of some more."""
     blocks = max(1, -(-count // PERIOD))
     return _rows_of_blocks(1 << (blocks - 1).bit_length(), kind, device)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=16)
 def _rows_of_blocks(blocks: int, kind: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(mode=False):
         return torch.from_numpy(make_row_signs(blocks * ROWS)).to(device, kind)
@@ -172,11 +188,8 @@ def _rows_of_blocks(blocks: int, kind: torch.dtype, device: torch.device) -> Ten
 def _turned_signs(outer: int, inner: int) -> Tensor:
     """(inner, outer) int8: the signs of (outer, inner) values in the order in which channels last keeps them."""
     count = outer * inner
+    signs = _make_signs(0, -(-count // PERIOD), torch.int8)[:count]
     with torch.inference_mode(mode=False):
-        cpu = torch.device("cpu")
-        own = _own_signs(torch.int8, cpu).view(ROWS, BUCKETS)
-        lines = _row_signs(count, torch.int8, cpu).view(-1, ROWS, 1)
-        signs = (lines[: -(-count // PERIOD)] * own).flatten()[:count]
         return signs.view(outer, inner).t().contiguous()
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from hookcli.config import GridStyle
-from hookcli.feature_maps import LEVELS, MIDDLE, NOT_FINITE, Bars, Tiles, take_cam, take_tiles
+from hookcli.feature_maps import Bars, Tiles, take_cam, take_tiles
 from hookcli.layouts import resolve_layout
+from hookcli.levels import LEVELS, MIDDLE, NOT_FINITE
 from hookcli.records import Layout
 
 PAIR = Layout("NCHW", 1, 1, 2)  # feature maps of one row and two columns

@@ -25,8 +25,8 @@ from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.feature_maps import Picture, take_tiles
 from hookcli.records import Call, LayerInfo, Layout
+from hookcli.sinks.canvas import MARGIN, NOTE_SIZE, draw_text
 from hookcli.sinks.grids import GridWriter, load_palette
-from hookcli.sinks.grids.canvas import MARGIN, NOTE_SIZE, draw_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

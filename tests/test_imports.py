@@ -29,7 +29,20 @@ PACKAGE = Path(hookcli.__file__).parent
 # records know the errors' exit codes, a run folder writes its JSON with the table, commands share
 # their options. Two rooms on one line never import each other, not even for a type.
 FLOORS = (
-    ("0", ("errors", "config", "escape", "feed", "clock", "rows", "tolerances", "thresholds")),
+    (
+        "0",
+        (
+            "errors",
+            "config",
+            "escape",
+            "feed",
+            "clock",
+            "rows",
+            "tolerances",
+            "thresholds",
+            "levels",
+        ),
+    ),
     ("0, a step up", ("records", "files", "command", "differences")),
     ("0, two steps up", ("layouts", "results")),
     (
@@ -48,6 +61,7 @@ FLOORS = (
             "gradient_flow",
             "sketches",
             "measuring",
+            "contrasts",
         ),
     ),
     ("1, a step up", ("observed", "overwriting", "tally", "pooling", "judging", "sketching")),
@@ -56,7 +70,7 @@ FLOORS = (
         "2",
         (
             "sinks",
-            "sinks.grids",
+            "sinks.canvas",
             "sinks.table",
             "sinks.leftovers",
             "sinks.report",
@@ -67,7 +81,7 @@ FLOORS = (
             "sinks.tensors",
         ),
     ),
-    ("2, a step up", ("sinks.run_folder",)),
+    ("2, a step up", ("sinks.run_folder", "sinks.grids", "sinks.contrasts")),
     (
         "3",
         (
@@ -83,7 +97,10 @@ FLOORS = (
             "estimating",
         ),
     ),
-    ("3, a step up", ("forward", "capturing", "planning", "preparing", "heating", "diffing")),
+    (
+        "3, a step up",
+        ("forward", "capturing", "planning", "preparing", "heating", "diffing", "picturing"),
+    ),
     ("3, two steps up", ("backward", "running", "focusing", "firing", "ablating", "ways")),
     ("3, three steps up", ("comparing",)),
     ("4", ("closing", "writing")),
@@ -125,13 +142,14 @@ THIRD_PARTY = {
     "timm": {"models"},
     "huggingface_hub": {"models"},
     "numpy": {
-        *("sinks.grids", "images", "call_tally", "top_images", "runs", "cli.export"),
-        *("sketches", "measuring", "comparing"),
+        *("sinks.canvas", "sinks.grids", "sinks.contrasts", "images", "call_tally", "runs"),
+        *("cli.export", "top_images", "sketches", "measuring", "contrasts", "comparing"),
+        "picturing",
     },
     "pyarrow": {"sinks.parquet", "runs"},
     "msgspec": {"sinks.part_files"},
-    "matplotlib": {"sinks.grids", "sinks.overview", "sinks.flow"},
-    "PIL": {"images", "models", "fitting", "sinks.grids", "sinks.overview"},
+    "matplotlib": {"sinks.canvas", "sinks.overview", "sinks.flow"},
+    "PIL": {"images", "models", "fitting", "sinks.canvas", "sinks.grids", "sinks.overview"},
     "rich": {"cli.listing", "cli.progress"},
     "jinja2": {"sinks.report"},
     "markupsafe": {"sinks.report"},

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.cli import options, reading
-from hookcli.cli.verdict import print_comparison
+from hookcli.cli import console, options, reading
+from hookcli.cli.verdict import list_notes, print_comparison, verdict_text
 from hookcli.errors import RequestError
 from hookcli.tolerances import Match, Metric, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hookcli.differences import Comparison
+    from hookcli.runs import Side
 
 MetricChoice = Annotated[
     Metric,
@@ -56,6 +60,13 @@ MatchChoice = Annotated[
         "[default: id, of one model only]",
     ),
 ]
+Pictures = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Make a page there with pictures of the calls that differ most; both runs need --save tensors.",
+    ),
+]
 _DEFAULT = Tolerance()
 MOST_ROWS = 20  # in a table
 _SIDE = "The folder of a run, a golden file, or - for one on standard input"
@@ -71,6 +82,7 @@ def diff(
     layer_tolerance: LayerTolerance = [],  # noqa: B006
     equal_nan: EqualNan = _DEFAULT.equal_nan,
     top: TopCalls = MOST_ROWS,
+    pictures: Pictures = None,
     output_format: options.Format = "table",
 ) -> None:
     """Say which layer differs first between two runs, and by how much; ends with 7 if one does.
@@ -84,9 +96,27 @@ def diff(
     from hookcli.diffing import diff_sides
     from hookcli.runs import load_side
 
-    comparison = diff_sides(load_side(a), load_side(b), tolerance, match)
+    if a == b == "-":
+        raise RequestError(
+            "- stands for both, and standard input holds one", "give the other as a file"
+        )
+    one, two = load_side(a), load_side(b)
+    if pictures is not None:
+        from hookcli.picturing import check_pictures
+
+        check_pictures(pictures, one, two)
+    comparison = diff_sides(one, two, tolerance, match)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
+    if pictures is not None:
+        _write_pictures(pictures, comparison, one, two)
     raise typer.Exit(comparison.exit_code)
+
+
+def _write_pictures(folder: Path, comparison: Comparison, a: Side, b: Side) -> None:
+    from hookcli.picturing import write_pictures
+
+    said = (verdict_text(comparison), *list_notes(comparison))
+    console.say(f"open first: {write_pictures(folder, comparison, (a, b), said)}")
 
 
 def read_tolerance(words: Mapping[str, Any]) -> Tolerance:

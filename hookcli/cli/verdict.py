@@ -62,7 +62,7 @@ def verdict_text(comparison: Comparison) -> str:
         where = f" in {first.image}" if len(comparison.images) > 1 else ""
         return (
             f"{which} differs first: {first.reason or _distance(first)}{where}; "
-            f"{len(comparison.failed)} of {count(len(rows), 'call')} differ"
+            f"{len(comparison.failed)} of {count(len(rows), 'call')} {_verb('differ', len(comparison.failed))}"
         )
     images = count(len(comparison.images), "image")
     if not comparison.equal:
@@ -70,7 +70,11 @@ def verdict_text(comparison: Comparison) -> str:
         return f"{count(missing, 'image')} in one run only; in the other {images} nothing differs"
     measured = [row for row in rows if row.tolerance is not None]
     farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
-    return f"no difference: {count(len(rows), 'call')} of {images} hold{farthest}"
+    return f"no difference: {count(len(rows), 'call')} of {images} {_verb('hold', len(rows))}{farthest}"
+
+
+def _verb(verb: str, number: int) -> str:
+    return f"{verb}s" if number == 1 else verb
 
 
 def _distance(row: DiffRow) -> str:
@@ -80,21 +84,26 @@ def _distance(row: DiffRow) -> str:
     return f"{_METRICS[row.metric]} {_number(value)}, tolerance {_number(row.tolerance)}"
 
 
+def list_notes(comparison: Comparison) -> Iterator[str]:
+    """What else there is to say of the images and the figures."""
+    for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
+        if keys:
+            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+            yield f"images only in {name}: {', '.join(keys[:3])}{more}"
+    if any(row.source == "sketches" for row in comparison.rows):
+        yield (
+            "rel L2 and cosine are estimates from sketches, mostly within 18 %; "
+            "exact ones: --save tensors in both runs"
+        )
+
+
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     """What stands below the table."""
     rows = comparison.rows
     if shown < len(rows):
         yield f"the worst {shown} of {len(rows)} calls; all of them: --format csv"
     yield f"A (the reference): {comparison.a}; B: {comparison.b}"
-    for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
-        if keys:
-            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-            yield f"images only in {name}: {', '.join(keys[:3])}{more}"
-    if any(row.source == "sketches" for row in rows):
-        yield (
-            "rel L2 and cosine are estimates from sketches, mostly within 18 %; "
-            "exact ones: --save tensors in both runs"
-        )
+    yield from list_notes(comparison)
     for each in comparison.changed:
         yield changed_text(each)
     if not comparison.changed:

@@ -9,22 +9,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hookcli import sketches
 from hookcli.errors import RequestError, first_line
 from hookcli.judging import Seen
 from hookcli.measuring import Size
+from hookcli.records import shape_text
+from hookcli.runs.facts import check_call, check_calls, check_facts
 from hookcli.runs.loading import load_run
-from hookcli.runs.shards import check_schema
+from hookcli.runs.shards import AGAIN, check_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from hookcli.runs.loading import Run
 
 _SAVED = ("--pool", "--tensor-dtype", "--tensor-channels")  # what is not the tensor as it was
+_OF_WHOLE = "--tensor-dtype"  # whole, in another dtype
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
@@ -39,6 +43,7 @@ class SideCall:
         infs: how many are infinite.
         sketch: (67,); None without one.
         read: gives the tensor that was saved; None where none was.
+        layout: what its axes mean, as in ``Layout.name``.
     """
 
     seen: Seen
@@ -47,6 +52,7 @@ class SideCall:
     infs: int = 0
     sketch: NDArray[np.float32] | None = None
     read: Callable[[], NDArray[Any]] | None = None
+    layout: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +91,60 @@ def load_side(name: str) -> Side:
     try:
         return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
+        what = f"it lacks {error}" if isinstance(error, KeyError) else first_line(error)
+        raise RequestError(f"{name!r} is damaged: {what}", "make it again") from error
+    except OSError as error:
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
 
 
 def _read_run(name: str) -> Side:
     run = load_run(name)
+    check_facts(run.manifest)
     images = {image["key"]: image for image in run.manifest["images"]}
     words = run.manifest["command"]
     saved = tuple(f"{word} {words[at + 1]}" for at, word in enumerate(words) if word in _SAVED)
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[SideCall]] = {key: [] for key in images}
+    is_whole = all(words.startswith(_OF_WHOLE) for words in saved)
     for row in run.records.to_pylist():
+        check_call(row, images)
         image, call_id = row["image"], row["call_id"]
         has_tensor = image in places.get(call_id, ())
         sketch = row.get("sketch")
+        read = _reader(run, row, is_whole=is_whole) if has_tensor else None
         calls[image].append(
-            _make_call(
-                row,
-                None if sketch is None else sketches.from_bytes(sketch),
-                _reader(run, call_id, image) if has_tensor else None,
-            )
+            _make_call(row, None if sketch is None else sketches.from_bytes(sketch), read)
         )
-    return Side(name, run.manifest, images, {key: tuple(calls[key]) for key in calls}, saved)
+    return _make_side(name, run.manifest, calls, saved)
 
 
-def _reader(run: Run, call_id: str, image: str) -> Callable[[], NDArray[Any]]:
-    return lambda: run.tensor(call_id, image)
+def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[], NDArray[Any]]:
+    """What reads a tensor, in the shape of its record where it was saved whole."""
+
+    def read() -> NDArray[Any]:
+        values = run.tensor(row["call_id"], row["image"])
+        if not is_whole:
+            return values
+        if values.size != math.prod(row["shape"]):
+            raise RequestError(
+                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is {shape_text(values.shape)}, "
+                f"and its record says {shape_text(row['shape'])}",
+                AGAIN,
+            )
+        return values.reshape(row["shape"])
+
+    return read
+
+
+def _make_side(
+    name: str,
+    facts: Mapping[str, Any],
+    calls: Mapping[str, list[SideCall]],
+    saved: tuple[str, ...] = (),
+) -> Side:
+    check_calls({key: [call.seen.call_id for call in calls[key]] for key in calls})
+    images = {image["key"]: image for image in facts["images"]}
+    return Side(name, facts, images, {key: tuple(calls[key]) for key in calls}, saved)
 
 
 def _read_golden(name: str) -> Side:
@@ -124,17 +158,18 @@ def _read_golden(name: str) -> Side:
             f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
             "make the golden file again, with this version of hookcli",
         )
-    images = {image["key"]: image for image in document["images"]}
-    calls: dict[str, list[SideCall]] = {key: [] for key in images}
+    check_facts(document)
+    calls: dict[str, list[SideCall]] = {image["key"]: [] for image in document["images"]}
     for row in document["calls"]:
+        check_call(row, calls)
         sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
         calls[row["image"]].append(_make_call(row, sketch, None))
-    return Side(name, document, images, {key: tuple(calls[key]) for key in calls})
+    return _make_side(name, document, calls)
 
 
 def _read_document(name: str) -> Any:
     try:
-        text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        text = _read_stdin() if name == "-" else Path(name).read_bytes()
     except FileNotFoundError as error:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
@@ -145,11 +180,19 @@ def _read_document(name: str) -> Any:
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RequestError(
             f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
         ) from error
+
+
+def _read_stdin() -> bytes:
+    return b"" if sys.stdin is None else sys.stdin.buffer.read()
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _make_call(
@@ -161,15 +204,18 @@ def _make_call(
     mean, std = row["mean"], row["std"]
     nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
     values = math.prod(shape) * (2 if str(row["dtype"]).startswith("complex") else 1)
-    rms = 0.0 if mean is None else math.sqrt(mean**2 + std**2)
+    if sketch is not None and not np.isfinite(sketch).all():
+        raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
+    rms = 0.0 if mean is None else math.hypot(mean, std)
     rms *= (
         math.sqrt((values - nans - infs) / values) if values else 0.0
     )  # the others count as zeros
     ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
     seen = Seen(row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or "")
     return SideCall(
-        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read
-    )
+        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read,
+        row.get("layout") or "unknown",
+    )  # fmt: skip
 
 
 def match_images(a: Side, b: Side) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.feature_maps import LEVELS, MIDDLE
-from hookcli.sinks.grids.canvas import (
+from hookcli.levels import LEVELS, MIDDLE
+from hookcli.sinks.canvas import (
     BACKGROUND,
     LABEL_SIZE,
     MARGIN,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hookcli.sinks.grids.canvas import Pixels
+    from hookcli.sinks.canvas import Pixels
 
 _GAP = 4
 _LABEL_ROW = 13

@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from hookcli.config import EMBER
-from hookcli.feature_maps import LEVELS
+from hookcli.levels import LEVELS
 from hookcli.records import shape_text
-from hookcli.sinks.grids.canvas import (
+from hookcli.sinks.canvas import (
     LABEL_SIZE,
     MARGIN,
     draw_text,

@@ -13,8 +13,8 @@ from hookcli.feature_maps import Bars, Tiles
 from hookcli.files import safe_name, write_atomic
 from hookcli.records import shape_text
 from hookcli.results import Grid
+from hookcli.sinks.canvas import TIDE, colormap_of, load_palette, to_image
 from hookcli.sinks.grids import drawing
-from hookcli.sinks.grids.canvas import TIDE, colormap_of, load_palette, to_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.feature_maps import Picture
     from hookcli.records import Call
-    from hookcli.sinks.grids.canvas import Pixels
+    from hookcli.sinks.canvas import Pixels
 
 _SHEET_TOP = 12
 _FOCUS_ORDER = "by how much more they fire in the box"

@@ -1,6 +1,15 @@
-"""The page of a run: ``report.html``, from the document that ``report.json`` holds. No torch, no image work."""
+"""Pages: of a run, from the document that ``report.json`` holds, and of two runs. No torch, no image work."""
 
+from hookcli.sinks.report.differing import DiffPage, DiffPicture, render_difference
 from hookcli.sinks.report.document import choose_images, read_document
 from hookcli.sinks.report.rendering import remake_report, render_report
 
-__all__ = ["choose_images", "read_document", "remake_report", "render_report"]
+__all__ = [
+    "DiffPage",
+    "DiffPicture",
+    "choose_images",
+    "read_document",
+    "remake_report",
+    "render_difference",
+    "render_report",
+]

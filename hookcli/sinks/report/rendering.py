@@ -6,11 +6,9 @@ import base64
 import hashlib
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+from jinja2 import UndefinedError
 from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
@@ -28,9 +26,11 @@ from hookcli.sinks.report.document import (
 )
 from hookcli.sinks.report.flow import draw_flow_svg
 from hookcli.sinks.report.plot import draw_depth, draw_histogram
+from hookcli.sinks.report.templating import asset, linked, make_environment, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
@@ -59,21 +59,21 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
         document: as in ``report.json``.
         run: the run folder, whose pictures are put into the page itself; None links to them.
     """
-    script = _asset("page.js")
+    script = asset("page.js")
     layers, images = document["layers"], choose_images(document)
     given: set[str] = set()
-    address = _embedded(run, given) if run else _linked
+    address = _embedded(run, given) if run else linked
     pictures = pictures_by_image(document, images)
     anchors = {row["call_id"]: f"layer-{index}" for index, row in enumerate(layers)}
     histograms = {
-        row["call_id"]: _ours(draw_histogram(document["histograms"].get(row["call_id"], ())))
+        row["call_id"]: ours(draw_histogram(document["histograms"].get(row["call_id"], ())))
         for row in layers
     }
     calls = [row["call_id"] for row in layers]
     shown_calls = [escape.for_page(call) for call in calls]
     first = pictures[0] if pictures else []
     return (
-        _environment()
+        make_environment()
         .get_template("page.html.j2")
         .render(
             document=document,
@@ -91,14 +91,14 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             written=document.get("written", {}),
             missing=document.get("missing", ()),
             histograms=histograms,
-            data=_ours(_script_data({"calls": shown_calls, "images": len(images)})),
+            data=ours(_script_data({"calls": shown_calls, "images": len(images)})),
             pictures=[
-                _ours(_script_data(for_script(mine, calls, address if index else None)))
+                ours(_script_data(for_script(mine, calls, address if index else None)))
                 for index, mine in enumerate(pictures)
             ],
-            script=_ours(script),
-            style=_ours(_asset("page.css")),
-            hashes=_ours(" ".join(_hashes([script]))),
+            script=ours(script),
+            style=ours(asset("page.css")),
+            hashes=ours(" ".join(_hashes([script]))),
             number=_number,
         )
     )
@@ -111,7 +111,7 @@ def _of_several(document: dict[str, Any]) -> dict[str, Any]:
         "top_images": document.get("top_images", {}),
         "all_images": {image["key"]: image for image in document["images"]},
         "by_image": findings_by_image(document),
-        "all_pictures": [(name, _linked(place)) for name, place in list_pictures(document)],
+        "all_pictures": [(name, linked(place)) for name, place in list_pictures(document)],
     }
 
 
@@ -134,26 +134,8 @@ def _of_command(document: dict[str, Any], anchors: dict[str, str]) -> dict[str, 
         "columns": columns,
         "heats": heats,
         "pictured": pictured,
-        "depth": _ours(depth),
+        "depth": ours(depth),
     }
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("hookcli.sinks.report", "page"),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["figure"] = _figure
-    return environment
-
-
-def _ours(text: str) -> Markup:
-    """Text that was written or escaped here, to stand in the page as it is."""
-    return Markup(text)  # noqa: S704
 
 
 def _script_data(data: object) -> str:
@@ -162,20 +144,11 @@ def _script_data(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _shown(value: Any) -> Any:
-    """Names as they are, with what would not be seen, or would turn the text around, written out."""
-    return escape.for_page(value) if type(value) is str else value
-
-
 def _focused(grid: dict[str, Any]) -> list[tuple[int, float | None]]:
     """The channels that fire more inside the box, the first five."""
     pairs = zip(grid["channels"], grid["score"], strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
-
-
-def _linked(file: str) -> str:
-    return Markup(quote(file))  # noqa: S704  nothing is left to escape
 
 
 def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
@@ -186,7 +159,7 @@ def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
         try:
             data = (run / file).read_bytes()
         except OSError:
-            return _linked(file)
+            return linked(file)
         given.add(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 
@@ -197,14 +170,6 @@ def _hashes(texts: Iterable[str]) -> list[str]:
     """What the Content-Security-Policy lets run: these texts and nothing else."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-
-
-def _asset(name: str) -> str:
-    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def _number(value: float | None) -> str:

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hookcli.config import EMBER
 from hookcli.errors import RequestError
-from hookcli.feature_maps import LEVELS, MIDDLE
+from hookcli.levels import LEVELS, MIDDLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

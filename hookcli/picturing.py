@@ -1,0 +1,175 @@
+"""A page with pictures of how two runs differ, made from the tensors that both saved. No torch."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from hookcli.contrasts import take_contrast
+from hookcli.errors import OutputError, RequestError
+from hookcli.escape import for_page
+from hookcli.files import cannot_write, safe_name, write_atomic
+from hookcli.layouts import recall_layout
+from hookcli.records import shape_text
+from hookcli.runs import match_images
+from hookcli.sinks.contrasts import draw_contrast, list_labels
+from hookcli.sinks.report import DiffPage, DiffPicture, render_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hookcli.differences import Comparison, DiffRow
+    from hookcli.runs import Side, SideCall
+
+MOST_PICTURES = 12
+REPORT = "report.html"
+_OURS = b'content="hookcli diff"'  # in the head of every page that is made here
+_PNG = "[0-9][0-9]_*.png"
+_WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
+
+
+def check_pictures(folder: Path, a: Side, b: Side) -> None:
+    """Refuse, before anything is compared or written, what could not be drawn.
+
+    Raises:
+        RequestError: a run kept no whole tensors.
+        OutputError: the folder is a run's, or holds other files than such a page's.
+    """
+    without = [repr(side.name) for side in (a, b) if not _has_tensors(side)]
+    if without:
+        raise RequestError(
+            f"--pictures needs tensors, and {' and '.join(without)} kept none",
+            "run both with --save tensors",
+        )
+    for side in (a, b):
+        cut = [words for words in side.saved if not words.startswith("--tensor-dtype")]
+        if cut:
+            raise RequestError(
+                f"--pictures needs whole tensors, and {side.name!r} has them with {' '.join(cut)}", _WHOLE
+            )  # fmt: skip
+    if a.saved != b.saved:
+        said = " and ".join(f"{side.name!r} {' '.join(side.saved) or 'none'}" for side in (a, b))
+        raise RequestError(
+            f"--pictures needs tensors of one kind: {said}", "run both with the same --tensor-dtype"
+        )
+    _check_folder(folder)
+
+
+def write_pictures(
+    folder: Path, comparison: Comparison, sides: tuple[Side, Side], said: Sequence[str]
+) -> Path:
+    """Write the page and its pictures; what such a page left there before goes.
+
+    Args:
+        folder: where they go.
+        comparison: of the two sides.
+        sides: A and B.
+        said: the verdict, and what else there is to say.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    _remove_old(folder)
+    names = [side.facts["model"]["name"] for side in sides]
+    title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
+    drawn = list(_draw_pictures(comparison, *sides))
+    for picture, data in drawn:
+        write_atomic(folder / picture.file, data)
+    pictures = tuple(picture for picture, _ in drawn)
+    page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
+    return write_atomic(folder / REPORT, page.encode())
+
+
+def choose_rows(comparison: Comparison) -> list[DiffRow]:
+    """The calls to draw: the first that differs, then the worst; none that are equal."""
+    rows = [
+        row
+        for row in comparison.rows
+        if row.source.startswith("tensors") and (row.max_abs or row.reason)
+    ]
+    return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
+
+
+def _has_tensors(side: Side) -> bool:
+    return any(call.read for calls in side.calls.values() for call in calls)
+
+
+def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[DiffPicture, bytes]]:
+    """Each picture, and its file's bytes."""
+    others = dict(match_images(a, b))
+    several = len(comparison.images) > 1
+
+    def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
+        number, row = numbered
+        one = _find_call(a, row.image, row.call_id)
+        two = _find_call(b, others[row.image], row.other_call_id)
+        size = a.images[row.image]["pixels_shape"][-2:]
+        layout = recall_layout(one.layout, one.seen.shape, (size[0], size[1]))
+        contrast = take_contrast(_read(one), _read(two), layout)
+        title = [row.call_id, shape_text(row.shape), layout.name, *([row.image] * several)]
+        heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
+        data, pixels = draw_contrast(contrast, heading)
+        labels = list_labels(contrast) or [f"largest difference {row.max_abs:.3g}"]
+        caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
+        alt = f"A, B and B minus A of {row.call_id}. {'; '.join(labels)}"
+        file = f"{number:02d}_{safe_name(row.call_id)}.png"
+        return DiffPicture(row, file, pixels, caption, alt), data
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
+
+
+def _find_call(side: Side, image: str, call_id: str) -> SideCall:
+    return next(call for call in reversed(side.calls[image]) if call.seen.call_id == call_id)
+
+
+def _read(call: SideCall) -> NDArray[Any]:
+    assert call.read is not None  # noqa: S101  a row that was measured from tensors
+    return call.read().reshape(call.seen.shape)
+
+
+def _figures(row: DiffRow) -> str:
+    parts = [row.reason] if row.reason else []
+    if row.rel_l2 is not None:
+        parts.append(f"relative L2 {row.rel_l2:.3g}")
+    return ", ".join([*parts, f"largest difference {row.max_abs:.3g}"])
+
+
+def _check_folder(folder: Path) -> None:
+    name = repr(str(folder))
+    if folder.is_symlink() or folder.exists():
+        if not folder.is_dir():
+            raise OutputError(f"{name} is a file, not a folder", "choose another for --pictures")
+        if any((folder / file).exists() for file in ("run.json", "manifest.json")):
+            raise OutputError(f"{name} is a run's folder", "choose another for --pictures")
+        try:
+            is_free = _is_ours(folder) or not any(folder.iterdir())
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        if not is_free:
+            raise OutputError(
+                f"{name} holds files that are not of a comparison", "choose another for --pictures"
+            )
+
+
+def _is_ours(folder: Path) -> bool:
+    page = folder / REPORT
+    return page.is_file() and _OURS in page.read_bytes()
+
+
+def _remove_old(folder: Path) -> None:
+    """Delete the pictures that the page standing there shows."""
+    if not _is_ours(folder):
+        return
+    try:
+        page = (folder / REPORT).read_text(encoding="utf-8", errors="replace")
+        for file in folder.glob(_PNG):
+            if f'src="{quote(file.name)}"' in page:
+                file.unlink()
+    except OSError as error:
+        raise cannot_write(folder, error) from error

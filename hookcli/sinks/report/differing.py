@@ -1,0 +1,87 @@
+"""Two runs held against each other as one HTML page: the verdict, what changed, all calls, and pictures of the worst."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookcli.escape import reversible
+from hookcli.records import shape_text
+from hookcli.sinks.report.distances import draw_distances
+from hookcli.sinks.report.templating import asset, linked, make_environment, ours
+
+if TYPE_CHECKING:
+    from hookcli.differences import Comparison, DiffRow
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPicture:
+    """A picture of one call: A, B and their difference.
+
+    Attributes:
+        row: the call.
+        file: beside the page.
+        size: width and height in pixels.
+        caption: lines that say what it shows.
+        alt: the same figures for who does not see it.
+    """
+
+    row: DiffRow
+    file: str
+    size: tuple[int, int]
+    caption: tuple[str, ...]
+    alt: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPage:
+    """What the page shows.
+
+    Attributes:
+        title: the model.
+        verdict: one line.
+        comparison: the figures.
+        notes: what else there is to say.
+        pictures: the first that differs, and then the worst.
+    """
+
+    title: str
+    verdict: str
+    comparison: Comparison
+    notes: tuple[str, ...] = ()
+    pictures: tuple[DiffPicture, ...] = ()
+
+
+def render_difference(page: DiffPage) -> str:
+    """The page as text. Pure: the same values give the same page."""
+    comparison = page.comparison
+    drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in page.pictures}
+    anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
+    environment = make_environment()
+    environment.filters |= {"short": _short, "shape": shape_text, "value": _value}
+    return environment.get_template("diff.html.j2").render(
+        page=page,
+        comparison=comparison,
+        a=reversible(comparison.a),
+        b=reversible(comparison.b),
+        drawn=drawn,
+        anchors=anchors,
+        link=linked,
+        plot=ours(draw_distances(comparison.rows, anchors)),
+        style=ours(asset("page.css") + asset("diff.css")),
+    )
+
+
+def _short(value: float | None) -> str:
+    """Three digits; empty where it is not known."""
+    if value is None:
+        return ""
+    return f"{value:.3g}" if math.isfinite(value) else "not finite"
+
+
+def _value(value: Any) -> str:
+    """What a run depends on, as people read it."""
+    if value is None or value == "":
+        return "none"
+    return shape_text(value) if isinstance(value, list) else str(value)
