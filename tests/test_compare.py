@@ -623,6 +623,12 @@ def test_no_image_ends_with_3(run, nets):
 REFUSED = {
     "nothing": ((), 2, "Missing option '--against'.", ""),
     "no such form": (("colour=red",), 2, "--against cannot read 'colour=red'", "one of: model=M"),
+    "a form in other letters": (
+        ("channels_last",),
+        2,
+        "--against cannot read 'channels_last'",
+        "did you mean channels-last? one of: model=M",
+    ),
     "an empty word": (("",), 2, "--against cannot read ''", "one of: model=M"),
     "a missing value": (("dtype=",), 2, "--against cannot read 'dtype='", "one of: model=M"),
     "a name alone": (("weights",), 2, "--against cannot read 'weights'", "one of: model=M"),

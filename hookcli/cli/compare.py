@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -101,7 +102,9 @@ def read_against(words: list[str], config: InspectConfig) -> Other:
         name, _, value = word.partition("=")
         read = _READERS.get(name)
         if read is None or (not value) != (name == "channels-last"):
-            raise RequestError(f"--against cannot read {word!r}", f"one of: {_FORMS}")
+            close = difflib.get_close_matches(name, _READERS, n=1)
+            meant = f"did you mean {close[0]}? " if close and read is None else ""
+            raise RequestError(f"--against cannot read {word!r}", f"{meant}one of: {_FORMS}")
         other = read(other, value)
     return other
 
