@@ -59,7 +59,7 @@ build: setup ## the wheel, installed in a clean environment and started from the
 	$(BIN)/python -m build --wheel --outdir dist .
 	$(PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
-	cd build && wheel-check/bin/hookcli --version
+	cd build && wheel-check/bin/hookcli --version && wheel-check/bin/hookcli schema > schema.json
 
 clean: ## remove what the commands above made
 	rm -rf .venv build dist hookcli-runs .mypy_cache .pytest_cache .ruff_cache

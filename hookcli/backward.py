@@ -67,7 +67,7 @@ class HookedBackward(HookedForward):
                 plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ())
         collector = Collector(
             (key,), size, self.style, self.sample, None, self.save,
-            unedited if self.edits else None, drawn=("grad_output",),
+            unedited if self.edits else None, drawn=("grad_output",), sketch=self.sketch,
         )  # fmt: skip
         observer = _Observer(collector, {layer.module_path for layer in self.layers})
         if self.wanted.times_activation:

@@ -12,6 +12,7 @@ from hookcli.feature_maps import Bars, Picture, Tiles, take_tiles
 from hookcli.layouts import UNKNOWN, resolve_layout
 from hookcli.observed import Observed, read_records, take_sample
 from hookcli.pooling import take_activation
+from hookcli.sketching import take_sketches
 from hookcli.stats import reduce_rows, to_dense
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Collector:
         unedited: what the same calls gave without edits, by call id; None in a run without edits.
         drawn: sides of which pictures are made.
         activations: by the id of the call's output, what its gradient is multiplied by in pictures.
+        sketch: a sketch of every tensor is taken.
     """
 
     keys: tuple[str, ...]
@@ -97,6 +99,7 @@ class Collector:
     unedited: Mapping[str, Tensor] | None = None
     drawn: tuple[str, ...] = ("output", "input")
     activations: Mapping[str, Tensor] | None = None
+    sketch: bool = False
     kept: list[tuple[Call, Tensor]] = field(default_factory=list)
     has_other_leading_axis: bool = False
     seen: list[Observed] = field(default_factory=list)
@@ -111,9 +114,7 @@ class Collector:
         """
         tensor = to_dense(tensor)
         if call.side == "param":
-            reduced = reduce_rows(tensor.unsqueeze(0), None)
-            shape, change = tuple(tensor.shape), self._measure(call, tensor.unsqueeze(0))
-            self.seen.append(Observed(call, UNKNOWN, shape, tensor.dtype, reduced, change=change))
+            self._observe(call, tensor.unsqueeze(0), UNKNOWN, tuple(tensor.shape), None)
             return
         count = len(self.keys)
         lead = tensor.shape[0] if tensor.dim() else 0
@@ -127,17 +128,7 @@ class Collector:
             layout = replace(layout, height=0, width=0)
             rows, shape = tensor.unsqueeze(0), tuple(tensor.shape)
             axis = None if axis is None else axis + 1
-        self.seen.append(
-            Observed(
-                call,
-                layout,
-                shape,
-                tensor.dtype,
-                reduce_rows(rows, axis),
-                take_sample(rows) if self.sample and tensor.numel() else None,
-                self._measure(call, rows),
-            )
-        )
+        self._observe(call, rows, layout, shape, axis)
         if self.save is not None:
             self.kept.append((call, take_activation(rows, layout, self.save)))
         if self.style.mode != "none" and tensor.numel() and call.side in self.drawn:
@@ -154,6 +145,24 @@ class Collector:
             if tensor.numel()
         )
         return BatchResult(records, pictures, frozenset(self.called), output, self.keys, kept)
+
+    def _observe(
+        self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None
+    ) -> None:
+        """Reduce (rows, …), whose channels lie along ``axis``, to what is told of them in numbers."""
+        with_sample = self.sample and rows.numel() and call.side != "param"
+        self.seen.append(
+            Observed(
+                call,
+                layout,
+                shape,
+                rows.dtype,
+                reduce_rows(rows, axis),
+                take_sample(rows) if with_sample else None,
+                self._measure(call, rows),
+                take_sketches(rows) if self.sketch else None,
+            )
+        )
 
     def _measure(self, call: Call, rows: Tensor) -> Tensor | None:
         """How far each row is from the one without edits; None where there is none to compare with."""

@@ -60,6 +60,7 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     flags = (
         ("--clip", config.clip),
         ("--overview", config.overview),
+        ("--sketch", config.sketch),
         ("--no-recursive", not config.recursive),
         ("-0", config.null_separated),
         ("--input-grad", style.input_grad),

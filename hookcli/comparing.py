@@ -7,17 +7,14 @@ gone through both.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from hookcli import hooks
-from hookcli.command import to_command
-from hookcli.differences import Changed, Comparison
-from hookcli.diffing import check_comparison, list_changed, pair_ids
+from hookcli.differences import Comparison
+from hookcli.diffing import check_comparison, pair_ids
 from hookcli.errors import RequestError
 from hookcli.fitting import need_one
 from hookcli.judging import Judge, Pair, Seen
@@ -25,7 +22,7 @@ from hookcli.measuring import measure_arrays
 from hookcli.preparing import prepare_image
 from hookcli.results import SkippedImage
 from hookcli.stats import to_dense
-from hookcli.zeroing import run_model, to_batch
+from hookcli.ways import list_uncalled, list_ways, make_ready, run_way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,23 +35,7 @@ if TYPE_CHECKING:
     from hookcli.preparing import PreparedImage
     from hookcli.records import Call
     from hookcli.tolerances import Tolerance
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One side: a model made ready, and what is not the model's.
-
-    Attributes:
-        prepared: of a request that is ``compared``.
-        name: what the user calls it.
-        channels_last: weights and pixels lie channels last in memory.
-        threads: how many torch uses on the CPU; None for as many as it chose.
-    """
-
-    prepared: PreparedRun
-    name: str
-    channels_last: bool = False
-    threads: int | None = None
+    from hookcli.ways import Way
 
 
 def compare_ways(
@@ -64,37 +45,65 @@ def compare_ways(
 
     Args:
         a: the reference.
-        b: the other; its images are those of A, in their order, or one other image.
+        b: the other; its images are those of A, or one other image for the one of A.
         tolerance: how far they may be apart.
         image_done: is told how many images have gone through or been skipped, and how many of them skipped.
 
     Raises:
-        RequestError: nothing could be compared.
+        RequestError: nothing could be compared, or an edit changed nothing.
         ForwardError: a model raised.
         NoImageError: no image could be used.
     """
+    make_ready(a, b)
     judge = Judge(tolerance, tuple(way.prepared.loaded.info.dtype for way in (a, b)))
     keys: list[str] = []
-    skipped = list(a.prepared.skipped)
-    for way in (a, b):
-        if way.channels_last:
-            way.prepared.loaded.module.to(memory_format=torch.channels_last)
-    for one, two in zip(a.prepared.sources, b.prepared.sources, strict=True):
-        images = [prepare_image(way.prepared.fitter, s) for way, s in ((a, one), (b, two))]
-        bad = [image for image in images if image.pixels is None]
-        skipped += [SkippedImage(image.file, image.reason) for image in bad[:1]]
-        if not bad:
-            keys.append(images[0].key)
-            for pair in _compare_image(a, b, images[0], images[1]):
-                judge.add(pair)
-        image_done(len(keys) + len(skipped), len(skipped))
-    need_one(keys, skipped)
-    changed = (*list_changed(_facts(a), _facts(b)), *_list_ways(a, b))
+    early = list_skipped(a.prepared, b.prepared)
+    late: list[SkippedImage] = []
+    called = set[str]()
+    with a.prepared.edits.undone(), b.prepared.edits.undone():
+        for sources in pair_sources(a.prepared, b.prepared):
+            one, two = (
+                prepare_image(way.prepared.fitter, source)
+                for way, source in zip((a, b), sources, strict=True)
+            )
+            bad = [image for image in (one, two) if image.pixels is None]
+            late += [SkippedImage(image.file, image.reason) for image in bad[:1]]
+            if not bad:
+                keys.append(one.key)
+                for pair in _compare_image(a, b, one, two, called):
+                    judge.add(pair)
+            image_done(len(keys) + len(late), len(late))
+        need_one(keys, [*early, *late])
+        for way in (a, b):
+            way.prepared.edits.check_used()
     comparison = Comparison(
-        a.name, b.name, tolerance, judge.rows(), changed, tuple(keys), skipped=tuple(skipped)
-    )
+        a.name, b.name, tolerance, judge.rows(), tuple(list_ways(a, b)), tuple(keys),
+        skipped=(*early, *late), uncalled=list_uncalled(a.prepared, called),
+    )  # fmt: skip
     check_comparison(comparison, judge)
     return comparison
+
+
+def list_skipped(a: PreparedRun, b: PreparedRun) -> list[SkippedImage]:
+    """What either side cannot use, as far as that is known before anything runs."""
+    return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
+
+
+def pair_sources(a: PreparedRun, b: PreparedRun) -> list[tuple[Any, Any]]:
+    """Each image of A that B can use too, and what it is held against.
+
+    Raises:
+        RequestError: B has images of its own, and not one for one.
+    """
+    if a.config.images == b.config.images:
+        others = {source.key: source for source in b.sources}
+        return [(source, others[source.key]) for source in a.sources if source.key in others]
+    if len(a.sources) != 1 or len(b.sources) != 1:
+        raise RequestError(
+            f"--against image=FILE holds one image against one, not {len(a.sources)} against {len(b.sources)}",
+            "give one image on each side",
+        )
+    return [(a.sources[0], b.sources[0])]
 
 
 @dataclass(slots=True)
@@ -124,12 +133,14 @@ class _Measured:
             self.distances[call.id] = measure_arrays(plain, _to_array(tensor))
 
 
-def _compare_image(a: Way, b: Way, one: PreparedImage, two: PreparedImage) -> Iterator[Pair]:
+def _compare_image(
+    a: Way, b: Way, one: PreparedImage, two: PreparedImage, called: set[str]
+) -> Iterator[Pair]:
     """The pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
-    _run(a, one, kept)
+    run_way(a, one, kept, called)
     measured = _Measured(kept)
-    _run(b, two, measured)
+    run_way(b, two, measured, called)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield Pair(
             one.key,
@@ -137,41 +148,6 @@ def _compare_image(a: Way, b: Way, one: PreparedImage, two: PreparedImage) -> It
             measured.seen.get(other),
             measured.distances.get(call_id),
         )
-
-
-def _run(way: Way, image: PreparedImage, observer: Callable[[Call, Tensor], None]) -> None:
-    """One forward under hooks.
-
-    Raises:
-        RequestError: the pixels have no channels-last form.
-        ForwardError: the model raised.
-    """
-    prepared = way.prepared
-    loaded, edits = prepared.loaded, prepared.edits
-    assert image.pixels is not None  # noqa: S101  the others are skipped
-    pixels = to_batch(loaded, image.pixels)
-    if way.channels_last:
-        if pixels.dim() != 4:
-            raise RequestError("only pictures can lie channels last", "leave out channels-last")
-        pixels = pixels.contiguous(memory_format=torch.channels_last)
-    edits.size, edits.images = loaded.feed.size_of(pixels), 1
-    edits.renew()
-    with (
-        _threads(way.threads),
-        hooks.change(loaded.module, edits.changes),
-        hooks.observe(loaded.module, prepared.layers, observer, prepared.config.at),
-    ):
-        run_model(loaded, pixels)
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _describe(call: Call, tensor: Tensor) -> Seen:
@@ -187,24 +163,3 @@ def _to_array(tensor: Tensor) -> NDArray[Any]:
         dense = dense.float()
     array: NDArray[Any] = dense.cpu().resolve_conj().resolve_neg().numpy()
     return array
-
-
-def _facts(way: Way) -> dict[str, Any]:
-    info = way.prepared.loaded.info
-    return {
-        "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
-        "versions": {},
-        "command": to_command(way.prepared.config),
-    }
-
-
-def _list_ways(a: Way, b: Way) -> Iterator[Changed]:
-    """What is not the same beside the models."""
-    formats = ["channels last" if way.channels_last else "contiguous" for way in (a, b)]
-    if a.channels_last != b.channels_last:
-        yield Changed("memory format", *formats)
-    if a.threads != b.threads:
-        yield Changed("threads", *(way.threads or torch.get_num_threads() for way in (a, b)))
-    one, two = (way.prepared.sources[0] for way in (a, b))
-    if one.key != two.key:
-        yield Changed("image", one.file, two.file)

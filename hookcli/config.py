@@ -166,6 +166,7 @@ class InspectConfig:
         top_images: how many images are kept that fire each channel most; 0 for none.
         save: which tensors are kept on disk; None for none.
         max_disk: how large they may become together, in 1e9 bytes.
+        sketch: a sketch of every tensor is kept, by which runs are compared.
         rules: thresholds of findings that are not the default ones.
         fail_on: rules of which a finding ends the run with code 7.
         backward: gradients are recorded instead of activations; None for a forward only.
@@ -197,6 +198,7 @@ class InspectConfig:
     top_images: int = 9
     save: SaveStyle | None = None
     max_disk: float = 10.0
+    sketch: bool = False
     rules: tuple[tuple[str, float], ...] = ()
     fail_on: tuple[str, ...] = ()
     backward: BackwardStyle | None = None

@@ -87,6 +87,8 @@ class Comparison:
         images: keys of the images that were compared.
         only_in_a: keys of images that B lacks.
         only_in_b: keys of images that A lacks.
+        skipped: images that could not be used.
+        uncalled: chosen layers that ran in neither; known of two models that ran now.
     """
 
     a: str
@@ -98,6 +100,7 @@ class Comparison:
     only_in_a: tuple[str, ...] = ()
     only_in_b: tuple[str, ...] = ()
     skipped: tuple[Any, ...] = field(default=())
+    uncalled: tuple[Any, ...] = field(default=())
 
     @property
     def first(self) -> DiffRow | None:

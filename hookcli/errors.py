@@ -121,7 +121,7 @@ class NoLayerMatchedError(RequestError):
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
-        close = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
+        close = difflib.get_close_matches(wanted, list(dict.fromkeys(known)), n=3, cutoff=0.5)
         super().__init__(
             f"no {noun} matches {form!r}",
             f"did you mean {', '.join(close)}?"

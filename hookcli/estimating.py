@@ -45,6 +45,7 @@ _PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
 _SEEN_BYTES_A_PIXEL = 0.28  # of what the network saw, as JPEG
 _IMAGE_BYTES = 3_000  # of an image in page and manifest
 _ROW_BYTES, _PARQUET_BYTES = 40, 13_000  # a row of records.parquet, and a part without rows
+_SKETCH_BYTES = 280  # more of a row
 _TOP_BYTES = 30  # a row of top_images.csv without names
 _FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
 
@@ -95,6 +96,7 @@ def make_plan(
     firing = len(layers) * top
     seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
     parts = -(-count // part_size(config.batch_size))
+    row = _ROW_BYTES + _SKETCH_BYTES * config.sketch
     size = (
         _PAGE_BYTES
         + len(layers) * sides * _LAYER_BYTES
@@ -102,7 +104,7 @@ def make_plan(
         + count * grids * _GRID_BYTES
         + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
         + seen * _SEEN_BYTES_A_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
-        + count * (_IMAGE_BYTES + len(layers) * sides * _ROW_BYTES)
+        + count * (_IMAGE_BYTES + len(layers) * sides * row)
         + parts * _PARQUET_BYTES
         + _measure_top(sources, layers, channels) * top
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 _LAST_LAYERS = 3
+_DOORS = ("_forward", "_watch_forward", "_backward_from")  # where we call what is the model's
 
 
 class ModelFailure:
@@ -57,7 +58,7 @@ def _is_ours(trace: TracebackType | None) -> bool:
     for frame in _frames(trace):
         module = frame.f_locals.get("self")
         if Path(frame.f_code.co_filename).is_relative_to(ours):
-            inside = frame.f_code.co_name not in ("_forward", "_watch_forward")
+            inside = frame.f_code.co_name not in _DOORS
         elif isinstance(module, nn.Module) and frame.f_code.co_name == "forward":
             inside = False
     return inside

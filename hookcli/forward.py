@@ -51,6 +51,7 @@ class HookedForward:
         focus: what of the network's view is inside a box and what outside, (2, H, W) from 0 to 1.
         save: which tensors are kept; None for none.
         sample: keep some values of every tensor, for histograms.
+        sketch: take a sketch of every tensor.
         one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
         feed: how the model is called with pixels.
         find_writes: the next forward also finds out who writes over what.
@@ -65,6 +66,7 @@ class HookedForward:
     focus: Tensor | None = None
     save: SaveStyle | None = None
     sample: bool = False
+    sketch: bool = False
     one_at_a_time: bool = False
     feed: Feed = PLAIN
     find_writes: bool = False
@@ -93,7 +95,7 @@ class HookedForward:
         size = self.feed.size_of(pixels)
         collector = Collector(
             tuple(keys), size, self.style, self.sample, self.focus, self.save,
-            unedited if self.edits else None,
+            unedited if self.edits else None, sketch=self.sketch,
         )  # fmt: skip
         plain = None
         if self.edits:

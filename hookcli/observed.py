@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import struct
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hookcli.records import Call, Layout
     from hookcli.stats import Reduced, Row
 
+    _Figures: TypeAlias = tuple[Row, ChannelRange | None, bytes]
 
 _SAMPLE, _BINS = 4096, 24
 
@@ -34,6 +36,7 @@ class Observed:
         reduced: its figures, a row an image; one row is every image's.
         sample: (rows, S) some of its values; None when none were asked for.
         change: (rows,) how far each is from the run without edits; None without edits.
+        sketch: (rows, 67); None when none were asked for.
     """
 
     call: Call
@@ -43,11 +46,12 @@ class Observed:
     reduced: Reduced
     sample: Tensor | None = None
     change: Tensor | None = None
+    sketch: Tensor | None = None
 
 
 def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[LayerRecord, ...]:
     """Records in plain numbers, image by image; the figures come to the host in one transfer."""
-    figures = _to_host([observed.reduced for observed in seen])
+    figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)
         for index, image in enumerate(images)
@@ -55,9 +59,15 @@ def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[Layer
     )
 
 
-def _to_host(parts: Sequence[Reduced]) -> list[list[tuple[Row, ChannelRange | None]]]:
-    """The rows of every part, each with its channels, brought to the host in one transfer."""
-    held = [t for p in parts for t in (p.table, p.low, p.high) if isinstance(t, Tensor)]
+def _to_host(seen: Sequence[Observed]) -> list[list[_Figures]]:
+    """The rows of every tensor, each with its channels and sketch, brought to the host in one transfer."""
+    parts = [(each.reduced, each.sketch) for each in seen]
+    held = [
+        tensor
+        for reduced, sketch in parts
+        for tensor in (reduced.table, reduced.low, reduced.high, sketch)
+        if isinstance(tensor, Tensor)
+    ]
     flat = (
         torch.cat([tensor.flatten().double() for tensor in held]).cpu() if held else torch.empty(0)
     )
@@ -71,19 +81,20 @@ def _to_host(parts: Sequence[Reduced]) -> list[list[tuple[Row, ChannelRange | No
         return [values[at : at + width] for at in range(first, start, width)]
 
     figures = []
-    for part in parts:
+    for part, sketch in parts:
         table = rows_of(part.table) if isinstance(part.table, Tensor) else part.table
         channels: Sequence[ChannelRange | None] = [None] * len(table)
         if part.low is not None and part.high is not None:
             channels = list(map(ChannelRange, rows_of(part.low), rows_of(part.high)))
-        figures.append(list(zip(table, channels, strict=True)))
+        sketches = [b""] * len(table)
+        if sketch is not None:
+            sketches = [struct.pack(f"<{len(row)}f", *row) for row in rows_of(sketch)]
+        figures.append(list(zip(table, channels, sketches, strict=True)))
     return figures
 
 
-def _read_record(
-    observed: Observed, image: str, row: int, rows: Sequence[tuple[Row, ChannelRange | None]]
-) -> LayerRecord:
-    figures, channels = rows[row]
+def _read_record(observed: Observed, image: str, row: int, rows: Sequence[_Figures]) -> LayerRecord:
+    figures, channels, sketch = rows[row]
     mean, std, low, high, zeros, nans, infs = figures
     numel = math.prod(observed.shape) * (2 if observed.dtype.is_complex else 1)
     finite = numel - nans - infs > 0
@@ -99,7 +110,9 @@ def _read_record(
         inf_count=int(infs),
     )
     change = None if observed.change is None else float(observed.change[row])
-    record = LayerRecord(image, observed.call, observed.layout, stats, channels, change=change)
+    record = LayerRecord(
+        image, observed.call, observed.layout, stats, channels, change=change, sketch=sketch
+    )
     if observed.sample is None or not finite:
         return record
     return replace(record, histogram=_count_bins(observed.sample[row], low, high))

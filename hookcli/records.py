@@ -180,6 +180,7 @@ class LayerRecord:
         change: L2 norm of the difference from the run without edits, over the norm there; None in a
             run without edits.
         reason: why there is no gradient; the figures are then None.
+        sketch: its 268 bytes (see ``hookcli.sketches``); empty when none was taken.
     """
 
     image: str
@@ -191,6 +192,7 @@ class LayerRecord:
     histogram: tuple[int, ...] = ()
     change: float | None = None
     reason: str = ""
+    sketch: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rows of tables: of ``layers.csv``, and of what ``hookcli ablate`` prints."""
+"""Rows of tables: of ``layers.csv``, and of what ``hookcli ablate``, ``report`` and ``export`` print."""
 
 from __future__ import annotations
 
@@ -70,3 +70,18 @@ class ChannelRow:
     score: float | None
     plain_score: float | None
     images: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file that ``hookcli report`` or ``hookcli export`` wrote.
+
+    Attributes:
+        file: as it is found from the working directory.
+        call_id: what the file is of; empty for a page, and for the images of all arrays.
+        shape: of what the call gave, (images, …); None for a file that does not hold it.
+    """
+
+    file: str
+    call_id: str = ""
+    shape: tuple[int, ...] | None = None

@@ -19,6 +19,8 @@ from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.scoring import find_target, load_score
 
+from .toy_models import SMALL_NET
+
 SMALL = ("--weights", "random", "--device", "cpu", "--size", "64", "-o", "out")
 PLAIN = (*SMALL, "--grids", "none")
 
@@ -631,3 +633,12 @@ def test_a_model_that_fails_is_given_back_unpruned_too(run, net, monkeypatch):
     assert list(fails.net.state_dict()) == ["conv.weight", "conv.bias"]
     assert torch.equal(fails.net.conv.weight, before)
     assert not fails.net.conv._forward_pre_hooks
+
+
+def test_a_model_whose_backward_fails_ends_with_4(run, net):
+    Path("small.py").write_text(SMALL_NET)
+    code, out, err = run("gradients", "small.py:NoWayBack", "pixels.npy", "-o", "out")
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1].startswith(
+        "error: the backward failed: one of the variables needed for gradient computation"
+    )

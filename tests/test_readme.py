@@ -75,7 +75,16 @@ def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
 
 def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
     helps = ""
-    for command in ("inspect", "gradients", "ablate", "layers", "models", "report", "export"):
+    for command in (
+        "inspect",
+        "gradients",
+        "ablate",
+        "layers",
+        "models",
+        "report",
+        "export",
+        "schema",
+    ):
         monkeypatch.setattr(sys, "argv", ["hookcli", command, "--help"])
         assert _run() == 0
         helps += capsys.readouterr().out

@@ -415,3 +415,56 @@ class Net(nn.Module):
 def make():
     return Net()
 """
+
+
+# With the pixels 3, -4 and 0 in 4 places conv gives 3 and 4; the logits are 24 and 48.
+SMALL_NET = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1, bias=False)
+        self.relu = nn.ReLU(inplace=True)
+        self.head = nn.Linear(2, 2)  # is never called
+        self.fc = nn.Linear(2, 2, bias=False)
+        with torch.no_grad():
+            self.conv.weight.copy_(torch.tensor([[1.0, 0, 0], [0, -1, 0]]).view(2, 3, 1, 1))
+            self.fc.weight.copy_(torch.tensor([[2.0, 0], [0, 3]]))
+            self.head.weight.zero_()
+            self.head.bias.zero_()
+
+    def forward(self, x):
+        return self.fc(self.relu(self.relu(self.conv(x)) + 0).sum((2, 3)))
+
+
+class Boxes(Net):
+    def forward(self, x):
+        sums = super().forward(x)
+        box = torch.tensor([[0.0, 1, 2, 2]])
+        return [{"boxes": box, "labels": torch.tensor([7]), "scores": s[:1] / 100} for s in sums]
+
+
+class Masks(Net):
+    def forward(self, x):
+        return {"out": self.conv(x)}
+
+
+class Flow(Net):
+    def forward(self, x):
+        return [self.conv(x)]
+
+
+class Breaks(Net):
+    def forward(self, x):
+        raise RuntimeError("not today")
+
+
+class NoWayBack(Net):
+    '''The second ReLU writes over what the backward of the first one needs.'''
+
+    def forward(self, x):
+        return self.fc(self.relu(self.relu(self.conv(x))).sum((2, 3)))
+"""

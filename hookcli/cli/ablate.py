@@ -43,7 +43,7 @@ BatchSize = Annotated[
 ]
 Top = Annotated[
     int,
-    typer.Option(metavar="N", min=1, help="Channels in the table; csv and json hold all."),
+    typer.Option(metavar="N", min=1, help="Channels in the table; csv, json and jsonl hold all."),
 ]
 _STYLE, _SCORE = AblationStyle(), BackwardStyle()
 _OWN = {
@@ -85,7 +85,7 @@ def ablate(**words: Any) -> None:
         return
     result = _run(config, quiet=quiet)
     output_format = words["output_format"]
-    rows = result.rows if output_format == "csv" else result.rows[: style.top]
+    rows = result.rows if output_format in ("csv", "jsonl") else result.rows[: style.top]
     document = {
         "command": to_command(config),
         "model": result.model,

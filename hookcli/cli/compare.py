@@ -19,7 +19,7 @@ from hookcli.tolerances import Tolerance
 
 if TYPE_CHECKING:
     from hookcli.differences import Comparison
-    from hookcli.planning import PreparedRun
+    from hookcli.ways import Way
 
 _FORMS = (
     "model=M weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
@@ -31,6 +31,8 @@ Against = Annotated[
         help=f"What is another in B: {_FORMS}. Repeatable.",
     ),
 ]
+_FEW_IMAGES = 8  # that need no bar
+_MOST_THREADS = 1024
 _DEFAULT = Tolerance()
 _OWN: dict[str, tuple[Any, Any]] = {
     "against": (Against, ...),
@@ -129,12 +131,18 @@ def _with_prune(other: Other, value: str) -> Other:
     return replace(other, config=replace(other.config, prunes=(*other.config.prunes, value)))
 
 
-def _read_count(name: str, value: str, least: int) -> int:
-    if not value.isdecimal() or int(value) < least:
+def _with_seed(other: Other, value: str) -> Other:
+    if not value.isdecimal():
+        raise RequestError(f"--against seed={value}: not a whole number", "seed=1")
+    return _with_model("seed", other, int(value))
+
+
+def _with_threads(other: Other, value: str) -> Other:
+    if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
         raise RequestError(
-            f"--against {name}={value}: not a number from {least}", f"{name}={least}"
+            f"--against threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
         )
-    return int(value)
+    return replace(other, threads=int(value))
 
 
 _READERS = {
@@ -142,8 +150,8 @@ _READERS = {
     "weights": lambda other, value: _with_model("weights", other, value),
     "device": lambda other, value: _with_model("device", other, value),
     "dtype": _with_dtype,
-    "seed": lambda other, value: _with_model("seed", other, _read_count("seed", value, 0)),
-    "threads": lambda other, value: replace(other, threads=_read_count("threads", value, 1)),
+    "seed": _with_seed,
+    "threads": _with_threads,
     "channels-last": lambda other, _: replace(other, channels_last=True),
     "edit": _with_edit,
     "prune": _with_prune,
@@ -152,33 +160,38 @@ _READERS = {
 
 
 def _run(config: InspectConfig, other: Other, tolerance: Tolerance, *, quiet: bool) -> Comparison:
-    from hookcli.planning import find_sources, prepare_run
-
-    with console.no_data():
-        found = find_sources(config)
-        prepared = prepare_run(config, found)
-        same_images = other.config.images == config.images
-        second = prepare_run(other.config, found if same_images else None)
-    _check_images(prepared, second)
-    warn_of_skipped(prepared.skipped)
-    for warning in dict.fromkeys((prepared.loaded.info.warning, second.loaded.info.warning)):
-        if warning:
-            console.warn(warning)
+    a, b = _prepare(config, other)
     from hookcli.cli.progress import Progress
-    from hookcli.comparing import Way, compare_ways
+    from hookcli.comparing import compare_ways, list_skipped, pair_sources
 
-    a = Way(prepared, config.model.name)
-    b = Way(second, other.name, other.channels_last, other.threads)
-    bar = Progress(len(prepared.sources), is_shown=len(prepared.sources) > 8 and not quiet)
+    images = len(pair_sources(a.prepared, b.prepared))
+    early = list_skipped(a.prepared, b.prepared)
+    warn_of_skipped(early)
+    warnings = (way.prepared.loaded.info.warning for way in (a, b))
+    for warning in dict.fromkeys(filter(None, warnings)):
+        console.warn(warning)
+    bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
         comparison = compare_ways(a, b, tolerance, progress.part_done)
-    warn_of_skipped(comparison.skipped[len(prepared.skipped) :])
+    warn_of_skipped(comparison.skipped[len(early) :])
+    for each in comparison.uncalled:
+        console.say(f"not called: {each.layer.label}: {each.reason}", quiet=quiet)
     return comparison
 
 
-def _check_images(a: PreparedRun, b: PreparedRun) -> None:
-    if len(a.sources) != len(b.sources):
-        raise RequestError(
-            f"{len(a.sources)} images cannot be held against {len(b.sources)}",
-            "--against image=FILE takes one image, and one to hold it against",
-        )
+def _prepare(config: InspectConfig, other: Other) -> tuple[Way, Way]:
+    """Both sides, their images found before a model is loaded."""
+    from hookcli.checking import check_values
+    from hookcli.planning import find_sources, prepare_run
+
+    with console.no_data():
+        check_values(other.config)
+        found = find_sources(config)
+        same = other.config.images == config.images
+        others = found if same else find_sources(other.config)
+        prepared = prepare_run(config, found)
+        second = prepare_run(other.config, others)
+    from hookcli.ways import Way
+
+    name = config.model.name
+    return Way(prepared, name), Way(second, other.name, other.channels_last, other.threads)

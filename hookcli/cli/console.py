@@ -35,6 +35,11 @@ def no_data() -> Iterator[None]:
         yield
 
 
+def is_plain() -> bool:
+    """Whether the environment asks for text without escape sequences (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
 def close_stdout() -> None:
     """Flush stdout without complaint, so that the interpreter does not complain at exit."""
     try:
@@ -62,13 +67,12 @@ def print_error(message: str, hint: str = "") -> None:
 
 
 def _talk(text: str, **style: Any) -> None:
-    """A line on stderr, plain where the environment asks for it (https://no-color.org).
+    """A line on stderr.
 
     A reader that has closed it stops the talk, not the run.
     """
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     try:
-        typer.secho(text, err=True, color=False if plain else None, **style)
+        typer.secho(text, err=True, color=False if is_plain() else None, **style)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

@@ -17,11 +17,13 @@ from hookcli.cli.ablate import ablate
 from hookcli.cli.compare import compare
 from hookcli.cli.diff import diff
 from hookcli.cli.export import export
+from hookcli.cli.golden import golden
 from hookcli.cli.gradients import gradients
 from hookcli.cli.inspect import inspect
 from hookcli.cli.layers import layers
 from hookcli.cli.models import models
 from hookcli.cli.report import report
+from hookcli.cli.schema import schema
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,10 +42,12 @@ app.command()(gradients)
 app.command()(ablate)
 app.command()(diff)
 app.command()(compare)
+app.command()(golden)
 app.command()(layers)
 app.command()(models)
 app.command()(report)
 app.command()(export)
+app.command()(schema)
 
 
 def _print_version(asked: bool) -> None:

@@ -12,11 +12,13 @@ from urllib.parse import unquote
 import typer
 
 from hookcli import escape
-from hookcli.cli import console
+from hookcli.cli import options
+from hookcli.cli.listing import print_files
 from hookcli.errors import OutputError, RequestError
+from hookcli.rows import FileRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hookcli.runs import Run
 
@@ -46,12 +48,12 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that are there.")
     ] = False,
+    output_format: options.FileFormat = "text",
 ) -> None:
     """Write the tensors that a run saved as files that other tools read.
 
     Example: hookcli export hookcli-runs/resnet34-photos --to npy
     """
-    from hookcli.files import open_atomic
     from hookcli.runs import choose_calls, load_run
 
     opened = load_run(run)
@@ -63,18 +65,30 @@ def export(
         raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
     _check_shapes(opened, chosen, to)
     names = _name_files(chosen)
-    keys = _list_keys(opened, names, to)
+    keys = {folder / name: rows for name, rows in _list_keys(opened, names, to).items()}
     files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
-    _check_absent([*files.values(), *(folder / name for name in keys)], overwrite=overwrite)
+    _check_absent([*files.values(), *keys], overwrite=overwrite)
+    write = _write_npy if to == "npy" else _write_csv
+    print_files(_write_files(opened, files, keys, write), output_format)
+
+
+def _write_files(
+    run: Run,
+    files: dict[str, Path],
+    keys: dict[Path, tuple[str, tuple[str, ...]]],
+    write: Callable[[IO[bytes], Run, str], None],
+) -> Iterator[FileRow]:
+    """Write the arrays or tables, then what names their rows; each file comes when it is there."""
+    from hookcli.files import open_atomic
+
     for call_id, file in files.items():
-        write = _write_npy if to == "npy" else _write_csv
         with open_atomic(file) as stream:
-            write(stream, opened, call_id)
-        console.print_data(f"{file}\n")
-    for name, rows in keys.items():
-        with open_atomic(folder / name) as stream:
-            _write_keys(stream, opened, rows)
-        console.print_data(f"{folder / name}\n")
+            write(stream, run, call_id)
+        yield FileRow(str(file), call_id, run.shape_of(call_id))
+    for file, (call_id, images) in keys.items():
+        with open_atomic(file) as stream:
+            _write_keys(stream, run, images)
+        yield FileRow(str(file), call_id)
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
@@ -105,17 +119,18 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str, ...]]:
-    """Files that name the rows of the arrays: one for all, and one for each call that lacks images.
+def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Files that name the rows of the arrays, with the call and its images: one for each call that lacks some.
 
-    A table names its rows itself.
+    The others share one, of no call. A table names its rows itself.
     """
+    of_all = {f"{_IMAGES}.csv": ("", run.images)}
     if to == "csv":
-        return {f"{_IMAGES}.csv": run.images}
-    files = {}
+        return of_all
+    files: dict[str, tuple[str, tuple[str, ...]]] = {}
     for call_id, name in names.items():
         keys = run.images_of(call_id)
-        files[f"{_IMAGES}.csv" if keys == run.images else f"{name}.{_IMAGES}.csv"] = keys
+        files |= of_all if keys == run.images else {f"{name}.{_IMAGES}.csv": (call_id, keys)}
     return files
 
 

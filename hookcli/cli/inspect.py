@@ -50,6 +50,7 @@ def inspect(
     tensor_dtype: options.TensorDtype = None,
     tensor_channels: options.TensorChannels = None,
     max_disk: options.MaxDisk = DEFAULTS.max_disk,
+    sketch: options.Sketch = DEFAULTS.sketch,
     rule: options.Rule = [],  # noqa: B006
     fail_on: options.FailOn = "",
     output_format: options.Format = "table",

@@ -14,12 +14,16 @@ from hookcli import escape
 from hookcli.cli import console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.table import Table
 
+    from hookcli.rows import FileRow
+
 _FOLDED = 32
 _WIDE = 400  # without a terminal nothing is cut
+_USUAL = 80  # of a terminal that does not say how wide it is
+_NARROW = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,12 @@ class Listing:
 
 
 def print_listing(listing: Listing, look: Look, output_format: str) -> None:
-    """Write the rows to stdout as ``table``, ``json``, ``csv`` or ``md``."""
+    """Write the rows to stdout as ``table``, ``json``, ``jsonl``, ``csv`` or ``md``."""
     from hookcli.sinks import table
+
+    if output_format == "jsonl":
+        print_lines(listing.rows)
+        return
 
     if output_format == "csv":
         console.print_data(table.render_csv(listing.kind, listing.rows))
@@ -78,6 +86,32 @@ def print_listing(listing: Listing, look: Look, output_format: str) -> None:
     console.print_data("".join(lines))
 
 
+def print_lines(rows: Iterable[Any]) -> None:
+    """Write each row to stdout as a line of JSON, and each line at once: a reader sees whole ones."""
+    from hookcli.sinks import table
+
+    for row in rows:
+        console.print_data(table.render_line(row))
+
+
+def print_files(rows: Iterable[FileRow], output_format: str, **facts: Any) -> None:
+    """Write what was written as ``text`` or ``jsonl``, file by file, or as ``json`` with more ``facts``."""
+    from hookcli.sinks import table
+
+    if output_format == "json":
+        console.print_data(table.render_json({"files": list(rows)} | facts))
+    elif output_format == "jsonl":
+        print_lines(rows)
+    else:
+        for row in rows:
+            console.print_data(f"{_shown(row.file)}\n")
+
+
+def _shown(name: str) -> str:
+    """A name as it is for another program, and harmless for a terminal."""
+    return escape.for_terminal(name) if sys.stdout.isatty() else name
+
+
 def _wrapped(line: str) -> str:
     """A line that fits the terminal, in several if it must."""
     indent = " " * (len(line) - len(line.lstrip()))
@@ -87,13 +121,19 @@ def _wrapped(line: str) -> str:
 
 
 def text_width() -> int:
-    """Columns to fill: ``COLUMNS``, the terminal's, or plenty when stdout is no terminal."""
-    with contextlib.suppress(KeyError, ValueError):
-        return max(20, int(os.environ["COLUMNS"]))
-    if sys.stdout.isatty():
-        with contextlib.suppress(OSError):
-            return os.get_terminal_size(sys.stdout.fileno()).columns
-    return _WIDE
+    """Columns to fill: ``COLUMNS``, the terminal's, or plenty when stdout is no terminal.
+
+    Where a width of 0 stands, as in a terminal that was given none, it is not known.
+    """
+    with contextlib.suppress(ValueError):
+        if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
+            return max(_NARROW, asked)
+    if not sys.stdout.isatty():
+        return _WIDE
+    with contextlib.suppress(OSError):
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+        return max(_NARROW, width) if width else _USUAL
+    return _USUAL
 
 
 def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
@@ -134,11 +174,10 @@ def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
 def _render(table: Table) -> str:
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
     terminal_console = Console(
         file=io.StringIO(),
         width=text_width(),
-        force_terminal=terminal,
+        force_terminal=sys.stdout.isatty() and not console.is_plain(),
         highlight=False,
         markup=False,
     )

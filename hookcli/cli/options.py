@@ -18,7 +18,8 @@ def names_file() -> Path:
     return Path(os.environ.get(CACHE_ENV) or Path.home() / ".cache") / "hookcli" / "models.txt"
 
 
-def _complete_model(incomplete: str) -> list[str]:
+def complete_model(incomplete: str) -> list[str]:
+    """Model names that begin so, of those that the last run left."""
     try:
         names = names_file().read_text(encoding="utf-8").split()
     except OSError:
@@ -32,7 +33,7 @@ Model = Annotated[
         metavar="MODEL",
         help="A torchvision model name, timm:NAME, or your own FILE.py:FACTORY or PACKAGE.MODULE:FACTORY, "
         "whose code is run.",
-        autocompletion=_complete_model,
+        autocompletion=complete_model,
     ),
 ]
 Images = Annotated[
@@ -211,6 +212,13 @@ TensorChannels = Annotated[
 MaxDisk = Annotated[
     float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
 ]
+Sketch = Annotated[
+    bool,
+    typer.Option(
+        "--sketch",
+        help="Also keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.",
+    ),
+]
 Rule = Annotated[
     list[str],
     typer.Option(
@@ -222,8 +230,14 @@ FailOn = Annotated[
     typer.Option(metavar="RULES", help="End with code 7 when one of these is found: nan,inf,dead."),
 ]
 Format = Annotated[
-    Literal["table", "json", "csv", "md"],
-    typer.Option("--format", help="What is written to stdout."),
+    Literal["table", "json", "jsonl", "csv", "md"],
+    typer.Option("--format", help="What is written to stdout; jsonl: a row a line."),
+]
+FileFormat = Annotated[
+    Literal["text", "json", "jsonl"],
+    typer.Option(
+        "--format", help="What is written to stdout: the files' names, or what each one is too."
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="No plan, no summary; warnings and errors stay.")

@@ -1,4 +1,4 @@
-"""How a long run goes, on stderr: a bar at a terminal, a line every ten seconds elsewhere."""
+"""How a long run goes, on stderr: a bar at a terminal that takes escapes, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Progress(Watcher):
         self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
-        if self._is_shown and sys.stderr.isatty():
+        if self._is_shown and sys.stderr.isatty() and not console.is_plain():
             self._bar = Bar(
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),

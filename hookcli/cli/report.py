@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from hookcli.cli import console
+from hookcli.cli import console, options
+from hookcli.cli.listing import print_files
+from hookcli.rows import FileRow
 
 
 def report(
@@ -17,6 +19,7 @@ def report(
         bool, typer.Option("--single-file", help="Put the pictures into the page, to mail it.")
     ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    output_format: options.FileFormat = "text",
 ) -> None:
     """Make the page of a run again, from what is in its folder; no model and no image is touched.
 
@@ -32,6 +35,7 @@ def report(
     if not document["complete"]:
         console.warn(f"{str(run)!r} has no whole manifest: the run did not come to its end")
     file = write_atomic(run / "report.html", page.encode())
-    console.print_data(f"{file}\n")
+    facts = {name: document[name] for name in ("complete", "missing")}
+    print_files([FileRow(str(file))], output_format, **facts)
     if open_page:
         webbrowser.open(file.resolve().as_uri())

@@ -30,7 +30,7 @@ def run_words(words: dict[str, Any]) -> None:
     if words["dry_run"]:
         _print_dry_run(config)
         return
-    result = _run(config, quiet=quiet)
+    result = run_config(config, quiet=quiet)
     print_result(config, result, words["output_format"])
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=words["time"])
@@ -88,7 +88,9 @@ def share_options(
     own: Mapping[str, tuple[Any, Any]],
     left_out: Collection[str],
 ) -> None:
-    """Give a command the options of another one but those ``left_out``, and its ``own`` after the layers.
+    """Give a command the options of another one but those ``left_out``, and its ``own``.
+
+    Its own stand in the place of another's of the same name, or else after the layers.
 
     Args:
         command: takes its words as ``**words``.
@@ -97,17 +99,17 @@ def share_options(
         left_out: names of options of ``others``.
     """
     kinds = get_annotations(others, eval_str=True)
+    mine = {
+        name: Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        for name, (kind, default) in own.items()
+    }
     shared = [
-        parameter.replace(annotation=kinds[name])
+        mine.pop(name, parameter.replace(annotation=kinds[name]))
         for name, parameter in signature(others).parameters.items()
         if name not in left_out
     ]
-    mine = [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for name, (kind, default) in own.items()
-    ]
     after = [parameter.name for parameter in shared].index("exclude") + 1
-    parameters = [*shared[:after], *mine, *shared[after:]]
+    parameters = [*shared[:after], *mine.values(), *shared[after:]]
     command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
         parameters=parameters, return_annotation=None
     )
@@ -139,7 +141,11 @@ def _print_dry_run(config: InspectConfig) -> None:
         raise typer.Exit(errors.SKIPPED)
 
 
-def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
+def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
+    """Do what was asked, and say on stderr what is going to be done and how it goes.
+
+    ``keeps``: what is written stays, so it is said where and how much.
+    """
     from hookcli.planning import prepare_run
 
     try:
@@ -148,7 +154,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> RunResult:
     except errors.CompleteError as error:
         console.say(error.message, quiet=quiet)
         raise typer.Exit(errors.DONE) from error
-    console.say(_plan_text(config, prepared.plan), quiet=quiet)
+    console.say(_plan_text(config, prepared.plan, keeps=keeps), quiet=quiet)
     warn_of_skipped(prepared.skipped)
     if prepared.loaded.info.warning:
         console.warn(prepared.loaded.info.warning)
@@ -173,9 +179,12 @@ def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:
 _PICTURES = {"layers": "a grid a layer", "sheet": "a sheet an image", "none": "no grids"}
 
 
-def _plan_text(config: InspectConfig, plan: Plan) -> str:
+def _plan_text(config: InspectConfig, plan: Plan, *, keeps: bool = True) -> str:
+    what = f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
+    if not keeps:
+        return what
     pictures = _PICTURES[plan.grids] + (", tensors" if config.save else "")
     return (
-        f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}, {pictures}, "
+        f"{what}, {pictures}, "
         f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, into {plan.out_dir}"
     )

@@ -137,6 +137,7 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, obj
         "only_in_a": comparison.only_in_a,
         "only_in_b": comparison.only_in_b,
         "skipped": comparison.skipped,
+        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in comparison.uncalled],
         "layers": comparison.rows,
     }
 

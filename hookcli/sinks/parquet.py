@@ -48,10 +48,14 @@ _COLUMNS = (
     ),
     ("reason", pa.string(), "why there is no gradient; empty when there is one"),
     ("grid", pa.string(), "picture, relative to the run folder; empty when none was drawn"),
+    ("sketch", pa.binary(), "67 float32, little-endian: hookcli.sketches; null without --sketch"),
+)
+_ORDER = (
+    "by image; of an image as its tensors were seen, so a module comes after those that it calls"
 )
 SCHEMA = pa.schema(
     [pa.field(name, kind, metadata={"description": text}) for name, kind, text in _COLUMNS],
-    metadata={"schema_version": "1"},
+    metadata={"schema_version": "1", "row_order": _ORDER},
 )
 
 
@@ -93,4 +97,5 @@ def _row(record: LayerRecord) -> dict[str, object]:
         "change": record.change,
         "reason": record.reason,
         "grid": record.grid,
+        "sketch": record.sketch or None,
     }

@@ -50,6 +50,12 @@ def render_json(document: dict[str, Any]) -> str:
     return json.dumps(to_plain(whole), indent=1, allow_nan=False, ensure_ascii=True) + "\n"
 
 
+def render_line(row: DataclassInstance) -> str:
+    """A row as a line of JSON, ``schema_version`` first; numbers that are not finite become null."""
+    whole = {"schema_version": SCHEMA_VERSION} | to_plain(row)
+    return json.dumps(whole, allow_nan=False, ensure_ascii=True) + "\n"
+
+
 def to_plain(value: Any) -> Any:
     """``value`` in terms of JSON: dataclasses as objects, tuples as lists, text reversibly escaped."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
