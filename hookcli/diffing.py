@@ -18,7 +18,7 @@ from hookcli.runs import match_images
 from hookcli.tolerances import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from hookcli.runs import Side, SideCall
     from hookcli.tolerances import Match, Tolerance
@@ -76,13 +76,18 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     if judge.missing:
         hint = "run both with --sketch, or both with --save tensors for exact figures"
         raise RequestError(f"nothing could be compared: {judge.missing}", hint)
+    ones, others = ([row for row in reasons if row.reason == f"only in {side}"] for side in "AB")
+    if len(ones) + len(others) == len(comparison.rows):
+        names = (_some([row.call_id for row in rows]) for rows in (ones, others))
+        raise RequestError(
+            f"no call is in both: {', and '.join(f'{name} in {side}' for name, side in zip(names, 'AB', strict=True))}",
+            "record the same layers and sides; of layers with other names: hookcli diff --match order",
+        )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     why = first.reason or "no value is finite in both"
-    single = all(row.reason.startswith("only in") for row in comparison.rows)
-    hint = "record the same layers and sides in both; layers of other names: hookcli diff --match order"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: {why}",
-        hint if single else "make both runs of the same model, on images of one size",
+        "make both runs of the same model, on images of one size",
     )
 
 
@@ -181,9 +186,10 @@ def _match_images(a: Side, b: Side) -> list[tuple[str, str]]:
     return shared
 
 
-def _some(keys: Mapping[str, object]) -> str:
-    first, *rest = keys
-    return f"{first!r}" + (f" and {len(rest)} more" if rest else "")
+def _some(names: Collection[str]) -> str:
+    if not names:
+        return "none"
+    return f"{next(iter(names))!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _measure_pair(

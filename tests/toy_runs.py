@@ -1,0 +1,152 @@
+"""Run folders and golden files written by hand, from arrays, for tests of what reads them. No torch, no hookcli."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import save_file
+
+from hookcli import sketches
+
+NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "U8": "u1", "BOOL": "?", "C64": "c8"}
+KINDS = {np.dtype(kind): name for name, kind in NAMES.items()}
+VERSIONS = {"hookcli": "0.1.0", "torch": "2.15.0", "threads": "2"}
+
+
+@dataclass(frozen=True, slots=True)
+class ToyRun:
+    """What a run saw.
+
+    Attributes:
+        images: of each image what its calls gave, by call id, with the leading axis 1, in their order.
+        kept: ``tensors``, ``sketches``, ``both`` or ``nothing``.
+        model: what the manifest says of the model, beside the usual.
+        command: words after those that make the run.
+        layouts: of calls that are not NCHW or NC.
+        reasons: why a call gave no gradient.
+        hashes: sha256 of images, where that is not told from the key.
+        saved: arrays that were saved in place of the tensors.
+    """
+
+    images: dict[str, dict[str, np.ndarray]]
+    kept: str = "tensors"
+    model: dict[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    layouts: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+    saved: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def write(self, folder: str | Path) -> Path:
+        """The folder of a finished run."""
+        folder = Path(folder)
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+        (folder / "records.parquet").mkdir()
+        rows = [row for key in self.images for row in self._rows(key)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "records.parquet/part-000000.parquet")
+        files = ["layers.csv"]
+        if self.kept in ("tensors", "both"):
+            self._write_tensors(folder)
+            files.append("tensors/index.json")
+        write_json(folder / "manifest.json", self._facts() | {"files": files})
+        return folder
+
+    def golden(self) -> dict[str, Any]:
+        """The document of a golden file."""
+        rows = [row for key in self.images for row in self._rows(key)]
+        for row in rows:
+            row["sketch"] = base64.b64encode(row["sketch"]).decode() if row["sketch"] else None
+        sketch = {"version": 1, "buckets": 67, "dtype": "float32"}
+        return self._facts() | {"kind": "golden", "sketch": sketch, "calls": rows}
+
+    def write_golden(self, file: str | Path, **other: Any) -> Path:
+        """A golden file, with other values of some keys."""
+        return write_json(Path(file), self.golden() | other)
+
+    def _facts(self) -> dict[str, Any]:
+        model = {"name": "toy", "weights": "random (seed 0)", "sha256": "", "device": "cpu"}
+        images = [
+            {
+                "key": key, "file": f"{key}.png", "sha256": self.hashes.get(key, f"hash of {key}"),
+                "width": 8, "height": 8, "pixels_shape": [1, 3, 8, 8], "note": "",
+            }
+            for key in self.images
+        ]  # fmt: skip
+        return {
+            "schema_version": 1,
+            "hookcli": "0.1.0",
+            "command": ["hookcli", "inspect", "toy", "photo.png", *self.command],
+            "model": model | {"dtype": "float32"} | self.model,
+            "versions": VERSIONS,
+            "layers": [],
+            "uncalled": [],
+            "images": images,
+            "skipped": [],
+        }
+
+    def _rows(self, image: str) -> list[dict[str, Any]]:
+        rows = []
+        for call_id, values in self.images[image].items():
+            reason = self.reasons.get(call_id, "")
+            flat = values.ravel() if values.dtype.kind != "c" else values.ravel().view("f4")
+            finite = flat[np.isfinite(flat)].astype(float)
+            some = bool(finite.size) and not reason
+            rows.append({
+                "image": image, "call_id": call_id, "module_type": "Conv2d", "side": "output",
+                "shape": list(values.shape), "dtype": str(values.dtype),
+                "layout": self.layouts.get(call_id, {2: "NC", 4: "NCHW"}.get(values.ndim, "unknown")),
+                "mean": finite.mean() if some else None, "std": finite.std() if some else None,
+                "min": finite.min() if some else None, "max": finite.max() if some else None,
+                "zero_fraction": 0.0,
+                "nan_count": int(np.isnan(flat).sum()), "inf_count": int(np.isinf(flat).sum()),
+                "reason": reason,
+                "sketch": sketches.to_bytes(sketches.sketch_values(values))
+                if self.kept in ("sketches", "both") else None,
+            })  # fmt: skip
+        return rows
+
+    def _write_tensors(self, folder: Path) -> None:
+        """One shard an image."""
+        calls: dict[str, list[dict[str, Any]]] = {}
+        (folder / "tensors").mkdir()
+        for number, (image, tensors) in enumerate(self.images.items()):
+            shard = f"tensors/shard-{number:06d}.safetensors"
+            held = {name: self.saved.get(name, values) for name, values in tensors.items()}
+            held = {name: held[name] for name in held if name not in self.reasons}
+            save_file({name: np.ascontiguousarray(held[name]) for name in held}, folder / shard)
+            for name, values in held.items():
+                entry = {"shard": shard, "tensor": name, "shape": list(values.shape)}
+                entry |= {"dtype": KINDS[values.dtype], "images": [image]}
+                calls.setdefault(name, []).append(entry)
+        write_json(folder / "tensors/index.json", {"schema_version": 1, "calls": calls})
+
+
+def write_json(file: Path, document: object) -> Path:
+    """JSON, over what stands there."""
+    file.write_text(json.dumps(document))
+    return file
+
+
+def edit_json(file: Path, **values: Any) -> None:
+    """Other values of some keys of a JSON file."""
+    write_json(file, json.loads(file.read_bytes()) | values)
+
+
+def run_of(images: dict[str, Any] | None = None, /, **calls: Any) -> ToyRun:
+    """A run of one image ``cat``, of float32 values; a list gets the axes of (N, C)."""
+    return ToyRun(
+        {"cat": {name: array(calls[name]) for name in calls}} if images is None else images
+    )
+
+
+def array(values: Any, kind: str = "f4") -> np.ndarray:
+    """(1, C) of a list; an array as it is."""
+    return values if isinstance(values, np.ndarray) else np.array([values], kind)
