@@ -703,8 +703,8 @@ REFUSED = {
     "names that are not shared": (
         ("model=nets.py:Wide",),
         2,
-        "nothing could be compared: first: only in B",
-        "record the same layers and sides in both; layers of other names: hookcli diff --match order",
+        "no call is in both: 'conv' in A, and 'first' and 12 more in B",
+        "record the same layers and sides; of layers with other names: hookcli diff --match order",
     ),
 }
 
