@@ -139,6 +139,18 @@ class Nothing(Net):
             self.conv.weight.fill_(float("nan"))
 
 
+class Attends(nn.Module):
+    '''The weights of the attention's out_proj are used without calling it.'''
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(3, 1, batch_first=True)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1)
+
+
 class Picky(Net):
     def forward(self, x):
         if x.dtype != torch.float32:
@@ -264,6 +276,13 @@ def test_a_pruned_model_is_held_against_the_plain_one(compare):
         ("(model)", 1.0),
     ]
     assert changed(document) == [("--prune", None, "fc=0.5:ln")]
+
+
+def test_pruned_weights_of_a_module_that_is_not_called_count(compare):
+    """All of out_proj's weights are pruned, and its bias is 0 as it is made."""
+    words = ("--layers", "attention", "--against", "prune=attention.out_proj=1.0")
+    document = compare("Attends", *words, code=7)
+    assert by_call(document, "rel_l2") == [("attention[0]", 1.0)]
 
 
 def test_two_images_are_held_against_each_other(compare):
