@@ -151,6 +151,17 @@ class Attends(nn.Module):
         return self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1)
 
 
+class Places(Net):
+    '''What conv gives, with its channels last.'''
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Identity()
+
+    def forward(self, x):
+        return self.places(self.conv(x).permute(0, 2, 3, 1)).mean((1, 2))
+
+
 class Picky(Net):
     def forward(self, x):
         if x.dtype != torch.float32:
@@ -264,6 +275,16 @@ def test_an_edit_is_held_against_the_plain_model(compare):
     ]
     assert document["first"] == "relu"
     assert changed(document) == [("--edit", None, "relu:scale=3")]
+
+
+def test_channels_that_are_edited_are_told_from_places_by_the_size_of_the_image(compare):
+    """4 x 2 pixels, so 1x4x2x2 are channels last: the second holds -4 everywhere, the second row 3 too."""
+    pixels = np.zeros((3, 4, 2), np.float32)
+    pixels[0], pixels[1] = 3, -4
+    np.save("tall.npy", pixels)
+    words = ("--layers", "places", "--against", "edit=places{1}:zero")
+    document = compare("Places", *words, images=("tall.npy",), code=7)
+    assert by_call(document, "max_abs", "mean_abs") == [("places", 4.0, 2.0)]
 
 
 def test_a_pruned_model_is_held_against_the_plain_one(compare):
