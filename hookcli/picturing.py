@@ -121,7 +121,7 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
         return DiffPicture(row, file, pixels, caption, alt), data
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
 
 
