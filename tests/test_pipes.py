@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -31,6 +33,10 @@ ROWS = {"inspect": "layers", "gradients": "layers", "ablate": "channels"}
 
 @pytest.fixture(autouse=True)
 def small_net():
+    write_small_net()
+
+
+def write_small_net():
     """A model, its pixels, and pixels that are not all numbers."""
     Path("net.py").write_text(SMALL_NET)
     pixels = np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)])
@@ -167,3 +173,115 @@ def test_report_tells_what_is_missing_in_its_document(saved, run):
         "complete": True,
         "missing": [str(missing.relative_to("out"))],
     }
+
+
+# --- readers that leave, and disks that are full
+
+# All in one process, which imports torch once. Each command gets a stdout of its own, and is ended by
+# what the console script calls.
+DRIVER = """
+import json, os, sys, threading
+from hookcli.cli.entry import main
+
+
+def read_a_line(number):
+    while os.read(number, 1) not in (b"\\n", b""):
+        pass
+    os.close(number)
+
+
+def run(mode, words):
+    with open("err.txt", "wb") as err:
+        os.dup2(err.fileno(), 2)
+    reader, writer = os.pipe()
+    if mode == "full":
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    else:
+        os.dup2(writer, 1)
+    if mode == "both":
+        os.dup2(writer, 2)
+    os.close(writer)
+    if mode == "line":
+        threading.Thread(target=read_a_line, args=[reader]).start()
+    else:
+        os.close(reader)
+    sys.argv = ["hookcli", *words]
+    try:
+        main()
+    except SystemExit as leave:
+        return leave.code, open("err.txt").read()
+
+
+commands, modes = json.loads(sys.stdin.read())
+ended = {mode: {name: run(mode, words) for name, words in commands.items()} for mode in modes}
+with open("ended.json", "w") as file:
+    json.dump(ended, file)
+"""
+QUIET = ("--grids", "none", "-q", "-o", "out", "--overwrite")
+EVERY = {
+    f"{name} {form}": (*words, "--format", form, *(QUIET if name in ("inspect", "gradients") else ()))
+    for name, words in LISTS.items()
+    for form in ("table", "json", "jsonl", "csv", "md")
+} | {
+    "inspect": ("inspect", "net.py:Net", "pixels.npy", *PLAIN, "--save", "tensors", *QUIET),
+    **{f"report {form}": ("report", "out", "--format", form) for form in ("text", "json", "jsonl")},
+    **{
+        f"export {form}": ("export", "out", "--to", "npy", "--overwrite", "--format", form)
+        for form in ("text", "json", "jsonl")
+    },
+    "schema": ("schema",),
+    "help": ("--help",),
+    "help of a command": ("ablate", "--help"),
+    "version": ("--version",),
+}  # fmt: skip
+ITS_TALK = re.compile(
+    r"warning: the weights are as net\.py:Net made them, trained or not\n"
+    r"|net\.py:Net: 6 channels of 3 layers, 1 image, 2 forwards of up to 6\n"
+    r"|not called: head: .+\n"
+)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """The code and what stood on stderr, of every command and each way to treat its stdout."""
+    with contextlib.chdir(tmp_path_factory.mktemp("ended")):
+        write_small_net()
+        request = json.dumps([EVERY, ["at once", "line", "both", "full"]])
+        command = [sys.executable, "-c", DRIVER]
+        done = subprocess.run(command, input=request, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(Path("ended.json").read_text())
+
+
+@pytest.mark.parametrize("mode", ["at once", "line", "both"])
+def test_a_reader_that_leaves_is_no_error_of_any_command_in_any_format(ended, mode):
+    told = {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended[mode].items()}
+    assert {name: end for name, end in told.items() if end != (0, "")} == {}
+    assert told.keys() == EVERY.keys()
+
+
+def test_a_full_disk_behind_stdout_is_an_error_of_every_command_in_every_format(ended):
+    told = {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended["full"].items()}
+    said = re.compile("error: cannot write to stdout: [Nn]o space left( on device)?\n")
+    assert {n: end for n, end in told.items() if end[0] != 5 or not said.fullmatch(end[1])} == {}
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>&1 | true", "2>&1 | head -1"])
+@pytest.mark.parametrize("words", ["schema", "report nothing"])
+def test_streams_that_are_closed_leave_no_trace_and_the_code_as_it_is(words, closed):
+    script = f"{sys.executable} -m hookcli {words} {closed}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if words == "schema" else 2)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "ignored" not in done.stdout + done.stderr
+
+
+def test_a_run_is_whole_though_all_its_streams_are_closed():
+    words = f"{' '.join(LISTS['inspect'])} --format jsonl -o out --workers 2"
+    script = f"{sys.executable} -m hookcli {words} <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == 0
+    listed = json.loads(Path("out/manifest.json").read_text())["files"]
+    there = [str(f.relative_to("out")) for f in Path("out").rglob("*") if f.is_file()]
+    assert sorted(there) == sorted([*listed, "manifest.json"])
+    for file in Path("out/grids").rglob("*.png"):
+        assert file.read_bytes().startswith(b"\x89PNG")

@@ -52,7 +52,6 @@ def channel(model, module):
 
 # The weights of an attention's projection are used by the attention itself: its own output is the first.
 FAST = (
-    weight("mobilenet_v3_small", "features.0.0"),
     weight("mobilenet_v3_small", "features.12.0"),
     mean("mobilenet_v3_small", "features.6.block.1.1"),
     channel("mobilenet_v3_small", "classifier.0"),
@@ -60,6 +59,7 @@ FAST = (
     mean("resnet18", "layer2.0.bn1"),
 )
 SLOW = (
+    weight("mobilenet_v3_small", "features.0.0"),
     weight("resnet18", "conv1"),
     weight("resnet18", "layer2.0.downsample.0"),
     weight("resnet18", "fc"),

@@ -42,6 +42,7 @@ Out = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a file that is not a golden file.")
 ]
+_ROOM = "set TMPDIR to a folder where there is room"
 _OWN = {
     "model": (ModelOrRun, ...),
     "images": (MaybeImages, []),
@@ -123,7 +124,7 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, Any], i
             reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
             raise OutputError(
                 f"cannot write files that are needed on the way: {reason}",
-                "make room, or set TMPDIR to a folder where there is some",
+                _ROOM,
             ) from error
         document = make_golden(load_run(folder))
     print_notes(result.images, result.uncalled, quiet=quiet)
@@ -139,7 +140,11 @@ def _passing_folder() -> Iterator[Path]:
 
     before = signal.signal(signal.SIGTERM, leave)
     try:
-        with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
+        try:
+            made = tempfile.TemporaryDirectory(prefix="hookcli-")
+        except OSError as error:
+            raise OutputError(f"cannot make a temporary folder: {error.strerror}", _ROOM) from error
+        with made as folder:
             yield Path(folder)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -43,7 +43,7 @@ def print_comparison(
     rows = comparison.rows if has_all else comparison.rows[:top]
     if output_format == "md":
         console.print_data(f"**{escape.for_markdown(verdict)}**\n\n")
-    elif output_format == "table":
+    if output_format == "table":
         console.print_data(f"{escape.for_terminal(verdict)}\n")
     else:
         console.say(verdict)
