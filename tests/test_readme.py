@@ -104,6 +104,7 @@ def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
         "models",
         "report",
         "export",
+        "golden",
         "schema",
         "golden",
         "diff",
