@@ -113,14 +113,15 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
         contrast = take_contrast(_read(one), _read(two), layout)
         title = [row.call_id, shape_text(row.shape), layout.name, *([row.image] * several)]
         heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
-        data, pixels = draw_contrast(contrast, heading)
+        signed = row.call_id.startswith(("grad_", "param:"))
+        data, pixels = draw_contrast(contrast, heading, signed=signed)
         labels = list_labels(contrast) or [f"largest difference {row.max_abs:.3g}"]
         caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
         alt = f"A, B and B minus A of {row.call_id}. {'; '.join(labels)}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
         return DiffPicture(row, file, pixels, caption, alt), data
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
 
 
