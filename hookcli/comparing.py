@@ -15,7 +15,6 @@ import torch
 
 from hookcli.differences import Comparison
 from hookcli.diffing import check_comparison, pair_ids
-from hookcli.errors import RequestError
 from hookcli.fitting import need_one
 from hookcli.judging import Judge, Pair, Seen
 from hookcli.measuring import measure_arrays
@@ -90,20 +89,11 @@ def list_skipped(a: PreparedRun, b: PreparedRun) -> list[SkippedImage]:
 
 
 def pair_sources(a: PreparedRun, b: PreparedRun) -> list[tuple[Any, Any]]:
-    """Each image of A that B can use too, and what it is held against.
-
-    Raises:
-        RequestError: B has images of its own, and not one for one.
-    """
-    if a.config.images == b.config.images:
-        others = {source.key: source for source in b.sources}
-        return [(source, others[source.key]) for source in a.sources if source.key in others]
-    if len(a.sources) != 1 or len(b.sources) != 1:
-        raise RequestError(
-            f"--against image=FILE holds one image against one, not {len(a.sources)} against {len(b.sources)}",
-            "give one image on each side",
-        )
-    return [(a.sources[0], b.sources[0])]
+    """Each image of A that B can use too, and what it is held against: itself, or the one image of B."""
+    if a.config.images != b.config.images:
+        return list(zip(a.sources, b.sources, strict=True))
+    others = {source.key: source for source in b.sources}
+    return [(source, others[source.key]) for source in a.sources if source.key in others]
 
 
 @dataclass(slots=True)

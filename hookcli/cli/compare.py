@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -101,7 +102,9 @@ def read_against(words: list[str], config: InspectConfig) -> Other:
         name, _, value = word.partition("=")
         read = _READERS.get(name)
         if read is None or (not value) != (name == "channels-last"):
-            raise RequestError(f"--against cannot read {word!r}", f"one of: {_FORMS}")
+            close = difflib.get_close_matches(name, _READERS, n=1)
+            meant = f"did you mean {close[0]}? " if close and read is None else ""
+            raise RequestError(f"--against cannot read {word!r}", f"{meant}one of: {_FORMS}")
         other = read(other, value)
     return other
 
@@ -186,12 +189,21 @@ def _prepare(config: InspectConfig, other: Other) -> tuple[Way, Way]:
 
     with console.no_data():
         check_values(other.config)
-        found = find_sources(config)
-        same = other.config.images == config.images
-        others = found if same else find_sources(other.config)
+        found = others = find_sources(config)
+        if other.config.images != config.images:
+            others = find_sources(other.config)
+            _check_images(len(found[0]), len(others[0]))
         prepared = prepare_run(config, found)
         second = prepare_run(other.config, others)
     from hookcli.ways import Way
 
     name = config.model.name
     return Way(prepared, name), Way(second, other.name, other.channels_last, other.threads)
+
+
+def _check_images(a: int, b: int) -> None:
+    if a != 1 or b != 1:
+        raise RequestError(
+            f"--against image=FILE holds one image against one, not {a} against {b}",
+            "give one image on each side",
+        )
