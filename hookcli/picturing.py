@@ -18,7 +18,7 @@ from hookcli.sinks.contrasts import draw_contrast, list_labels
 from hookcli.sinks.report import DiffPage, DiffPicture, render_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -113,8 +113,7 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
         number, row = numbered
         one = _find_call(a, row.image, row.call_id)
         two = _find_call(b, others[row.image], row.other_call_id)
-        size = a.images[row.image]["pixels_shape"][-2:]
-        layout = recall_layout(one.layout, one.seen.shape, (size[0], size[1]))
+        layout = recall_layout(one.layout, one.seen.shape, _size_of(a.images[row.image]))
         contrast = take_contrast(_read(one), _read(two), layout)
         title = [row.call_id, shape_text(row.shape), layout.name, *([row.image] * several)]
         heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
@@ -128,6 +127,12 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
+
+
+def _size_of(image: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width of what the network was given; None where that is not told."""
+    shape = image.get("pixels_shape", [])
+    return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
 def _find_call(side: Side, image: str, call_id: str) -> SideCall:

@@ -140,6 +140,10 @@ def test_records_without_rows(refused):
         ({"command": "hookcli inspect"}, "'a' is damaged: its command is no list of words"),
         ({"command": ["hookcli", 3]}, "'a' is damaged: its command is no list of words"),
         ({"images": [{"key": "cat"}]}, "'a' is damaged: an image has no key, no file or no sha256"),
+        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
+         "'a' is damaged: the pixels of 'cat' have no shape"),
+        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
+         "'a' is damaged: the pixels of 'cat' have no shape"),
         ({"images": []}, "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', unknown to the manifest"),
     ],
 )  # fmt: skip
@@ -171,6 +175,14 @@ def test_an_index_of_another_run(refused):
         "'a/tensors/index.json' is damaged: 'conv' has the image 'dog', unknown to the manifest",
         AGAIN,
     )
+
+
+@pytest.mark.parametrize("calls", [["conv"], [[]], {"conv": [[]]}, {"conv": 3}, None])
+def test_an_index_of_another_form(refused, calls):
+    write_json(Path("a/tensors/index.json"), {"calls": calls})
+    message, hint = refused("a", "a")
+    assert message.startswith("'a/tensors/index.json' is damaged: ")
+    assert hint == AGAIN
 
 
 def test_tensors_of_another_run(refused):
