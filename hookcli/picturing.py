@@ -30,6 +30,7 @@ MOST_PICTURES = 12
 REPORT = "report.html"
 _OURS = b'content="hookcli diff"'  # in the head of every page that is made here
 _PNG = "[0-9][0-9]_*.png"
+_ANOTHER = "choose another folder for --pictures"
 _WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
 
 
@@ -74,15 +75,19 @@ def write_pictures(
     Raises:
         OutputError: a file cannot be written.
     """
-    _remove_old(folder)
     names = [side.facts["model"]["name"] for side in sides]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
     drawn = list(_draw_pictures(comparison, *sides))
-    for picture, data in drawn:
-        write_atomic(folder / picture.file, data)
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
-    return write_atomic(folder / REPORT, page.encode())
+    try:
+        _remove_old(folder)
+        for picture, data in drawn:
+            write_atomic(folder / picture.file, data)
+        return write_atomic(folder / REPORT, page.encode())
+    except OutputError as error:
+        error.hint = _ANOTHER
+        raise
 
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
@@ -142,20 +147,24 @@ def _figures(row: DiffRow) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    name = repr(str(folder))
-    if folder.is_symlink() or folder.exists():
-        if not folder.is_dir():
-            raise OutputError(f"{name} is a file, not a folder", "choose another for --pictures")
-        if any((folder / file).exists() for file in ("run.json", "manifest.json")):
-            raise OutputError(f"{name} is a run's folder", "choose another for --pictures")
-        try:
-            is_free = _is_ours(folder) or not any(folder.iterdir())
-        except OSError as error:
-            raise cannot_write(folder, error) from error
-        if not is_free:
-            raise OutputError(
-                f"{name} holds files that are not of a comparison", "choose another for --pictures"
-            )
+    try:
+        what = _say_protected(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
+    if what:
+        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
+
+
+def _say_protected(folder: Path) -> str:
+    """Why nothing may be written there; empty where it may."""
+    if not folder.is_symlink() and not folder.exists():
+        return ""
+    if not folder.is_dir():
+        return "is a file, not a folder"
+    if any((folder / file).exists() for file in ("run.json", "manifest.json")):
+        return "is a run's folder"
+    is_free = _is_ours(folder) or not any(folder.iterdir())
+    return "" if is_free else "holds files that are not of a comparison"
 
 
 def _is_ours(folder: Path) -> bool:

@@ -415,7 +415,7 @@ def test_what_is_not_ours_is_protected(run, kind):
     before = [(file, file.stat().st_mtime_ns) for file in Path().rglob("p/**/*")]
     ended = run("diff", "a", "b", "--pictures", "p")
     assert (ended.code, ended.out) == (5, "")
-    assert ended.err == f"error: {message}\nhint: choose another for --pictures\n"
+    assert ended.err == f"error: {message}\nhint: choose another folder for --pictures\n"
     assert [(file, file.stat().st_mtime_ns) for file in Path().rglob("p/**/*")] == before
 
 
@@ -458,6 +458,7 @@ def test_a_folder_that_cannot_be_made_is_told(run):
     two_runs()
     ended = run("diff", "a", "b", "--pictures", "a/run.json/p")
     assert ended.code == 5
+    assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
     assert (
         ended.err.splitlines()[0]
         == "error: cannot write 'a/run.json/p/01_conv.png': Not a directory"
