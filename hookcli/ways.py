@@ -82,7 +82,6 @@ def run_way(
             raise _no_channels_last()
         pixels = pixels.contiguous(memory_format=torch.channels_last)
     edits.size, edits.images = loaded.feed.size_of(pixels), 1
-    edits.renew()
     try:
         with (
             _threads(way.threads),

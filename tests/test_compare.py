@@ -139,6 +139,29 @@ class Nothing(Net):
             self.conv.weight.fill_(float("nan"))
 
 
+class Attends(nn.Module):
+    '''The weights of the attention's out_proj are used without calling it.'''
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(3, 1, batch_first=True)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1)
+
+
+class Places(Net):
+    '''What conv gives, with its channels last.'''
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Identity()
+
+    def forward(self, x):
+        return self.places(self.conv(x).permute(0, 2, 3, 1)).mean((1, 2))
+
+
 class Picky(Net):
     def forward(self, x):
         if x.dtype != torch.float32:
@@ -254,6 +277,16 @@ def test_an_edit_is_held_against_the_plain_model(compare):
     assert changed(document) == [("--edit", None, "relu:scale=3")]
 
 
+def test_channels_that_are_edited_are_told_from_places_by_the_size_of_the_image(compare):
+    """4 x 2 pixels, so 1x4x2x2 are channels last: the second holds -4 everywhere, the second row 3 too."""
+    pixels = np.zeros((3, 4, 2), np.float32)
+    pixels[0], pixels[1] = 3, -4
+    np.save("tall.npy", pixels)
+    words = ("--layers", "places", "--against", "edit=places{1}:zero")
+    document = compare("Places", *words, images=("tall.npy",), code=7)
+    assert by_call(document, "max_abs", "mean_abs") == [("places", 4.0, 2.0)]
+
+
 def test_a_pruned_model_is_held_against_the_plain_one(compare):
     """Half of conv's channels, the one with the smaller norm: both are alike, so the first goes."""
     document = compare("Net", "--against", "prune=fc=0.5:ln", code=7)
@@ -264,6 +297,13 @@ def test_a_pruned_model_is_held_against_the_plain_one(compare):
         ("(model)", 1.0),
     ]
     assert changed(document) == [("--prune", None, "fc=0.5:ln")]
+
+
+def test_pruned_weights_of_a_module_that_is_not_called_count(compare):
+    """All of out_proj's weights are pruned, and its bias is 0 as it is made."""
+    words = ("--layers", "attention", "--against", "prune=attention.out_proj=1.0")
+    document = compare("Attends", *words, code=7)
+    assert by_call(document, "rel_l2") == [("attention[0]", 1.0)]
 
 
 def test_two_images_are_held_against_each_other(compare):
