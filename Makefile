@@ -46,11 +46,12 @@ lint: setup ## style
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
-bench: setup ## speed and memory, as ratios side by side: one image, folders, gradients
+bench: setup ## speed and memory, as ratios side by side: one image, folders, gradients, sketches
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torchlens>=2.36,<3'
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/folders.py
 	$(BIN)/python benchmarks/gradients.py
+	$(BIN)/python benchmarks/sketches.py
 
 check: lint types test ## everything that CI checks
 

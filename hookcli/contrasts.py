@@ -55,7 +55,7 @@ class Contrast:
 
 
 def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
-    """A, B and B - A of two tensors of one shape, (1, …), of one image.
+    """A, B and B - A of two tensors of one shape, (1, …), of one image, that have values and differ.
 
     Args:
         a: the reference.
@@ -65,8 +65,9 @@ def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
     one, two = _magnitudes(a), _magnitudes(b)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = (np.abs(b - a) if np.iscomplexobj(a) else two - one).astype(np.float64)
+    apart = np.where(a == b, 0, apart)  # Inf at the same place
     if not layout.is_spatial:
-        return _take_bars((one, two, apart), layout)
+        return _take_bars((one, two, apart), layout.channel_axis)
     notes = []
     if layout.name in ("NCDHW", "NDHWC"):
         axis = layout.name.index("D")
@@ -77,8 +78,9 @@ def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
         notes.append(f"not in the pictures: the class token, apart by up to {beside:.3g}")
     maps = tuple(_as_maps(each, layout) for each in (one, two, apart))
     scores = _scores(maps[2].reshape(len(maps[2]), -1))
-    if not scores.any():  # only the class token differs
-        return _take_bars((one, two, apart), layout)
+    if layout.prefix and not scores.any():
+        token = tuple(each[:, : layout.prefix] for each in (one, two, apart))
+        return _take_bars(token, layout.channel_axis, is_token=True)
     return _take_maps(maps, scores, notes)
 
 
@@ -107,31 +109,27 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
     )  # fmt: skip
 
 
-def _take_bars(values: tuple[Values, ...], layout: Layout) -> Contrast:
-    """A bar a channel, or runs of values in the order of the axes."""
-    axis = layout.channel_axis
+def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool = False) -> Contrast:
+    """A bar a channel, or runs of values in the order of the axes where none holds channels."""
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
     total = values[2].size
-    run = 1 if axis is None else total // max(1, len(values[2]))
+    run = 1 if axis is None else total // len(values[2])
     noun = "channel" if run > 1 else "value"
-    count = total // max(1, run)
+    count = total // run
     run *= max(1, -(-count // MOST_BARS))
     one, two, apart = (each.reshape(1, 1, -1) for each in values)
+    starts = np.arange(0, total, run)
+    one, two = _means(one, starts), _means(two, starts)
     low, high = _finite_range(np.concatenate([one, two], 2)[0])
     flat = apart[0]
-    broken = (~np.isfinite(flat)).sum(1)
-    largest = _largest(flat)
     scores = _scores(flat.reshape(count, -1))
-    most = "" if not len(scores) else f"; most {noun} {int(np.argmax(scores))}, counted from 0"
-    notes = [
-        f"{int((scores > 0).sum()):,} of {count:,} {noun}s differ{most}",
-        _bars_note(count, total, run),
-    ]
-    starts = np.arange(0, total, run)
+    differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
+    most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
+    said = f"only the class token differs: in {differing}" if is_token else f"{differing} differ"
     return Contrast(
-        _means(one, starts), _means(two, starts), _extremes(apart, starts, 2), low, high, largest, broken,
-        np.zeros(0, np.int64), tuple(notes),
+        one, two, _extremes(apart, starts, 2), low, high, _largest(flat), (~np.isfinite(flat)).sum(1),
+        np.zeros(0, np.int64), (f"{said}, {most}", _bars_note(count, total, run)),
     )  # fmt: skip
 
 
@@ -207,8 +205,6 @@ def _shrink_to_largest(maps: Values, factor: int) -> Values:
 
 def _extremes(values: Values, starts: NDArray[Any], axis: int) -> Values:
     """Of each stretch along an axis the value of the largest magnitude; NaN where there is one."""
-    if not len(starts):
-        return values
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
@@ -216,8 +212,6 @@ def _extremes(values: Values, starts: NDArray[Any], axis: int) -> Values:
 
 def _means(values: Values, starts: NDArray[Any]) -> Values:
     """(1, 1, n) means of stretches of (1, 1, m)."""
-    if not len(starts):
-        return values
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths

@@ -18,7 +18,7 @@ from hookcli.sinks.contrasts import draw_contrast, list_labels
 from hookcli.sinks.report import DiffPage, DiffPicture, render_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -30,6 +30,7 @@ MOST_PICTURES = 12
 REPORT = "report.html"
 _OURS = b'content="hookcli diff"'  # in the head of every page that is made here
 _PNG = "[0-9][0-9]_*.png"
+_ANOTHER = "choose another folder for --pictures"
 _WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
 
 
@@ -74,15 +75,19 @@ def write_pictures(
     Raises:
         OutputError: a file cannot be written.
     """
-    _remove_old(folder)
     names = [side.facts["model"]["name"] for side in sides]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
     drawn = list(_draw_pictures(comparison, *sides))
-    for picture, data in drawn:
-        write_atomic(folder / picture.file, data)
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
-    return write_atomic(folder / REPORT, page.encode())
+    try:
+        _remove_old(folder)
+        for picture, data in drawn:
+            write_atomic(folder / picture.file, data)
+        return write_atomic(folder / REPORT, page.encode())
+    except OutputError as error:
+        error.hint = _ANOTHER
+        raise
 
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
@@ -108,20 +113,26 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
         number, row = numbered
         one = _find_call(a, row.image, row.call_id)
         two = _find_call(b, others[row.image], row.other_call_id)
-        size = a.images[row.image]["pixels_shape"][-2:]
-        layout = recall_layout(one.layout, one.seen.shape, (size[0], size[1]))
+        layout = recall_layout(one.layout, one.seen.shape, _size_of(a.images[row.image]))
         contrast = take_contrast(_read(one), _read(two), layout)
         title = [row.call_id, shape_text(row.shape), layout.name, *([row.image] * several)]
         heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
-        data, pixels = draw_contrast(contrast, heading)
+        signed = row.call_id.startswith(("grad_", "param:"))
+        data, pixels = draw_contrast(contrast, heading, signed=signed)
         labels = list_labels(contrast) or [f"largest difference {row.max_abs:.3g}"]
         caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
         alt = f"A, B and B minus A of {row.call_id}. {'; '.join(labels)}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
         return DiffPicture(row, file, pixels, caption, alt), data
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
+
+
+def _size_of(image: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width of what the network was given; None where that is not told."""
+    shape = image.get("pixels_shape", [])
+    return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
 def _find_call(side: Side, image: str, call_id: str) -> SideCall:
@@ -141,20 +152,24 @@ def _figures(row: DiffRow) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    name = repr(str(folder))
-    if folder.is_symlink() or folder.exists():
-        if not folder.is_dir():
-            raise OutputError(f"{name} is a file, not a folder", "choose another for --pictures")
-        if any((folder / file).exists() for file in ("run.json", "manifest.json")):
-            raise OutputError(f"{name} is a run's folder", "choose another for --pictures")
-        try:
-            is_free = _is_ours(folder) or not any(folder.iterdir())
-        except OSError as error:
-            raise cannot_write(folder, error) from error
-        if not is_free:
-            raise OutputError(
-                f"{name} holds files that are not of a comparison", "choose another for --pictures"
-            )
+    try:
+        what = _say_protected(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
+    if what:
+        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
+
+
+def _say_protected(folder: Path) -> str:
+    """Why nothing may be written there; empty where it may."""
+    if not folder.is_symlink() and not folder.exists():
+        return ""
+    if not folder.is_dir():
+        return "is a file, not a folder"
+    if any((folder / file).exists() for file in ("run.json", "manifest.json")):
+        return "is a run's folder"
+    is_free = _is_ours(folder) or not any(folder.iterdir())
+    return "" if is_free else "holds files that are not of a comparison"
 
 
 def _is_ours(folder: Path) -> bool:

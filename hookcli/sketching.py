@@ -19,23 +19,25 @@ _PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a cor
 _SCRATCH = 2 * PERIOD  # values, 1 MB
 _MOST_TURNED = 1 << 22  # values of a tensor whose signs are kept in the order of its memory
 _TURNED = 8  # shapes of which that is done
-_KEPT = 6  # blocks of signs that are kept: enough for 64 maps of 112 x 112
+_KEPT = 24  # blocks of signs that are kept, 3 MB: enough for 64 maps of 224 x 224
 
 
 def take_sketches(rows: Tensor) -> Tensor:
     """(rows, 67) float32 sketches, one a row, on the device; of rows without values, zeros.
 
+    It runs between the layers of a model, where every call of torch finds the caches cold: few calls
+    matter as much as few values.
+
     Args:
-        rows: (rows, …), dense; one image a row. Any dtype, as ``sketch_values`` takes it.
+        rows: (rows, …), dense and detached; one image a row. Any dtype, as ``sketch_values`` takes it.
     """
-    with torch.no_grad():
-        values = _as_real(rows.detach())
-        if values.numel() == 0:
-            return torch.zeros(len(values), BUCKETS, device=values.device)
-        if not values.is_cpu:
-            return _sketch_exactly(values)
-        sketches = _sketch_fast(values)
-        return sketches if math.isfinite(sketches.sum()) else _sketch_exactly(values)
+    values = _as_real(rows)
+    if values.numel() == 0:
+        return torch.zeros(len(values), BUCKETS, device=values.device)
+    if not values.is_cpu:
+        return _sketch_exactly(values)
+    sketches = _sketch_fast(values)
+    return sketches if math.isfinite(sketches.sum()) else _sketch_exactly(values)
 
 
 def _as_real(rows: Tensor) -> Tensor:
@@ -71,22 +73,35 @@ def _sketch_fast(values: Tensor) -> Tensor:
     turned = _find_turn(values)
     if turned is not None:
         return _sketch_turned(values, *turned, kind).float()
-    flat = values.flatten(1)
-    return torch.stack([_sketch_in_order(row, kind) for row in flat]).float()
+    sketches = torch.zeros(len(values), BUCKETS, dtype=kind)
+    for row, sketch in zip(values.flatten(1), sketches, strict=True):
+        _add_in_order(row, sketch)
+    return sketches.float()
 
 
-def _sketch_in_order(row: Tensor, kind: torch.dtype) -> Tensor:
-    """(67,) of values (n,) that are counted as they lie."""
-    total = torch.zeros(BUCKETS, dtype=kind)
+def _add_in_order(row: Tensor, sketch: Tensor) -> None:
+    """Add the values (n,), counted as they lie, to their buckets (67,)."""
     for block, start in enumerate(range(0, len(row), PERIOD)):
-        part = row[start : start + PERIOD]
-        lines = -(-len(part) // BUCKETS)
-        signed = _scratch(kind, lines * BUCKETS)
-        torch.mul(part, _block_signs(block, kind)[: len(part)], out=signed[: len(part)])
-        if len(part) < len(signed):
-            signed[len(part) :] = 0
-        total += signed.view(lines, BUCKETS).sum(0)
-    return total
+        part = row[start : start + PERIOD] if len(row) > PERIOD else row
+        lay = _lay_block if block < _KEPT else _lay_block.__wrapped__
+        signs, table, signed = lay(block, len(part), sketch.dtype)
+        table.copy_(signs)
+        signed.mul_(part)
+        sketch += table.sum(0)
+
+
+@functools.lru_cache(maxsize=64)
+def _lay_block(block: int, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """The signs of the first values of a block, int8 with zeros up to whole rows of 67; and where they go.
+
+    That is scratch: the same memory as rows of 67, and as the values alone.
+    """
+    lines = -(-count // BUCKETS)
+    with torch.inference_mode(mode=False):
+        signs = _make_signs(block, block + 1)[: lines * BUCKETS].clone()
+        signs[count:] = 0
+        table = _scratch(kind, lines * BUCKETS)
+        return signs.view(lines, BUCKETS), table.view(lines, BUCKETS), table[:count]
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
@@ -114,9 +129,16 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
     squares = tables.new_zeros(len(values), BUCKETS, BUCKETS)
     for part in torch.split(tables, BUCKETS, 2):
         squares[:, : part.shape[1], : part.shape[2]] += part
-    a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
-    places = (bucket - a * inner) % BUCKETS
+    places = _places(inner % BUCKETS)
     return squares.gather(1, places.expand(len(values), -1, -1)).sum(2)
+
+
+@functools.cache
+def _places(step: int) -> Tensor:
+    """(67, 67): which b mod 67, with an a mod 67 in a column, belongs to the bucket of a row."""
+    with torch.inference_mode(mode=False):
+        a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
+        return (bucket - a * step) % BUCKETS
 
 
 def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
@@ -147,19 +169,9 @@ def _fold(values: Tensor) -> Tensor:
     return total
 
 
-def _block_signs(block: int, kind: torch.dtype) -> Tensor:
-    """(136,613,) the signs of one block of as many values, on the CPU."""
-    return _kept_signs(block, kind) if block < _KEPT else _make_signs(block, block + 1, kind)
-
-
-@functools.cache
-def _kept_signs(block: int, kind: torch.dtype) -> Tensor:
-    return _make_signs(block, block + 1, kind)
-
-
-def _make_signs(first: int, end: int, kind: torch.dtype) -> Tensor:
-    """The signs of the blocks from ``first`` up to ``end``, one after the other, on the CPU."""
-    cpu = torch.device("cpu")
+def _make_signs(first: int, end: int) -> Tensor:
+    """int8: the signs of the blocks from ``first`` up to ``end``, one after the other, on the CPU."""
+    kind, cpu = torch.int8, torch.device("cpu")
     lines = _row_signs(end * PERIOD, kind, cpu).view(-1, ROWS, 1)[first:end]
     with torch.inference_mode(mode=False):
         return (lines * _own_signs(kind, cpu).view(ROWS, BUCKETS)).flatten()
@@ -188,7 +200,7 @@ def _rows_of_blocks(blocks: int, kind: torch.dtype, device: torch.device) -> Ten
 def _turned_signs(outer: int, inner: int) -> Tensor:
     """(inner, outer) int8: the signs of (outer, inner) values in the order in which channels last keeps them."""
     count = outer * inner
-    signs = _make_signs(0, -(-count // PERIOD), torch.int8)[:count]
+    signs = _make_signs(0, -(-count // PERIOD))[:count]
     with torch.inference_mode(mode=False):
         return signs.view(outer, inner).t().contiguous()
 

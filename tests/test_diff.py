@@ -212,6 +212,17 @@ def test_the_excess_over_what_is_tolerated_by_hand(metric, rtol, atol, excess):
     assert far([3, 4], [3, 4.5]).excess(metric, rtol, atol) == pytest.approx(excess)
 
 
+def test_what_is_equal_holds_where_nothing_is_tolerated():
+    (row,) = judged(pair_of("conv", [3, 4], [3, 4]), tolerance=Tolerance(rtol=0))
+    assert (row.holds, row.tolerance) == (True, 0)
+    assert far([3, 4], [3, 4]).excess("cosine", 0, 0) == 0
+
+
+def test_where_one_is_zero_everywhere_no_angle_is_tolerated():
+    assert far([0, 0], [3, 4]).excess("cosine", 0.5, 0) == INF
+    assert far([0, 0], [0, 0]).excess("cosine", 0, 0) == 0
+
+
 def test_a_distance_of_exactly_the_tolerance_holds():
     (row,) = judged(pair_of("conv", [4], [5]), tolerance=Tolerance(rtol=0.25))
     assert row.holds
@@ -250,9 +261,11 @@ def test_a_row_that_is_far_but_tolerated_stands_behind_one_that_is_not():
 
 
 def test_of_several_images_the_worst_is_reported_and_all_are_counted():
-    pairs = [pair_of("conv", [1], [b], image) for image, b in (("ant", 1), ("bee", 3), ("cat", 2))]
-    (row,) = judged(*pairs)
-    assert (row.image, row.rel_l2, row.images, row.failed_images) == ("bee", 2.0, 3, 2)
+    for last, failed in ((2, 2), (1, 1)):
+        values = {"ant": 1, "bee": 3, "cat": last}
+        (row,) = judged(*(pair_of("conv", [1], [values[image]], image) for image in values))
+        assert (row.image, row.rel_l2, row.images, row.failed_images) == ("bee", 2.0, 3, failed)
+        assert not row.holds
 
 
 def test_a_call_that_only_a_later_image_has_stands_after_the_one_before_it():

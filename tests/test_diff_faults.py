@@ -140,6 +140,10 @@ def test_records_without_rows(refused):
         ({"command": "hookcli inspect"}, "'a' is damaged: its command is no list of words"),
         ({"command": ["hookcli", 3]}, "'a' is damaged: its command is no list of words"),
         ({"images": [{"key": "cat"}]}, "'a' is damaged: an image has no key, no file or no sha256"),
+        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
+         "'a' is damaged: the pixels of 'cat' have no shape"),
+        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
+         "'a' is damaged: the pixels of 'cat' have no shape"),
         ({"images": []}, "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', unknown to the manifest"),
     ],
 )  # fmt: skip
@@ -171,6 +175,14 @@ def test_an_index_of_another_run(refused):
         "'a/tensors/index.json' is damaged: 'conv' has the image 'dog', unknown to the manifest",
         AGAIN,
     )
+
+
+@pytest.mark.parametrize("calls", [["conv"], [[]], {"conv": [[]]}, {"conv": 3}, None])
+def test_an_index_of_another_form(refused, calls):
+    write_json(Path("a/tensors/index.json"), {"calls": calls})
+    message, hint = refused("a", "a")
+    assert message.startswith("'a/tensors/index.json' is damaged: ")
+    assert hint == AGAIN
 
 
 def test_tensors_of_another_run(refused):
@@ -211,14 +223,17 @@ def test_a_name_that_the_system_refuses(refused):
     assert refused("a", name) == (f"cannot read '{name}': File name too long",)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_what_may_not_be_read(refused):
     Path("a.json").chmod(0)
+    if os.access("a.json", os.R_OK):
+        pytest.skip("root may read everything")
     assert refused("a", "a.json") == ("cannot read 'a.json': Permission denied",)
     Path("a").chmod(0)
-    message, *_ = refused("a", "a")
+    assert refused("a", "a") == ("cannot read 'a': Permission denied",)
     Path("a").chmod(0o755)
-    assert message.endswith("'a': Permission denied")
+    Path("a/records.parquet").chmod(0)
+    assert refused("a", "a") == ("cannot read 'a/records.parquet': Permission denied", AGAIN)
+    Path("a/records.parquet").chmod(0o755)
 
 
 # Golden files

@@ -514,6 +514,16 @@ def test_a_run_may_be_interrupted_again_and_again(cut):
     assert_same_folders("out", cut)
 
 
+def test_a_resumed_run_with_sketches_ends_with_the_same_bytes(cut):
+    shutil.rmtree("out")
+    sketched = asked("photos", out="whole", sketch=True)
+    pipeline.inspect_images(sketched)
+    interrupt(replace(sketched, out=Path("out")), at="p040")
+    pipeline.inspect_images(replace(sketched, out=Path("out"), resume=True))
+    assert_same_folders("out", "whole")
+    assert {len(row["sketch"]) for row in records()} == {268}
+
+
 def test_a_resumed_run_with_sheets_ends_with_the_same_bytes(cut):
     shutil.rmtree("out")
     style = GridStyle("sheet")

@@ -206,6 +206,7 @@ def run(mode, words):
     else:
         os.close(reader)
     sys.argv = ["hookcli", *words]
+    sys.stdout = open(1, "w", closefd=False)  # as Python begins
     try:
         main()
     except SystemExit as leave:
@@ -285,3 +286,26 @@ def test_a_run_is_whole_though_all_its_streams_are_closed():
     assert sorted(there) == sorted([*listed, "manifest.json"])
     for file in Path("out/grids").rglob("*.png"):
         assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_a_model_and_its_programs_and_libraries_print_is_not_among_the_data():
+    loud = """
+import ctypes, os
+from net import *
+
+class Loud(Net):
+    def forward(self, x):
+        print("from Python")
+        os.system("echo from a program")
+        os.write(1, b"from below Python\\n")
+        ctypes.CDLL(None).puts(b"from a library")
+        return super().forward(x)
+"""
+    Path("loud.py").write_text(loud)
+    command = [sys.executable, "-m", "hookcli", "ablate", "loud.py:Loud", "pixels.npy", *PLAIN]
+    done = subprocess.run(
+        [*command, "--format", "json"], capture_output=True, text=True, check=False
+    )
+    assert strict(done.stdout)["command"][1] == "ablate"
+    for source in ("Python", "a program", "below Python", "a library"):
+        assert f"from {source}\n" in done.stderr

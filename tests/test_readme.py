@@ -58,7 +58,7 @@ def test_a_command_of_the_readme_runs(command, tmp_path, monkeypatch, capsys):
     """Runs of models stop at the plan, so that no weights are needed."""
     (tmp_path / "sample_images").symlink_to(HOME / "sample_images")
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(command.partition(" > ")[0])
+    words = shlex.split(re.split(r" [>|] ", command)[0])
     if words[1] == "export":
         save_features(monkeypatch, words[2])
         capsys.readouterr()
@@ -104,6 +104,7 @@ def test_every_option_that_the_readme_names_exists(monkeypatch, capsys):
         "models",
         "report",
         "export",
+        "golden",
         "schema",
         "golden",
         "diff",

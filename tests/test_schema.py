@@ -19,14 +19,15 @@ from jsonschema import Draft202012Validator
 from PIL import Image
 
 import hookcli
-from hookcli import results, rows
+from hookcli import differences, results, rows, sketches
 from hookcli.cli.entry import _run
-from hookcli.config import RULES
 from hookcli.models.catalog import TASKS, CatalogEntry
 from hookcli.runs.shards import SavedTensor
 from hookcli.sinks import table, tensors
 from hookcli.sinks.grids.drawing import Places
 from hookcli.survey import SurveyRow
+from hookcli.thresholds import RULES
+from hookcli.tolerances import Metric, Tolerance
 
 from .conftest import PHOTOS
 from .toy_models import SMALL_NET
@@ -38,7 +39,7 @@ NAMES = [each["$ref"].removeprefix("#/$defs/") for each in SCHEMA["anyOf"]]
 
 # Every dataclass that comes out as JSON
 KINDS = [
-    *(rows.LayerRow, rows.ChannelRow, rows.FileRow, SurveyRow, CatalogEntry),
+    *(rows.LayerRow, rows.ChannelRow, rows.FileRow, differences.DiffRow, SurveyRow, CatalogEntry),
     *(results.ModelInfo, results.ImageResult, results.Prediction, results.Score, results.SkippedImage),
     *(results.Finding, results.Grid, results.HeatPicture, Places, SavedTensor),
 ]  # fmt: skip
@@ -66,6 +67,8 @@ COMMANDS = {
     "heat maps": ("gradients", *SQUEEZE, "--cam", "features.12", "--saliency", "--layers", "conv[-1]"),
     "channels": ("ablate", "net.py:Net", "pixels.npy", "text.png", *CPU, "--layers", "leaf"),
     "channels of NaN": ("ablate", "net.py:Net", *OWN),
+    "the same twice": ("compare", "net.py:Net", "pixels.npy", "text.png", *CPU, "--against", "threads=1"),
+    "another memory format": ("compare", *SQUEEZE, "--layers", "all", "--against", "channels-last"),
     "a survey": ("layers", "net.py:Net"),
     "a survey of channels last": ("layers", "swin_t", "--layers", "features.1.*"),
     "models": ("models", "*"),
@@ -142,6 +145,39 @@ def test_what_report_and_export_print_is_as_the_schema_says(run):
     assert faults("report.jsonl", json.loads(run("report", "out", "--format", "jsonl").out)) == []
 
 
+SKETCHED = ("inspect", "net.py:Net", *OWN, "text.png", "--layers", "all", "--sketch", "-o")
+DIFFS = {
+    "nothing": ("one", "one", "--equal-nan"),
+    "edits": ("one", "edited", "--layer-tolerance", "conv*=0.5", "--atol", "0.1"),
+    "images and layers": ("one", "fewer", "--metric", "cosine"),
+    "a golden file": ("golden.json", "edited"),
+}
+
+
+@pytest.mark.parametrize("what", DIFFS)
+def test_what_golden_and_diff_print_is_as_the_schema_says(run, what):
+    run(*SKETCHED, "one")
+    run(*SKETCHED, "edited", "--edit", "conv{0}:set=0.5")
+    fewer = (*SKETCHED[:2], "pixels.npy", *CPU, "--layers", "leaf", "--sketch", "-o", "fewer")
+    run(*fewer)
+    golden = run("golden", "one", "-o", "golden.json")
+    assert (golden.code, faults("golden", read(".", "golden.json"))) == (0, [])
+    words = ("diff", *DIFFS[what], "--format")
+    ended = run(*words, "json")
+    assert ended.code == (0 if what == "nothing" else 7)
+    assert faults("diff", json.loads(ended.out)) == []
+    lines = [json.loads(line) for line in run(*words, "jsonl").out.splitlines()]
+    assert [faults("diff.jsonl", line) for line in lines] == [[]] * len(lines)
+    assert lines
+
+
+def test_gradients_that_are_absent_are_in_a_golden_file_as_the_schema_says(run):
+    run(*COMMANDS["gradients that are absent"], "--sketch", "-o", "out")
+    golden = json.loads(run("golden", "out").out)
+    assert any(call.get("reason") for call in golden["calls"])
+    assert faults("golden", golden) == []
+
+
 def test_images_that_fire_a_channel_most_and_files_of_any_name_are_as_the_schema_says(run):
     Path("photos").mkdir()
     for name in (b"not\xffutf8.png", b"50%41.png"):
@@ -191,11 +227,24 @@ def print_documents(patch):
     yield "index.json", Path("out/tensors/index.json").read_text()
     yield "report", run("report", "out")
     yield "export", run("export", "out", "--to", "npy")
-    more = ("--cam", "conv", "--edit", "fc:zero", "-o", "out", "--overwrite")
+    more = ("--sketch", "--cam", "conv", "--edit", "fc:zero", "-o", "out", "--overwrite")
     yield "gradients", run("gradients", "net.py:Net", "cat.png", *CPU, *more)
     yield "ablate", run("ablate", "net.py:Net", "cat.png", "text.png", *CPU)
+    yield "golden", run_golden(patch)
+    yield "diff", run("diff", "out", "out", "--equal-nan", "--layer-tolerance", "conv=1")
+    yield (
+        "compare",
+        run("compare", "net.py:Net", "cat.png", "text.png", *CPU, "--against", "threads=1"),
+    )
     yield "layers", run("layers", "net.py:Net")
     yield "models", run("models", "resnet18")
+
+
+def run_golden(patch):
+    patch.setattr(sys, "argv", ["hookcli", "golden", "net.py:Net", "cat.png", "text.png", *CPU])
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert _run() == 6
+    return out.getvalue()
 
 
 def places(value, path=()):
@@ -263,6 +312,18 @@ def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):
         ("gradients", ("command", 1), "inspect"),
         ("gradients", ("images", 0, "score"), 1.0),
         ("ablate", ("channels", 0, "rank"), 0),
+        ("golden", ("kind",), "silver"),
+        ("golden", ("sketch", "version"), 2),
+        ("golden", ("calls", 0, "sketch"), "AAAA"),
+        ("golden", ("calls", 0, "side"), "left"),
+        ("diff", ("command", 1), "compare"),
+        ("diff", ("tolerance", "metric"), "taste"),
+        ("diff", ("tolerance", "layers"), [["conv"]]),
+        ("diff", ("layers", 0, "rel_l2"), -1),
+        ("diff", ("layers", 0, "holds"), "yes"),
+        ("diff", ("layers", 0, "order"), 0),
+        ("compare", ("command", 1), "diff"),
+        ("compare", ("first",), 1),
         ("layers", ("layers", 0, "traps"), "none"),
         ("models", ("models", 0, "task"), "cooking"),
         ("manifest.json", ("versions", "torch"), 2),
@@ -365,15 +426,28 @@ def python_types(hint):
 
 
 def test_no_dataclass_that_comes_out_was_forgotten():
-    ours = [*vars(rows).values(), *vars(results).values()]
+    ours = [*vars(rows).values(), *vars(results).values(), *vars(differences).values()]
     found = {kind for kind in ours if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
-    assert found - {results.RunResult} <= set(KINDS)
+    held_by_hand = {results.RunResult, differences.Comparison, differences.Changed}
+    assert found - held_by_hand <= set(KINDS)
 
 
 def test_the_choices_are_those_of_the_code():
     assert DEFS["Finding"]["properties"]["rule"]["enum"] == list(RULES)
     tasks = DEFS["CatalogEntry"]["properties"]["task"]["enum"]
     assert sorted(tasks) == sorted(["classification", *TASKS])
+    tolerance = DEFS["comparison"]["properties"]["tolerance"]["properties"]
+    assert list(tolerance) == [field.name for field in dataclasses.fields(Tolerance)]
+    assert tolerance["metric"]["enum"] == list(typing.get_args(Metric))
+    comparison = DEFS["comparison"]["properties"].keys() - {"schema_version", "command", "verdict"}
+    fields = {field.name for field in dataclasses.fields(differences.Comparison)}
+    assert comparison == fields - {"rows"} | {"equal", "first", "layers"}
+    sketch = DEFS["golden"]["properties"]["sketch"]["properties"]
+    assert [part["const"] for part in sketch.values()] == [
+        sketches.VERSION,
+        sketches.BUCKETS,
+        sketches.DTYPE,
+    ]
     assert DEFS["schema_version"]["const"] == table.SCHEMA_VERSION == tensors.SCHEMA_VERSION
 
 

@@ -35,6 +35,14 @@ def no_data() -> Iterator[None]:
         yield
 
 
+def keep_stdout() -> None:
+    """Give stdout to our data alone: what libraries and programs write there from now on goes to stderr."""
+    with contextlib.suppress(OSError, ValueError):  # one of them was closed before we came
+        mine = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        sys.stdout = open(mine, "w", encoding=sys.stdout.encoding)  # noqa: PTH123, SIM115
+
+
 def is_plain() -> bool:
     """Whether the environment asks for text without escape sequences (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

@@ -73,6 +73,7 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before we came
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+    console.keep_stdout()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of the libraries; ours are lines on stderr
     for stream in (sys.stdout, sys.stderr):

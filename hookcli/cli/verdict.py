@@ -90,9 +90,11 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         if keys:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
             yield f"images only in {name}: {', '.join(keys[:3])}{more}"
-    if any(row.source == "sketches" for row in comparison.rows):
+    sources = {row.source for row in comparison.rows} - {""}
+    if "sketches" in sources:
+        which = "" if sources == {"sketches"} else " of calls without max abs"
         yield (
-            "rel L2 and cosine are estimates from sketches, mostly within 18 %; "
+            f"rel L2 and cosine{which} are estimates from sketches, mostly within 18 %; "
             "exact ones: --save tensors in both runs"
         )
 

@@ -30,6 +30,9 @@ def check_facts(document: Mapping[str, Any]) -> None:
         is_list and all(_has_text(image, "key", "file", "sha256") for image in images),
         "an image has no key, no file or no sha256",
     )
+    for image in images:
+        size = image.get("pixels_shape", [])
+        _expect(_is_shape(size) and 0 not in size, f"the pixels of {image['key']!r} have no shape")
     _refuse_twice("image", [image["key"] for image in images])
 
 
@@ -42,8 +45,7 @@ def check_call(row: Mapping[str, Any], images: Collection[str]) -> None:
     _expect(_has_text(row, "image", "call_id", "module_type", "dtype"), "a call has no id")
     call_id, image, shape = row["call_id"], row["image"], row["shape"]
     _expect(image in images, f"{call_id!r} is of {image!r}, and no image is called so")
-    is_shape = isinstance(shape, list) and all(type(each) is int and each >= 0 for each in shape)
-    _expect(is_shape and math.prod(shape) < _MOST, f"{call_id!r} has no shape, but {shape!r:.80}")
+    _expect(_is_shape(shape), f"{call_id!r} has no shape, but {shape!r:.80}")
     numbers = [row[name] for name in _FIGURES]
     known = [isinstance(each, (int, float)) and math.isfinite(each) for each in numbers]
     has_figures = all(known) or numbers == [None] * len(numbers)
@@ -69,6 +71,12 @@ def check_calls(ids: Mapping[str, Sequence[str]]) -> None:
 def _refuse_twice(noun: str, names: Sequence[str]) -> None:
     for name, times in Counter(names).items():
         _expect(times == 1, f"the {noun} {name!r} stands there {times} times")
+
+
+def _is_shape(value: object) -> bool:
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+        return False
+    return math.prod(value) < _MOST
 
 
 def _has_text(value: object, *names: str) -> bool:

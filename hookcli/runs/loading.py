@@ -95,10 +95,11 @@ class Run:
         from pyarrow import parquet
 
         file = self.folder / "records.parquet"
-        parts = sorted(file.glob("*.parquet")) if file.is_dir() else [file]
-        if not parts or not parts[0].exists():
-            raise RequestError(f"the run in {str(self.folder)!r} has no records.parquet", AGAIN)
         try:
+            parts = sorted(file.iterdir()) if file.is_dir() else [file]
+            parts = [part for part in parts if part.match("*.parquet")]
+            if not parts or not parts[0].exists():
+                raise RequestError(f"the run in {str(self.folder)!r} has no records.parquet", AGAIN)
             tables = [parquet.ParquetFile(part).read() for part in parts]
             return pa.concat_tables(tables, promote_options="default")
         except (OSError, pa.ArrowException) as error:

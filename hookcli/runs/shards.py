@@ -75,7 +75,7 @@ def read_index(file: Path) -> dict[str, tuple[SavedTensor, ...]]:
     try:
         calls = read_json(file)["calls"]
         return {call_id: tuple(map(_read_entry, calls[call_id])) for call_id in calls}
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise RequestError(f"{str(file)!r} is damaged: {error!r}", AGAIN) from error
 
 

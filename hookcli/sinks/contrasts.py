@@ -44,18 +44,32 @@ _NOT_FINITE, _NOT_FINITE_APART = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
 _COLUMNS = 3
 _GAP, _BETWEEN, _LABEL = 3, 20, 14
-_BAND = 96
+_BAND, _LOWEST = 96, 24
+_MAPS_NOTE = (
+    "A and B dark to light: a channel's smallest to its largest in both;  B - A blue to orange: minus to plus "
+    "its largest difference, grey is none"
+)
+_SIGNED_NOTE = (
+    "blue to orange: minus to plus a channel's largest magnitude in both, and in B - A its largest difference; "
+    "grey is zero"
+)
+_BARS_NOTE = (
+    "A and B from zero on one scale;  B - A from its own zero, orange where B is the larger one"
+)
 _DARKEST = 44  # the level of ember that bars begin at
 
 
-def draw_contrast(contrast: Contrast, heading: Sequence[str]) -> tuple[bytes, tuple[int, int]]:
+def draw_contrast(
+    contrast: Contrast, heading: Sequence[str], *, signed: bool = False
+) -> tuple[bytes, tuple[int, int]]:
     """A PNG file, and its width and height; the same input gives the same bytes.
 
     Args:
         contrast: what is drawn.
         heading: lines above; what the colours mean is added.
+        signed: A and B are gradients, and have colours around zero like their difference.
     """
-    canvas = (_draw_bars if contrast.is_flat else _draw_maps)(contrast, heading)
+    canvas = (_draw_bars if contrast.is_flat else _draw_maps)(contrast, heading, signed=signed)
     stream = io.BytesIO()
     to_image(canvas, list(_palette())).save(stream, "PNG", compress_level=4)
     return stream.getvalue(), (canvas.shape[1], canvas.shape[0])
@@ -80,20 +94,23 @@ def apart_text(largest: float, broken: int) -> str:
     return f"up to {largest:.3g} apart"
 
 
-def _draw_maps(contrast: Contrast, heading: Sequence[str]) -> Pixels:
+def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
     """Three maps a channel, three channels a row."""
     labels = list_labels(contrast)
     factor = max(1, TILE // max(contrast.a.shape[1:]))
-    height, width = (factor * length for length in contrast.a.shape[1:])
+    high = max(1, _LOWEST // (factor * contrast.a.shape[1]))  # sequences are maps of one row
+    height, width = factor * high * contrast.a.shape[1], factor * contrast.a.shape[2]
     three = 3 * (width + _GAP) - _GAP
     widest = max(three, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels))
     step_x, step_y = widest + _BETWEEN, height + 2 * _LABEL + 6
     rows = -(-len(labels) // _COLUMNS)
-    canvas = new_canvas(
-        [*heading, _MAPS_NOTE], min(_COLUMNS, len(labels)) * step_x - _BETWEEN, rows * step_y
-    )
-    top = heading_height([*heading, _MAPS_NOTE])
-    maps = [levels.repeat(factor, 1).repeat(factor, 2) for levels in _to_levels(contrast)]
+    heading = [*heading, _SIGNED_NOTE if signed else _MAPS_NOTE]
+    canvas = new_canvas(heading, min(_COLUMNS, len(labels)) * step_x - _BETWEEN, rows * step_y)
+    top = heading_height(heading)
+    maps = [
+        levels.repeat(factor * high, 1).repeat(factor, 2)
+        for levels in _to_levels(contrast, signed=signed)
+    ]
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
         write_text(canvas, label, (x, y), LABEL_SIZE, widest)
@@ -104,7 +121,7 @@ def _draw_maps(contrast: Contrast, heading: Sequence[str]) -> Pixels:
     return canvas
 
 
-def _draw_bars(contrast: Contrast, heading: Sequence[str]) -> Pixels:
+def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
     """A, B and B - A below one another."""
     low, high = min(0.0, float(contrast.low[0])), max(0.0, float(contrast.high[0]))
     largest = float(contrast.largest[0])
@@ -116,7 +133,7 @@ def _draw_bars(contrast: Contrast, heading: Sequence[str]) -> Pixels:
     scales = [(low, high), (low, high), (-largest, largest)]
     ranges = [f"{low:.3g} to {high:.3g}", f"{low:.3g} to {high:.3g}", apart]
     values = (contrast.a[0], contrast.b[0], contrast.apart[0])
-    for place, levels in enumerate(_to_levels(contrast, _DARKEST)):
+    for place, levels in enumerate(_to_levels(contrast, _DARKEST, signed=signed)):
         y = heading_height(heading) + place * step
         label = f"{_HEADS[place]}   {ranges[place]}"
         write_text(canvas, label, (MARGIN, y), LABEL_SIZE, canvas.shape[1] - 2 * MARGIN)
@@ -125,27 +142,28 @@ def _draw_bars(contrast: Contrast, heading: Sequence[str]) -> Pixels:
     return canvas
 
 
-_MAPS_NOTE = (
-    "A and B dark to light: a channel's smallest to its largest in both;  B - A blue to orange: minus to plus "
-    "its largest difference, grey is none"
-)
-_BARS_NOTE = (
-    "A and B from zero on one scale;  B - A from its own zero, orange where B is the larger one"
-)
-
-
-def _to_levels(contrast: Contrast, darkest: int = 0) -> tuple[Pixels, Pixels, Pixels]:
+def _to_levels(
+    contrast: Contrast, darkest: int = 0, *, signed: bool
+) -> tuple[Pixels, Pixels, Pixels]:
     """Levels of A and B on one scale a channel, and of B - A around zero."""
     low, high, largest = (
         each[:, None, None] for each in (contrast.low, contrast.high, contrast.largest)
     )
+    if signed:
+        largest_of_both = np.maximum(-low, high)
+        one, two = (_around_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
+        return one, two, _around_zero(contrast.apart, largest)
     half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
     one, two = (
         _marked((each / 2 - low / 2) / half * (_EMBERS - 1 - darkest) + darkest, _NOT_FINITE)
         for each in (contrast.a, contrast.b)
     )
-    around = contrast.apart / np.where(largest > 0, largest, 1) * _HALF + _ZERO
-    return one, two, _marked(around, _NOT_FINITE_APART)
+    return one, two, _around_zero(contrast.apart, largest)
+
+
+def _around_zero(values: Values, largest: Values) -> Pixels:
+    levels = values / np.where(largest > 0, largest, 1) * _HALF + _ZERO
+    return _marked(levels, _NOT_FINITE_APART)
 
 
 def _marked(levels: Values, mark: int) -> Pixels:

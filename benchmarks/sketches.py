@@ -1,0 +1,90 @@
+"""The fourth part of `make bench`: what sketches cost inside a forward, one image and a batch channels last."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torchvision.models import resnet34
+
+from hookcli import hooks
+from hookcli.config import GridStyle
+from hookcli.forward import HookedForward
+from hookcli.layers import select_layers
+from hookcli.sketching import take_sketches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from hookcli.records import Call
+
+FORMS = {  # images, how they lie in memory, turns
+    "one image": (1, torch.contiguous_format, 60),
+    "8 images channels last": (8, torch.channels_last, 20),
+}
+
+
+def main() -> None:
+    """Print a line a choice of what is taken of the 36 convolutions of ResNet-34, over the bare forward."""
+    torch.manual_seed(0)
+    print(f"{'forward of ResNet-34 / bare forward':<58}{'median':>8}{'least':>8}{'most':>8}   goal")
+    for form, (images, memory_format, turns) in FORMS.items():
+        model = resnet34(weights=None).eval().to(memory_format=memory_format)
+        pixels = torch.randn(images, 3, 224, 224).contiguous(memory_format=memory_format)
+        for what, ratios in measure(model, pixels, turns).items():
+            goal = "at most 1.10" if what == "sketches alone" else ""
+            figures = (statistics.median(ratios), min(ratios), max(ratios))
+            print(
+                f"{form}, {what:<{56 - len(form)}}"
+                + "".join(f"{f:>8.2f}" for f in figures)
+                + f"   {goal}"
+            )
+
+
+def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, Sequence[float]]:
+    """Seconds of each kind of forward over those of a bare one, all in turn."""
+    keys = [str(index) for index in range(len(pixels))]
+    chosen = select_layers(model, ["conv"])
+    style = GridStyle(mode="none")
+    figures = HookedForward(model, chosen, "output", style)
+    both = HookedForward(model, chosen, "output", style, sketch=True)
+
+    def bare() -> None:
+        with torch.inference_mode():
+            model(pixels)
+
+    def sketch(_call: Call, tensor: Tensor) -> None:
+        take_sketches(tensor)
+
+    def alone() -> None:
+        with torch.inference_mode(), hooks.observe(model, chosen, sketch):
+            model(pixels)
+
+    kinds: dict[str, Callable[[], object]] = {
+        "sketches alone": alone,
+        "figures": lambda: figures.run(keys, pixels),
+        "figures and sketches": lambda: both.run(keys, pixels),
+    }
+    ratios: dict[str, list[float]] = {what: [] for what in kinds}
+    for turn in range(turns + 3):
+        for what, forward in kinds.items():
+            plain = seconds(bare)
+            ratio = seconds(forward) / plain
+            if turn >= 3:  # the first ones warm up
+                ratios[what].append(ratio)
+    return ratios
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """How long ``action`` takes."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

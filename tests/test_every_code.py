@@ -1,0 +1,215 @@
+"""Each exit code of each command that can end with it, and which one wins where several hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .toy_models import SMALL_NET
+
+CPU = ("--device", "cpu")
+NET = ("net.py:Net", "pixels.npy", *CPU)
+RUN = (*NET, "--grids", "none", "-q")
+SKIPS = ("net.py:Net", "pixels.npy", "text.png", *CPU)
+PHOTO = ("resnet18", "pixels.npy", *CPU)
+OUT = ("-o", "out")
+
+DONE = {
+    "inspect": ["inspect", *RUN],
+    "inspect, a plan": ["inspect", *NET, "--dry-run"],
+    "inspect, nothing left to resume": ["inspect", *RUN, "--layers", "leaf", *OUT, "--resume", "--save", "tensors", "--pool", "mean"],
+    "gradients": ["gradients", *RUN],
+    "ablate": ["ablate", *NET],
+    "layers": ["layers", "net.py:Net"],
+    "models": ["models", "vgg*"],
+    "report": ["report", "out"],
+    "export": ["export", "out", "--to", "npy"],
+    "schema": ["schema", "inspect"],
+}  # fmt: skip
+CANNOT_BE_MET = {
+    "inspect, an option": ["inspect", *RUN, "--wat"],
+    "inspect, a model": ["inspect", "resnet43", "pixels.npy"],
+    "inspect, a part of a file": ["inspect", "net.py:Nothing", "pixels.npy"],
+    "inspect, a layer": ["inspect", *RUN, "--layers", "attention"],
+    "inspect, a device": ["inspect", *RUN, "--device", "cuda:93"],
+    "inspect, the limit of the disk": ["inspect", *RUN, "--save", "tensors", "--max-disk", "0"],
+    "inspect, another run": ["inspect", *RUN, "--layers", "fc", *OUT, "--resume"],
+    "inspect, a rule": ["inspect", *RUN, "--fail-on", "luck"],
+    "gradients, a target": ["gradients", *RUN, "--target", "7"],
+    "gradients, an option of inspect": ["gradients", *RUN, "--overview"],
+    "ablate, a target": ["ablate", *NET, "--target", "tabby"],
+    "ablate, a channel": ["ablate", *NET, "--channels", "99"],
+    "ablate, an option of inspect": ["ablate", *NET, "--fail-on", "nan"],
+    "layers, a model": ["layers", "resnet43"],
+    "layers, a layer": ["layers", "net.py:Net", "--layers", "attention"],
+    "models, a glob": ["models", "zzz*"],
+    "report, no folder": ["report", "nothing"],
+    "report, no run": ["report", "."],
+    "export, no folder": ["export", "nothing", "--to", "npy"],
+    "export, a call": ["export", "out", "--to", "npy", "--layers", "zzz"],
+    "export, no format": ["export", "out"],
+    "schema, a name": ["schema", "records"],
+}
+NO_IMAGE = {
+    "inspect": ["inspect", "net.py:Net", "text.png", *CPU],
+    "inspect, a plan": ["inspect", "net.py:Net", "no.png", *CPU, "--dry-run"],
+    "inspect, that is to fail on what is skipped": ["inspect", "net.py:Net", "text.png", *CPU, "--fail-on", "skipped"],
+    "gradients": ["gradients", "net.py:Net", "text.png", "no.png", *CPU],
+    "ablate": ["ablate", "net.py:Net", "text.png", *CPU],
+}  # fmt: skip
+MODEL_FAILS = {
+    "inspect": ["inspect", "net.py:Breaks", "pixels.npy", *CPU],
+    "inspect, with an image skipped": ["inspect", "net.py:Breaks", "pixels.npy", "text.png", *CPU],
+    "inspect, weights": ["inspect", *PHOTO, "--weights", "no.pth"],
+    "inspect, a file that raises": ["inspect", "broken.py:Net", "pixels.npy", *CPU],
+    "gradients": ["gradients", "net.py:Breaks", "pixels.npy", *CPU],
+    "gradients, backwards": ["gradients", "net.py:NoWayBack", "pixels.npy", *CPU],
+    "gradients, weights": ["gradients", *PHOTO, "--weights", "no.pth"],
+    "ablate": ["ablate", "net.py:Breaks", "pixels.npy", *CPU],
+    "ablate, weights": ["ablate", *PHOTO, "--weights", "no.pth"],
+    "layers": ["layers", "net.py:Breaks"],
+}
+CANNOT_BE_WRITTEN = {
+    "inspect, a run stands there": ["inspect", *RUN, *OUT],
+    "inspect, a file in the way": ["inspect", *RUN, "-o", "net.py"],
+    "inspect, weights in no place": ["inspect", *RUN, "--prune", "fc=0.5", "--save-weights", "net.py/w.safetensors"],
+    "gradients, a run stands there": ["gradients", *RUN, *OUT],
+    "gradients, files of others": ["gradients", *RUN, "-o", "."],
+    "report, a folder in the way": ["report", "blocked"],
+    "export, a file is there": ["export", "out", "--to", "npy", "-o", "taken"],
+    "export, a run's folder": ["export", "out", "--to", "npy", "-o", "out"],
+}  # fmt: skip
+SOME_SKIPPED = {
+    "inspect": ["inspect", *SKIPS],
+    "inspect, a plan": ["inspect", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
+    "gradients": ["gradients", *SKIPS],
+    "ablate": ["ablate", *SKIPS],
+    "ablate, a plan": ["ablate", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
+}
+RULE_FAILED = {
+    "inspect": ["inspect", *RUN, "--layers", "all", "--fail-on", "nan,uncalled"],
+    "inspect, with an image skipped": ["inspect", *SKIPS, "--fail-on", "skipped"],
+    "gradients": ["gradients", *RUN, "--layers", "all", "--fail-on", "uncalled"],
+    "gradients, with an image skipped": ["gradients", *SKIPS, "--fail-on", "skipped"],
+}
+CODES = {
+    0: DONE,
+    2: CANNOT_BE_MET,
+    3: NO_IMAGE,
+    4: MODEL_FAILS,
+    5: CANNOT_BE_WRITTEN,
+    6: SOME_SKIPPED,
+    7: RULE_FAILED,
+}
+WITHOUT_DATA = (2, 3, 4, 5)
+
+# where something of ours is called that a fault can be put into
+INSIDE = {
+    "inspect": "hookcli.planning.find_files",
+    "gradients": "hookcli.planning.find_files",
+    "ablate": "hookcli.planning.find_files",
+    "layers": "hookcli.survey.survey",
+    "models": "hookcli.models.list_catalog",
+    "report": "hookcli.sinks.report.remake_report",
+    "export": "hookcli.runs.load_run",
+    "schema": "hookcli.cli.schema.json.loads",
+}
+
+
+@pytest.fixture(autouse=True)
+def inputs():
+    """A model, pixels, and files that are no pictures and no models."""
+    Path("net.py").write_text(SMALL_NET)
+    Path("broken.py").write_text("raise ValueError('not today')\n")
+    np.save("pixels.npy", np.ones((3, 2, 2), np.float32))
+    Path("text.png").write_text("hello")
+
+
+@pytest.fixture
+def a_run(run):
+    """A run in ``out``, one whose page cannot be written, and an array that is there already."""
+    save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")
+    assert run("inspect", *RUN, *save, *OUT).code == 0
+    assert run("inspect", *RUN, *save, "-o", "blocked").code == 0
+    Path("blocked/report.html").unlink()
+    Path("blocked/report.html").mkdir()
+    Path("taken").mkdir()
+    Path("taken/fc.npy").write_bytes(b"mine")
+
+
+@pytest.mark.parametrize(
+    ("code", "what"), [(code, what) for code, whats in CODES.items() for what in whats]
+)
+def test_a_command_ends_with_the_code_of_what_happened(run, a_run, code, what):
+    ended = run(*CODES[code][what])
+    assert ended.code == code
+    errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == (code not in (0, 6))
+    assert "Traceback" not in ended.err
+    if code in WITHOUT_DATA:
+        assert ended.out == ""
+
+
+def test_every_command_is_in_the_table(run):
+    listed = run("--help").out.partition("Commands:")[2]
+    commands = {line.split()[0] for line in listed.splitlines() if line[:3].strip()}
+    assert commands == {words[0] for words in DONE.values()} == INSIDE.keys()
+
+
+def raises(error):
+    def fail(*_words, **_options):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("command", INSIDE)
+def test_an_interrupt_of_any_command_ends_with_130(run, a_run, monkeypatch, command):
+    monkeypatch.setattr(INSIDE[command], raises(KeyboardInterrupt))
+    ended = run(*DONE[command])
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.splitlines()[-2:] == [
+        "error: interrupted",
+        "hint: what is complete stays; --resume goes on with a long run",
+    ]
+
+
+@pytest.mark.parametrize("command", INSIDE)
+def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
+    run, a_run, monkeypatch, command
+):
+    monkeypatch.setattr(INSIDE[command], raises(ZeroDivisionError("planted")))
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        run(*DONE[command])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypatch, error):
+    monkeypatch.setattr("hookcli.pipeline.close", raises(error))
+    words = ("inspect", *SKIPS, "--fail-on", "skipped")
+    if error is KeyboardInterrupt:
+        assert run(*words).code == 130
+    else:
+        with pytest.raises(error):
+            run(*words)
+
+
+@pytest.mark.parametrize(
+    ("to", "more", "code"),
+    [
+        ("| true", (), 6),
+        ("| true", ("--fail-on", "skipped"), 7),
+        ("> /dev/full", ("--fail-on", "skipped"), 5),
+    ],
+)
+def test_a_reader_that_leaves_changes_no_code_and_a_full_disk_goes_before_the_others(
+    to, more, code
+):
+    words = " ".join(["inspect", *SKIPS, *more])
+    script = f"{sys.executable} -m hookcli {words} {to}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == code
