@@ -117,17 +117,14 @@ def _run() -> int:
         console.print_error("cannot write to stdout: no space left")
         return errors.OutputError.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        console.print_error(
-            "interrupted", "what is complete stays; --resume goes on with a long run"
-        )
-        return errors.INTERRUPTED
+        code = errors.INTERRUPTED
     except SystemExit as leave:
         closed_pipe = leave.code == 1 and sys.stdout is not stdout  # Typer's answer to `| head`
         return 0 if closed_pipe else int(leave.code or 0)
     if code == errors.INTERRUPTED:
-        console.print_error(
-            "interrupted", "what is complete stays; --resume goes on with a long run"
-        )
+        resumes = sys.argv[1:2] in (["inspect"], ["gradients"])
+        hint = "what is complete stays; --resume goes on with a long run"
+        console.print_error("interrupted", hint if resumes else "")
     return code if isinstance(code, int) else 0
 
 
