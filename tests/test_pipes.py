@@ -25,10 +25,11 @@ LISTS = {
     "inspect": ("inspect", "net.py:Net", "pixels.npy", "nan.npy", *PLAIN),
     "gradients": ("gradients", "net.py:Net", "pixels.npy", *PLAIN),
     "ablate": ("ablate", "net.py:Net", "pixels.npy", *PLAIN),
+    "compare": ("compare", "net.py:Net", "pixels.npy", *PLAIN, "--against", "threads=1"),
     "layers": ("layers", "net.py:Net"),
     "models": ("models", "resnet*"),
 }  # fmt: skip
-ROWS = {"inspect": "layers", "gradients": "layers", "ablate": "channels"}
+ROWS = {"inspect": "layers", "gradients": "layers", "compare": "layers", "ablate": "channels"}
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +231,12 @@ EVERY = {
         f"export {form}": ("export", "out", "--to", "npy", "--overwrite", "--format", form)
         for form in ("text", "json", "jsonl")
     },
+    **{
+        f"diff {form}": ("diff", "out", "out", "--format", form)
+        for form in ("table", "json", "jsonl", "csv", "md")
+    },
+    "golden": ("golden", "out"),
+    "golden of a model": ("golden", "net.py:Net", "pixels.npy", *PLAIN, "-q"),
     "schema": ("schema",),
     "help": ("--help",),
     "help of a command": ("ablate", "--help"),
@@ -239,6 +246,7 @@ ITS_TALK = re.compile(
     r"warning: the weights are as net\.py:Net made them, trained or not\n"
     r"|net\.py:Net: 6 channels of 3 layers, 1 image, 2 forwards of up to 6\n"
     r"|not called: head: .+\n"
+    r"|no difference: 4 calls of 1 image hold; .+\n"
 )
 
 

@@ -17,7 +17,7 @@ from .toy_models import SMALL_NET
 CPU = ("--device", "cpu")
 SQUEEZE = ("squeezenet1_1", "cat.png", "--weights", "random", "--size", "64", *CPU, "--top", "4")
 NET = ("net.py:Net", "photos", *CPU, "--layers", "leaf", "--batch-size", "8")
-MANY = ("inspect", *NET, "--save", "tensors", "--grids", "sheet", "--tile", "8")
+MANY = ("inspect", *NET, "--sketch", "--save", "tensors", "--grids", "sheet", "--tile", "8")
 # name: the words; the run folder is called so too
 COMMANDS = {
     "one image": ("inspect", *SQUEEZE, "--overview", "--save", "tensors", "--layers", "conv"),
@@ -27,13 +27,29 @@ COMMANDS = {
     "gradients of edits": ("gradients", *SQUEEZE, "--edit", "param:*.bias:zero", "--layers", "conv[-1]"),
     "a folder": (*MANY, "--workers", "0"),
     "a folder of gradients": ("gradients", *NET[:-2], "--grids", "none", "--save", "tensors"),
+    "golden": ("golden", "a folder"),
+    "golden of a model": ("golden", *SQUEEZE[:-2], "--layers", "conv"),
+    "diff": ("diff", "a folder", "a folder", "--format", "json"),
+    "pictures": ("diff", "one image", "one image", "--pictures", "the page"),
+    "compare": ("compare", *SQUEEZE[:-2], "--against", "threads=1", "--format", "json"),
     "ablate": ("ablate", "net.py:Net", "photos/p00.png", "photos/p01.png", *CPU),
     "layers": ("layers", "squeezenet1_1"),
     "models": ("models",),
     "export": ("export", "one image", "--to", "csv", "--layers", "classifier.1"),
     "report": ("report", "a focus", "--single-file"),
 }  # fmt: skip
-WITHOUT_FOLDER = ("ablate", "layers", "models", "export", "report")
+WITHOUT_FOLDER = (
+    "golden",
+    "golden of a model",
+    "diff",
+    "pictures",
+    "compare",
+    "ablate",
+    "layers",
+    "models",
+    "export",
+    "report",
+)
 
 DRIVER = """
 import contextlib, json, sys
@@ -100,6 +116,11 @@ def test_the_same_command_twice_prints_the_same(home, name):
     first, second = ((home / folder / f"{name}.txt").read_bytes() for folder in ("one", "two"))
     assert first
     assert first == second
+
+
+def test_the_same_diff_twice_gives_the_same_page(home):
+    assert differences(home / "one/the page", home / "two/the page") == ""
+    assert (home / "one/the page/report.html").exists()
 
 
 def test_worker_processes_change_no_byte(home):

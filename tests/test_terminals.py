@@ -31,15 +31,23 @@ COMMANDS = {
     "models": ("models",),
     "report": ("report", RUN),
     "export": ("export", RUN, "--to", "npy"),
+    "golden": ("golden", RUN),
+    "diff": ("diff", RUN, RUN),
+    "compare": ("compare", *SQUEEZE, "--against", "seed=1", "--layers", "leaf"),
     "schema": ("schema", "models"),
     "plan": ("inspect", *QUICK, "--dry-run"),
     "a bar": ("inspect", "net.py:Net", *["pixels.npy"] * 70, *CPU, "--grids", "none"),
     "an error": ("inspect", "resnet43", "cat.png"),
     "usage": ("inspect", "resnet18", "cat.png", "--format", "xml"),
 }  # fmt: skip
-HELP = ("inspect", "gradients", "ablate", "layers", "models", "report", "export", "schema")
+HELP = (
+    *("inspect", "gradients", "ablate", "golden", "diff", "compare"),
+    *("layers", "models", "report", "export", "schema"),
+)
 COMMANDS |= {f"help of {name}": (name, "--help") for name in HELP}
-TABLES = ("inspect", "edits", "focus", "gradients", "ablate", "layers", "models")
+TABLES = (
+    *("inspect", "edits", "focus", "gradients", "ablate", "diff", "compare", "layers", "models"),
+)
 
 # All in one process: torch is imported once. A mark on both streams stands before each command.
 DRIVER = """
@@ -109,12 +117,17 @@ def plain(text):
 
 
 def tables(shown):
-    """The lines of every table, without colours and what is said beside it."""
+    """The lines of every table, without colours and what is said beside it.
+
+    The verdict of a comparison is one line, however long: the first, for programs to take.
+    """
     for name in TABLES:
         words = plain(shown[name])
         talk = ("warning: ", "squeezenet1_1: ", "wrote ", "not called: ")
         assert "error: " not in words, words
-        yield from (line for line in words.splitlines() if not line.startswith(talk))
+        verdict = re.compile("no difference: |[^ ]+ differs first: ")
+        lines = (line for line in words.splitlines() if not verdict.match(line))
+        yield from (line for line in lines if not line.startswith(talk))
 
 
 @pytest.fixture(scope="module")
