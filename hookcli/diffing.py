@@ -74,7 +74,9 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     if not comparison.rows:
         raise RequestError("nothing could be compared: no layer was recorded", "choose --layers")
     if judge.missing:
-        hint = "run both with --sketch, or both with --save tensors for exact figures"
+        exact = "both with --save tensors for exact figures"
+        needs_tensors = comparison.tolerance.metric in ("max-abs", "mean-abs")
+        hint = f"run {exact}" if needs_tensors else f"run both with --sketch, or {exact}"
         raise RequestError(f"nothing could be compared: {judge.missing}", hint)
     ones, others = ([row for row in reasons if row.reason == f"only in {side}"] for side in "AB")
     if len(ones) + len(others) == len(comparison.rows):
@@ -197,7 +199,7 @@ def _measure_pair(
 ) -> Pair:
     if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
         return Pair(key, a.seen if a else None, b.seen if b else None)
-    if a.read and b.read and side_a.saved == side_b.saved:
+    if a.read and b.read and side_a.pooled == side_b.pooled:
         one, two = a.read(), b.read()
         if one.shape != two.shape:
             raise RequestError(
@@ -206,7 +208,7 @@ def _measure_pair(
                 "run both again, with the same options of --save tensors",
             )
         distance = measure_arrays(one, two)
-        source = " ".join(["tensors", *side_a.saved])
+        source = " ".join(["tensors", *dict.fromkeys((*side_a.saved, *side_b.saved))])
         return Pair(key, a.seen, b.seen, replace(distance, source=source))
     one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
     if one is not None and two is not None:

@@ -404,6 +404,19 @@ def test_a_tensor_saved_in_float16_makes_the_tolerance_that_of_float16():
     assert row.source == "tensors --tensor-dtype float16"
 
 
+@pytest.mark.parametrize(("last", "holds"), [(4.015625, True), (4.125, False)])
+def test_tensors_saved_in_float16_are_held_against_float32_at_the_tolerance_of_float16(last, holds):
+    """0.016 and 0.125 in 5: halves that are exact."""
+    half = {"conv": np.array([[3, last]], "f2")}
+    b = ToyRun(
+        {"cat": {"conv": array([3, last])}}, command=("--tensor-dtype", "float16"), saved=half
+    )
+    (row,) = differences(ToyRun({"cat": {"conv": array([3, 4])}}), b).rows
+    assert (row.tolerance, row.holds) == (5e-3, holds)
+    assert row.rel_l2 == (last - 4) / 5
+    assert row.source == "tensors --tensor-dtype float16"
+
+
 def test_pooled_tensors_are_held_against_tensors_pooled_in_the_same_way():
     maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
     toys = [

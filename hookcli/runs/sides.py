@@ -74,6 +74,11 @@ class Side:
     saved: tuple[str, ...] = ()
 
     @property
+    def pooled(self) -> tuple[str, ...]:
+        """What of each tensor was saved; empty for all of it, in whatever dtype."""
+        return tuple(words for words in self.saved if not words.startswith(_OF_WHOLE))
+
+    @property
     def dtypes(self) -> tuple[str, ...]:
         """Of the model, and of saved tensors where that is another."""
         option = "--tensor-dtype "
