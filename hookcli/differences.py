@@ -22,12 +22,13 @@ class DiffRow:
         rank: from 1, the worst first.
         order: position among the compared calls, from 1, by the moment in which they complete in A.
         call_id: in A; in B where A has none.
-        other_call_id: in B, where calls are matched by their order; else the same.
+        other_call_id: in B, another one where calls are matched by their order; empty where B has none.
         module_type: class name.
         holds: every image is within the tolerance.
         reason: why it does not hold, where no distance says so.
         metric: which distance decides.
-        tolerance: the ``rtol`` that was asked of it; None where nothing was measured.
+        tolerance: what is tolerated of the figure that decides, in its own unit (of ``cosine``, how far it
+            may be from 1); None where nothing was measured.
         rel_l2: L2 norm of the difference over that of A; Inf where only A is zero.
         max_abs: largest magnitude of the difference, in the unit of the activations.
         mean_abs: mean magnitude of the difference.
@@ -36,7 +37,8 @@ class DiffRow:
         other_shape: in B.
         dtype: in A.
         other_dtype: in B.
-        source: ``tensors`` or ``sketches``; empty where nothing was measured.
+        source: ``tensors``, with how they were saved where that was not whole and as they were, or
+            ``sketches``; empty where nothing was measured.
         image: key of the worst image.
         images: how many were compared.
         failed_images: how many of them are not within the tolerance.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookcli import sketches
 from hookcli.command import list_value_options
 from hookcli.differences import Changed, Comparison
 from hookcli.errors import NoLayerMatchedError, RequestError
-from hookcli.judging import Judge, Pair
-from hookcli.measuring import measure_arrays, measure_sketches
-from hookcli.records import shape_text
-from hookcli.runs import match_images
+from hookcli.judging import Judge
+from hookcli.runs import match_images, measure_pair
 from hookcli.tolerances import matches
 
 if TYPE_CHECKING:
@@ -25,7 +21,10 @@ if TYPE_CHECKING:
 
 _FACTS = {
     "model": ("name", "weights", "sha256", "device", "dtype", "preprocessing", "input_shape"),
-    "versions": ("hookcli", "torch", "torchvision", "pillow", "numpy", "python", "platform", "threads"),
+    "versions": (
+        "hookcli", "torch", "torchvision", "timm", "pillow", "numpy", "python", "platform", "processor",
+        "threads", "memory_format", "matmul",
+    ),
 }  # fmt: skip
 
 
@@ -47,12 +46,12 @@ def diff_sides(a: Side, b: Side, tolerance: Tolerance, match: Match | None = Non
     judge = Judge(tolerance, tuple(dtype for side in (a, b) for dtype in side.dtypes))
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
-            judge.add(_measure_pair(key, one, two, a, b))
+            judge.add(measure_pair(key, one, two, a, b))
+    keys, others = dict(shared), {other for _, other in shared}
     comparison = Comparison(
-        a.name, b.name, tolerance, judge.rows(), tuple(list_changed(a.facts, b.facts)),
-        tuple(key for key, _ in shared),
-        tuple(key for key in a.images if key not in {key for key, _ in shared}),
-        tuple(key for key in b.images if key not in {other for _, other in shared}),
+        a.name, b.name, tolerance, judge.rows(), tuple(list_changed(a.facts, b.facts)), tuple(keys),
+        tuple(key for key in a.images if key not in keys),
+        tuple(key for key in b.images if key not in others),
     )  # fmt: skip
     check_comparison(comparison, judge)
     return comparison
@@ -139,8 +138,11 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
 def _pair_by_order(
     a: Sequence[SideCall], b: Sequence[SideCall]
 ) -> Iterator[tuple[SideCall | None, SideCall | None]]:
-    """The longest runs of calls with the same shapes belong together, and what is left between them one by one."""
-    mine, others = ([(_side(call), call.seen.shape) for call in calls] for calls in (a, b))
+    """The longest runs of calls of the same types and shapes belong together, and what is left between them one by one."""
+    mine, others = (
+        [(_side(call), call.seen.module_type, call.seen.shape) for call in calls]
+        for calls in (a, b)
+    )
     matcher = SequenceMatcher(None, mine, others, autojunk=False)
     for _, start, end, other_start, other_end in matcher.get_opcodes():
         yield from zip_longest(a[start:end], b[other_start:other_end])
@@ -192,42 +194,3 @@ def _some(names: Collection[str]) -> str:
     if not names:
         return "none"
     return f"{next(iter(names))!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _measure_pair(
-    key: str, a: SideCall | None, b: SideCall | None, side_a: Side, side_b: Side
-) -> Pair:
-    if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
-        return Pair(key, a.seen if a else None, b.seen if b else None)
-    if a.read and b.read and side_a.pooled == side_b.pooled:
-        one, two = a.read(), b.read()
-        if one.shape != two.shape:
-            raise RequestError(
-                f"the tensors of {a.seen.call_id!r} are {shape_text(one.shape)} in {side_a.name!r}, "
-                f"and {shape_text(two.shape)} in {side_b.name!r}",
-                "run both again, with the same options of --save tensors",
-            )
-        distance = measure_arrays(one, two)
-        source = " ".join(["tensors", *dict.fromkeys((*side_a.saved, *side_b.saved))])
-        return Pair(key, a.seen, b.seen, replace(distance, source=source))
-    one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
-    if one is not None and two is not None:
-        counts = (a.nans, a.infs), (b.nans, b.infs)
-        return Pair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
-    return Pair(key, a.seen, b.seen, None, _say_missing((side_a, a, one), (side_b, b, two)))
-
-
-def _say_missing(*sides: tuple[Side, SideCall, Any]) -> str:
-    """Why a call could not be measured."""
-    if all(call.read for _, call, _ in sides):
-        ways = [f"{side.name!r} {' '.join(side.saved) or 'whole'}" for side, _, _ in sides]
-        return f"tensors are not saved in the same way: {', '.join(ways)}"
-    names = dict.fromkeys(repr(side.name) for side, _, sketch in sides if sketch is None)
-    return f"no tensors and no sketches in {' and '.join(names)}"
-
-
-def _sketch_of(call: SideCall, side: Side) -> Any:
-    """(67,) the sketch, made from the tensor where a whole one was saved; None without either."""
-    if call.sketch is not None or call.read is None or side.saved:
-        return call.sketch
-    return sketches.sketch_values(call.read())

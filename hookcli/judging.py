@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.differences import DiffRow
 from hookcli.records import shape_text
+from hookcli.tolerances import RTOL
 
 if TYPE_CHECKING:
     from hookcli.measuring import Distance
@@ -116,30 +117,40 @@ class Judge:
 
     def _judge(self, pair: Pair, a: Seen, b: Seen) -> _Judged:
         distance, reason = pair.distance, self._explain(pair)
-        rtol = excess = None
+        limit = excess = None
         if distance is not None:
-            sketched = distance.source == "sketches"
-            dtypes = (a.dtype, b.dtype, *self.dtypes)
-            rtol = self.tolerance.rtol_of(a.call_id, dtypes, sketched=sketched)
-            excess = distance.excess(self.tolerance.metric, rtol, self.tolerance.atol)
+            metric, atol = self.tolerance.metric, self.tolerance.atol
+            rtol = self._rtol_of(a, b, distance)
+            excess = distance.excess(metric, rtol, atol)
+            limit = distance.limit(metric, rtol, atol)
             if excess is None and not reason:
                 reason = f"{self.tolerance.metric} is not known from {distance.source}"
                 self.missing = self.missing or reason
             elif distance.apart.values or reason:
                 self.measured += 1
         elif pair.missing and not reason:
-            reason = self.missing = self.missing or pair.missing
+            reason = pair.missing
+            self.missing = self.missing or reason
         if excess is None or reason:
             excess = math.inf if reason else 0.0
         holds = excess <= 1
         row = DiffRow(
-            0, 0, a.call_id, b.call_id, a.module_type, holds, reason, self.tolerance.metric, rtol,
+            0, 0, a.call_id, b.call_id if pair.b else "", a.module_type, holds, reason,
+            self.tolerance.metric, limit,
             *_figures(distance),
             pair.a.shape if pair.a else (), pair.b.shape if pair.b else (),
             pair.a.dtype if pair.a else "", pair.b.dtype if pair.b else "",
             distance.source if distance else "", pair.image, 1, int(not holds),
         )  # fmt: skip
         return _Judged(row, excess)
+
+    def _rtol_of(self, a: Seen, b: Seen, distance: Distance) -> float:
+        """What is tolerated: nothing of whole numbers, whatever the model computes in."""
+        dtypes: tuple[str, ...] = (a.dtype, b.dtype)
+        if any(dtype in RTOL for dtype in dtypes):
+            dtypes += self.dtypes
+        sketched = distance.source == "sketches"
+        return self.tolerance.rtol_of(a.call_id, dtypes, sketched=sketched)
 
     def _explain(self, pair: Pair) -> str:
         """Why a pair differs, where no distance need be looked at; empty where one must be."""
@@ -150,11 +161,19 @@ class Judge:
             return f"no gradient in {'A' if a.reason else 'B'}: {a.reason or b.reason}"
         if a.shape != b.shape:
             return f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
-        if distance is not None and distance.misplaced:
+        if distance is None:
+            return ""
+        if distance.misplaced:
             return f"NaN or Inf not the same, in {_places(distance.misplaced)}"
-        if distance is not None and distance.nans and not self.tolerance.equal_nan:
-            return f"NaN in both, in {_places(distance.nans)} (--equal-nan lets that pass)"
-        if distance is None or self.tolerance.metric != "cosine" or distance.cosine is not None:
+        if not self.tolerance.equal_nan:
+            lets = "(--equal-nan lets that pass)"
+            if distance.nans and distance.source == "sketches":
+                return f"NaN or Inf in both, {distance.nans:,} of them, and where is not known from sketches {lets}"
+            if distance.nans:
+                return f"NaN in both, in {_places(distance.nans)} {lets}"
+            if math.prod(a.shape) and not distance.apart.values:
+                return f"no value is finite in both {lets}"
+        if self.tolerance.metric != "cosine" or distance.cosine is not None:
             return ""
         return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""
 

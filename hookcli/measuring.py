@@ -41,7 +41,7 @@ class Distance:
         b: the size of B there.
         cosine: of the angle between them; None where one is zero.
         misplaced: places where one of the two is not finite and the other is not the same.
-        nans: places where both are NaN.
+        nans: places where both are NaN; from sketches how many NaN and Inf both have, wherever.
         source: ``tensors`` or ``sketches``.
     """
 
@@ -70,9 +70,20 @@ class Distance:
         apart, size = getattr(self.apart, name), getattr(self.a, name)
         return None if apart is None or size is None else _over(apart, atol + rtol * size)
 
+    def limit(self, metric: Metric, rtol: float, atol: float) -> float:
+        """What is tolerated of the figure that decides, in its own unit; of ``cosine`` it is 1 less that."""
+        if metric == "cosine":
+            return rtol
+        if metric == "rel-l2":
+            return rtol + atol / self.a.rms if self.a.rms else rtol
+        size = self.a.largest if metric == "max-abs" else self.a.mean
+        return atol + rtol * (size or 0)
+
 
 def measure_arrays(a: NDArray[Any], b: NDArray[Any]) -> Distance:
     """The exact distance of two arrays of one shape; complex values are pairs of reals."""
+    whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
+    exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None  # past 2**53 too
     one, two = _as_float(a), _as_float(b)
     both = np.isfinite(one) & np.isfinite(two)
     misplaced = nans = 0
@@ -81,8 +92,9 @@ def measure_arrays(a: NDArray[Any], b: NDArray[Any]) -> Distance:
         nans = int(nan.sum())
         misplaced = int((~both & ~nan & (one != two)).sum())
         one, two = one[both], two[both]
+    apart = two - one if exact is None else exact.astype(np.float64)
     return Distance(
-        _size(two - one), _size(one), _size(two), _cosine(one, two), misplaced, nans, "tensors"
+        _size(apart), _size(one), _size(two), _cosine(one, two), misplaced, nans, "tensors"
     )
 
 
@@ -113,9 +125,9 @@ def measure_sketches(
         Size(rms, None, None, finite),
         a,
         b,
-        _cosine_of(rms, a.rms, b.rms),
+        _cosine(sketches[0].astype(np.float64), sketches[1].astype(np.float64)),
         abs(nans - other_nans) + abs(infs - other_infs),
-        min(nans, other_nans),
+        min(nans, other_nans) + min(infs, other_infs),
         "sketches",
     )
 
@@ -154,14 +166,3 @@ def _cosine(one: NDArray[np.float64], two: NDArray[np.float64]) -> float | None:
 def _dot(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
     """Not ``@``: the threads of BLAS cost 40 ms a call where other programs use the cores."""
     return float((one * two).sum())
-
-
-def _cosine_of(apart: float, one: float, two: float) -> float | None:
-    """From the three sides of a triangle."""
-    if not (one and two):
-        return None
-    largest = max(apart, one, two)  # whose squares need not be numbers
-    apart, one, two = apart / largest, one / largest, two / largest
-    if not one * two:
-        return 0.0
-    return max(-1.0, min(1.0, 1 - (apart**2 - (one - two) ** 2) / (2 * one * two)))

@@ -29,7 +29,7 @@ _METRICS = {
     "rel-l2": "relative L2",
     "max-abs": "largest difference",
     "mean-abs": "mean difference",
-    "cosine": "cosine",
+    "cosine": "1 - cosine",
 }
 _CHANGED = 60  # characters of a value that is not the same
 
@@ -57,7 +57,7 @@ def verdict_text(comparison: Comparison) -> str:
     first, rows = comparison.first, comparison.rows
     if first is not None:
         which = first.call_id
-        if first.other_call_id != first.call_id:
+        if first.other_call_id not in ("", first.call_id):
             which += f" (in B {first.other_call_id})"
         where = f" in {first.image}" if len(comparison.images) > 1 else ""
         return (
@@ -78,8 +78,9 @@ def _verb(verb: str, number: int) -> str:
 
 
 def _distance(row: DiffRow) -> str:
+    angle = None if row.cosine is None else 1 - row.cosine
     value = {
-        "rel-l2": row.rel_l2, "max-abs": row.max_abs, "mean-abs": row.mean_abs, "cosine": row.cosine,
+        "rel-l2": row.rel_l2, "max-abs": row.max_abs, "mean-abs": row.mean_abs, "cosine": angle,
     }[row.metric]  # fmt: skip
     return f"{_METRICS[row.metric]} {_number(value)}, tolerance {_number(row.tolerance)}"
 
@@ -90,11 +91,19 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         if keys:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
             yield f"images only in {name}: {', '.join(keys[:3])}{more}"
+    others = [
+        row for row in comparison.rows if row.dtype and row.other_dtype not in ("", row.dtype)
+    ]
+    if others:
+        more = f", and of {len(others) - 1} more" * (len(others) > 1)
+        yield f"the dtype of {others[0].call_id} is {others[0].dtype}, now {others[0].other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
+    for source in sorted(sources - {"tensors", "sketches"}):
+        yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
     if "sketches" in sources:
         which = "" if sources == {"sketches"} else " of calls without max abs"
         yield (
-            f"rel L2 and cosine{which} are estimates from sketches, mostly within 18 %; "
+            f"rel L2 and cosine{which} are estimates from sketches, mostly within 17 %; "
             "exact ones: --save tensors in both runs"
         )
 
@@ -146,7 +155,7 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, obj
 
 def _cells(row: DiffRow) -> list[str]:
     call = row.call_id
-    if row.other_call_id != row.call_id:
+    if row.other_call_id not in ("", row.call_id):
         call += f" / {row.other_call_id}"
     return [
         str(row.order),

@@ -5,6 +5,7 @@ features = run["avgpool"]  # (images, …), in the order of run.images
 """
 
 from hookcli.runs.loading import Run, choose_calls, load_run
+from hookcli.runs.pairs import measure_pair
 from hookcli.runs.shards import SavedTensor
 from hookcli.runs.sides import Side, SideCall, load_side, match_images
 
@@ -17,4 +18,5 @@ __all__ = [
     "load_run",
     "load_side",
     "match_images",
+    "measure_pair",
 ]

@@ -224,10 +224,16 @@ def _make_call(
 
 
 def match_images(a: Side, b: Side) -> Iterator[tuple[str, str]]:
-    """Image keys of A and B that are the same image: by key, or else by content."""
-    by_content = {image["sha256"]: key for key, image in b.images.items() if key not in a.images}
+    """Image keys of A and B that belong together: of the same content, by key where there are several, or else by key."""
+    contents: dict[str, list[str]] = {}
+    for key, image in b.images.items():
+        if key not in a.images or a.images[key]["sha256"] != image["sha256"]:
+            contents.setdefault(image["sha256"], []).append(key)
     for key, image in a.images.items():
-        if key in b.images:
+        same_key = b.images.get(key)
+        if same_key is not None and same_key["sha256"] == image["sha256"]:
             yield key, key
-        elif image["sha256"] in by_content:
-            yield key, by_content.pop(image["sha256"])
+        elif contents.get(image["sha256"]):
+            yield key, contents[image["sha256"]].pop(0)
+        elif same_key is not None:
+            yield key, key
