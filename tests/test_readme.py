@@ -74,6 +74,21 @@ def test_a_command_of_the_readme_runs(command, tmp_path, monkeypatch, capsys):
     assert (printed.err if runs else printed.out).count("\n") >= 1
 
 
+def test_the_examples_of_golden_and_diff_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sample_images").symlink_to(HOME / "sample_images")
+    monkeypatch.chdir(tmp_path)
+    first = next(place for place, command in enumerate(COMMANDS) if "-o golden.json" in command)
+    words = [shlex.split(command) for command in COMMANDS[first : first + 4]]
+    assert [each[1] for each in words] == ["golden", "inspect", "diff", "diff"]
+    for each in words:
+        monkeypatch.setattr(
+            sys, "argv", [*each, *(["--device", "cpu"] if each[1] != "diff" else [])]
+        )
+        capsys.readouterr()
+        assert _run() == 0
+    assert capsys.readouterr().out.startswith("no difference: 20 calls of 1 image hold; ")
+
+
 @pytest.mark.parametrize("code", [block for language, block in BLOCKS if language == "python"])
 def test_the_python_of_the_readme_runs(code, tmp_path, monkeypatch):
     (tmp_path / "sample_images").symlink_to(HOME / "sample_images")

@@ -87,7 +87,7 @@ def diff(
 ) -> None:
     """Say which layer differs first between two runs, and by how much; ends with 7 if one does.
 
-    Example: hookcli diff golden.json hookcli-runs/resnet34-cat
+    Example: hookcli diff golden.json new.json
     """
     words = {
         "metric": metric, "rtol": rtol, "atol": atol, "layer_tolerance": layer_tolerance, "equal_nan": equal_nan,
