@@ -5,7 +5,7 @@ numpy, in float64. Nothing here draws, reads or writes files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TILE = 112  # pixels on the longest side of a feature map
 TOP = 12  # channels
 MOST_BARS = 1024
+_COMPLEX_NOTE = (
+    "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Contrast:
     Attributes:
         a: (K, h, w) the feature maps of A, means over squares where they are large; (1, 1, n) bars.
         b: the same of B.
-        apart: the same of B - A; of each square, and of each bar, the difference that is largest.
+        apart: the same of B - A; of each square, and of each bar, the difference that is largest. Of complex
+            numbers all three are magnitudes.
         low: (K,) smallest finite value of A and B.
         high: (K,) largest finite value of A and B.
         largest: (K,) largest magnitude of B - A.
@@ -62,12 +66,28 @@ def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
         b: the other.
         layout: what the axes mean; without spatial form they become bars.
     """
-    one, two = _magnitudes(a), _magnitudes(b)
+    contrast = _take_drawn(_take_values(a, b), layout)
+    if np.iscomplexobj(a) or np.iscomplexobj(b):
+        return replace(contrast, notes=(*contrast.notes, _COMPLEX_NOTE))
+    return contrast
+
+
+def _take_values(a: NDArray[Any], b: NDArray[Any]) -> tuple[Values, Values, Values]:
+    """A, B and B - A as they are drawn: real ones, or the magnitudes of complex ones."""
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = (np.abs(b - a) if np.iscomplexobj(a) else two - one).astype(np.float64)
-    apart = np.where(a == b, 0, apart)  # Inf at the same place
+        if np.iscomplexobj(a) or np.iscomplexobj(b):
+            one, two = a.astype(np.complex128), b.astype(np.complex128)
+            values = np.abs(one), np.abs(two), np.abs(two - one)
+        else:
+            one, two = a.astype(np.float64), b.astype(np.float64)
+            values = one, two, two - one
+    return values[0], values[1], np.where(a == b, 0, values[2])  # Inf at the same place
+
+
+def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contrast:
+    one, two, apart = values
     if not layout.is_spatial:
-        return _take_bars((one, two, apart), layout.channel_axis)
+        return _take_bars(values, layout.channel_axis)
     notes = []
     if layout.name in ("NCDHW", "NDHWC"):
         axis = layout.name.index("D")
@@ -141,10 +161,6 @@ def _bars_note(count: int, total: int, run: int) -> str:
             "no spatial form: a bar is the mean of a channel, and in B - A its largest difference"
         )
     return f"no spatial form: a bar is the mean of {run:,} of {total:,} values in order, and in B - A the largest difference of them"
-
-
-def _magnitudes(values: NDArray[Any]) -> Values:
-    return (np.abs(values) if np.iscomplexobj(values) else values).astype(np.float64)
 
 
 def _worst(apart: Values, axis: int) -> int:

@@ -191,6 +191,19 @@ def test_complex_numbers_that_differ_in_their_angle_alone_differ():
         [[[5]]],
         [[[8]]],
     )
+    assert contrast.notes[2] == (
+        "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
+    )
+
+
+@pytest.mark.parametrize(("a", "b"), [("f4", "c8"), ("c8", "f4")])
+def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
+    """From -3 to -3 + 4i, and back, it is 4."""
+    two = {"f4": [-3, -3], "c8": [-3 + 4j, -3]}
+    contrast = contrast_of(array(two[a], a), array(two[b], b), "NC")
+    assert sorted([contrast.a.tolist(), contrast.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
+    assert contrast.apart.tolist() == [[[4, 0]]]
+    assert contrast.notes[2].startswith("complex numbers: ")
 
 
 @pytest.mark.parametrize(

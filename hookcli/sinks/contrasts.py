@@ -54,7 +54,7 @@ _SIGNED_NOTE = (
     "grey is zero"
 )
 _BARS_NOTE = (
-    "A and B from zero on one scale;  B - A from its own zero, orange where B is the larger one"
+    "A and B from zero on one scale;  B - A from its own zero, orange above it and blue below"
 )
 _DARKEST = 44  # the level of ember that bars begin at
 
