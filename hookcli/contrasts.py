@@ -187,11 +187,11 @@ def _scores(rows: Values) -> Values:
 
 
 def _finite_range(rows: Values) -> tuple[Values, Values]:
-    """Smallest and largest finite values of each row; 0 where there are none."""
+    """Smallest and largest finite values of each row, never -0; 0 where there are none."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
-    return np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
+    return np.where(np.isfinite(low), low, 0) + 0.0, np.where(np.isfinite(high), high, 0) + 0.0
 
 
 def _largest(rows: Values) -> Values:

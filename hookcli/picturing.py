@@ -119,9 +119,8 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
         heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
         signed = row.call_id.startswith(("grad_", "param:"))
         data, pixels = draw_contrast(contrast, heading, signed=signed)
-        labels = list_labels(contrast) or [f"largest difference {row.max_abs:.3g}"]
         caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
-        alt = f"A, B and B minus A of {row.call_id}. {'; '.join(labels)}"
+        alt = f"A, B and B minus A of {row.call_id}. {'; '.join(list_labels(contrast))}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
         return DiffPicture(row, file, pixels, caption, alt), data
 

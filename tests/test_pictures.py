@@ -158,7 +158,18 @@ def test_values_without_height_and_width_are_bars():
     assert contrast.notes == (
         "2 of 3 values differ, the most in value 1, counted from 0", "no spatial form: a bar a value",
     )  # fmt: skip
-    assert list_labels(contrast) == []
+    assert list_labels(contrast) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
+
+
+def test_a_zero_has_no_sign():
+    a = array([-0.0, -0.0])
+    assert list_labels(contrast_of(a, array([-0.0, NAN]), "NC")) == [
+        "A   0 to 0", "B   0 to 0", "B - A   0 to 0,  not finite in 1 place",
+    ]  # fmt: skip
+    b = maps([[-0.0, NAN]])
+    assert list_labels(contrast_of(a.reshape(1, 1, 1, 2), b)) == [
+        "channel 0:  0 to 0,  not finite in 1 place"
+    ]
 
 
 def test_of_channels_in_order_a_bar_is_a_mean_and_its_difference_the_largest():
@@ -269,6 +280,24 @@ def test_bars_stand_on_zero_and_hang_from_it():
     assert (up.sum(), down.sum()) == (48 * 24, 49 * 24)  # 96 pixels, one of them zero, 24 wide
     assert np.flatnonzero(up.any(1))[-1] <= np.flatnonzero(down.any(1))[0]
     assert np.flatnonzero(up.any(0))[-1] + 1 == np.flatnonzero(down.any(0))[0]
+
+
+def bars_of(contrast):
+    """The colour at the foot of each bar of A, and of B: 96 pixels each, from 68 and from 188 on."""
+    image = drawn(contrast)
+    columns = range(10 + 12, 10 + 24 * contrast.a.shape[2], 24)
+    return [[image.getpixel((x, foot)) for x in columns] for foot in (68 + 95, 188 + 95)]
+
+
+def test_bars_of_almost_one_length_have_one_colour():
+    contrast = contrast_of(array([1, 1]), array([1.0000005, 1.0000005]), "NC")
+    assert bars_of(contrast) == [[LIGHTEST, LIGHTEST], [LIGHTEST, LIGHTEST]]
+
+
+def test_a_bar_is_the_lighter_the_longer_it_is():
+    a, b = bars_of(contrast_of(array([3, 4, 1]), array([3, 2, 1]), "NC"))
+    assert (a[0], a[1], a[2]) == (b[0], LIGHTEST, b[2])
+    assert sum(a[2]) < sum(b[1]) < sum(a[0]) < sum(a[1])
 
 
 def test_a_channel_that_is_constant_in_both_is_drawn():

@@ -76,14 +76,31 @@ def draw_contrast(
 
 
 def list_labels(contrast: Contrast) -> list[str]:
-    """What stands above the maps of each channel: its number, the range of A and B, and how far they are apart."""
+    """What stands above the maps of each channel: its number, the range of A and B, and how far they are apart.
+
+    Of bars, what stands above those of A, of B and of B - A.
+    """
     if contrast.is_flat:
-        return []
+        return _list_bar_labels(contrast)
     columns = (contrast.channels, contrast.low, contrast.high, contrast.largest, contrast.broken)
     return [
         f"channel {channel}:  {low:.3g} to {high:.3g},  {apart_text(largest, broken)}"
         for channel, low, high, largest, broken in zip(*(c.tolist() for c in columns), strict=True)
     ]
+
+
+def _list_bar_labels(contrast: Contrast) -> list[str]:
+    low, high = _bar_range(contrast)
+    largest = float(contrast.largest[0])
+    apart = apart_text(largest, int(contrast.broken[0]))
+    both = f"{low:.3g} to {high:.3g}"
+    ranges = (both, both, f"{0 - largest:.3g} to {largest:.3g},  {apart}")  # 0 - 0 is not -0
+    return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
+
+
+def _bar_range(contrast: Contrast) -> tuple[float, float]:
+    """From the lowest to the highest bar of A and B, with zero between them."""
+    return min(0.0, float(contrast.low[0])), max(0.0, float(contrast.high[0]))
 
 
 def apart_text(largest: float, broken: int) -> str:
@@ -123,42 +140,45 @@ def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> P
 
 def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
     """A, B and B - A below one another."""
-    low, high = min(0.0, float(contrast.low[0])), max(0.0, float(contrast.high[0]))
-    largest = float(contrast.largest[0])
+    both, largest = _bar_range(contrast), float(contrast.largest[0])
     thick = max(1, min(24, 1024 // max(1, contrast.a.shape[2])))
     heading = [*heading, _BARS_NOTE]
     step = _BAND + _LABEL + 10
     canvas = new_canvas(heading, contrast.a.shape[2] * thick, 3 * step)
-    apart = f"{-largest:.3g} to {largest:.3g},  {apart_text(largest, int(contrast.broken[0]))}"
-    scales = [(low, high), (low, high), (-largest, largest)]
-    ranges = [f"{low:.3g} to {high:.3g}", f"{low:.3g} to {high:.3g}", apart]
+    labels, scales = list_labels(contrast), (both, both, (-largest, largest))
     values = (contrast.a[0], contrast.b[0], contrast.apart[0])
-    for place, levels in enumerate(_to_levels(contrast, _DARKEST, signed=signed)):
+    for place, levels in enumerate(_to_levels(contrast, signed=signed)):
         y = heading_height(heading) + place * step
-        label = f"{_HEADS[place]}   {ranges[place]}"
-        write_text(canvas, label, (MARGIN, y), LABEL_SIZE, canvas.shape[1] - 2 * MARGIN)
+        write_text(canvas, labels[place], (MARGIN, y), LABEL_SIZE, canvas.shape[1] - 2 * MARGIN)
         band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
         canvas[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas
 
 
-def _to_levels(
-    contrast: Contrast, darkest: int = 0, *, signed: bool
-) -> tuple[Pixels, Pixels, Pixels]:
+def _to_levels(contrast: Contrast, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
     """Levels of A and B on one scale a channel, and of B - A around zero."""
     low, high, largest = (
         each[:, None, None] for each in (contrast.low, contrast.high, contrast.largest)
     )
+    largest_of_both = np.maximum(-low, high)
     if signed:
-        largest_of_both = np.maximum(-low, high)
         one, two = (_around_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
-        return one, two, _around_zero(contrast.apart, largest)
-    half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
-    one, two = (
-        _marked((each / 2 - low / 2) / half * (_EMBERS - 1 - darkest) + darkest, _NOT_FINITE)
-        for each in (contrast.a, contrast.b)
-    )
+    elif contrast.is_flat:
+        one, two = (_from_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
+    else:
+        one, two = (_between(each, low, high) for each in (contrast.a, contrast.b))
     return one, two, _around_zero(contrast.apart, largest)
+
+
+def _between(values: Values, low: Values, high: Values) -> Pixels:
+    half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
+    return _marked((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
+
+
+def _from_zero(values: Values, largest: Values) -> Pixels:
+    """Levels of bars: of one length, of one colour."""
+    part = np.abs(values) / np.where(largest > 0, largest, 1)
+    return _marked(part * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
 def _around_zero(values: Values, largest: Values) -> Pixels:
