@@ -59,7 +59,12 @@ def render_difference(page: DiffPage) -> str:
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in page.pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
     environment = make_environment()
-    environment.filters |= {"short": _short, "shape": shape_text, "value": _value}
+    environment.filters |= {
+        "calls": name_calls,
+        "short": _short,
+        "shape": shape_text,
+        "value": _value,
+    }
     return environment.get_template("diff.html.j2").render(
         page=page,
         comparison=comparison,
@@ -71,6 +76,13 @@ def render_difference(page: DiffPage) -> str:
         plot=ours(draw_distances(comparison.rows, anchors)),
         style=ours(asset("page.css") + asset("diff.css")),
     )
+
+
+def name_calls(row: DiffRow) -> str:
+    """The call, or ``conv / stem``: in A and in B, where it has another name there."""
+    if row.other_call_id in ("", row.call_id):
+        return row.call_id
+    return f"{row.call_id} / {row.other_call_id}"
 
 
 def _short(value: float | None) -> str:

@@ -50,7 +50,7 @@ def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
 
 
 def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) -> str:
-    tolerances = [row.tolerance if row.metric == "rel-l2" else None for row in rows]
+    tolerances = [_limit(row) for row in rows]
     known = [value for row in rows if (value := _shown(row.rel_l2))]
     low, high = find_decades([*known, *filter(None, tolerances)])
 
@@ -100,7 +100,7 @@ def _legend(rows: Sequence[DiffRow]) -> str:
         ),
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>', "tolerance",
-            any(row.tolerance and row.metric == "rel-l2" for row in rows),
+            any(_limit(row) for row in rows),
         ),
     ]  # fmt: skip
     parts = [f'<text x="{_LEFT}" y="14">relative L2 of the difference, call by call</text>']
@@ -121,6 +121,11 @@ def _names(names: Sequence[str], places: Sequence[float]) -> str:
         f'<text transform="translate({x + 4:.1f} {_BASE + 8}) rotate(-90)" class="tick">{escape(name)}</text>'
         for x, name in list(zip(places, names, strict=True))[::step]
     )
+
+
+def _limit(row: DiffRow) -> float | None:
+    """What is tolerated of the relative L2, where that decides and there is a limit to draw."""
+    return _shown(row.tolerance) if row.metric == "rel-l2" else None
 
 
 def _shown(value: float | None) -> float | None:
