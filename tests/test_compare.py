@@ -162,6 +162,28 @@ class Places(Net):
         return self.places(self.conv(x).permute(0, 2, 3, 1)).mean((1, 2))
 
 
+class Views(Net):
+    '''A view that is to be read as the conjugate, 3 - 3i and -4 + 4i, and one as the negative, -3 and 4.'''
+
+    def __init__(self):
+        super().__init__()
+        self.angle, self.below = nn.Identity(), nn.Identity()
+
+    def forward(self, x):
+        seen = self.conv(x)
+        turned = self.angle(torch.complex(seen, seen).conj())
+        return self.below(turned.imag).mean((2, 3))
+
+
+class Written(Views):
+    '''Twice what Views gives, written out.'''
+
+    def forward(self, x):
+        seen = 2 * self.conv(x)
+        self.angle(torch.complex(seen, -seen))
+        return self.below(-seen).mean((2, 3))
+
+
 class Picky(Net):
     def forward(self, x):
         if x.dtype != torch.float32:
@@ -304,6 +326,20 @@ def test_pruned_weights_of_a_module_that_is_not_called_count(compare):
     words = ("--layers", "attention", "--against", "prune=attention.out_proj=1.0")
     document = compare("Attends", *words, code=7)
     assert by_call(document, "rel_l2") == [("attention[0]", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rel_l2"), [("Views", "Written", 1.0), ("Written", "Views", 0.5)]
+)
+def test_views_that_are_to_be_read_in_another_way_are_read_so(compare, a, b, rel_l2):
+    """B is twice A, or half of it. Without their marks the views are 3 + 3i and 3."""
+    words = ("--layers", "angle,below", "--against", f"model=nets.py:{b}")
+    document = compare(a, *words, code=7)
+    assert by_call(document, "rel_l2", "max_abs") == [
+        ("angle", rel_l2, 4.0),
+        ("below", rel_l2, 4.0),
+    ]
+    assert [row["dtype"] for row in document["layers"]] == ["complex64", "float32"]
 
 
 def test_two_images_are_held_against_each_other(compare):
