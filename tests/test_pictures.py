@@ -336,7 +336,7 @@ def test_the_first_that_differs_is_drawn_first_and_equal_calls_are_not(run):
     assert re.findall(r'<img [^>]*src="([^"]*)"', page) == ["01_conv.png", "02_fc.png"]
     places = [
         page.index(text)
-        for text in ("conv differs first", "<h2>What changed", "<h2>Calls", "<h2>Pictures")
+        for text in ("conv differs first", "nothing else changed", "<h2>Calls", "<h2>Pictures")
     ]
     assert places == sorted(places)
     assert page.count("<tr id=") == 3
@@ -347,7 +347,11 @@ def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
     run_of({"cat": {"bn": CONV, "conv": CONV + 1, "fc": array([1, 2])}}).write("c")
     run("diff", "a", "c", "--pictures", "p", "--rtol", "1e-4")
     page = Path("p/report.html").read_text()
-    assert "<p>Nothing else: the same model, weights, device, threads and versions.</p>" in page
+    assert (
+        '<p class="dim">nothing else changed: the same model, weights, device, threads and versions</p>'
+        in page
+    )
+    assert "<h2>What changed" not in page
     shutil.rmtree("b")
     replace(
         run_of({"cat": {"conv": CONV + 1}}),
@@ -356,6 +360,8 @@ def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
     ).write("b")
     run("diff", "a", "b", "--pictures", "p")
     page = Path("p/report.html").read_text()
+    assert "nothing else changed" not in page
+    assert page.index("<h2>What changed") < page.index("<h2>Calls")
     assert '<tr><th scope="row">model device</th><td>cpu</td><td>cuda</td></tr>' in page
     assert '<tr><th scope="row">--edit</th><td>none</td><td>a&lt;b:zero</td></tr>' in page
     low, high = CONV[0, 0].min(), CONV[0, 0].max() + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from hookcli import escape
@@ -10,7 +9,7 @@ from hookcli.cli import console
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.cli.outcome import count
 from hookcli.differences import DiffRow
-from hookcli.records import shape_text
+from hookcli.records import fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,11 +81,11 @@ def _distance(row: DiffRow) -> str:
     value = {
         "rel-l2": row.rel_l2, "max-abs": row.max_abs, "mean-abs": row.mean_abs, "cosine": angle,
     }[row.metric]  # fmt: skip
-    return f"{_METRICS[row.metric]} {_number(value)}, tolerance {_number(row.tolerance)}"
+    return f"{_METRICS[row.metric]} {figure_text(value)}, tolerance {figure_text(row.tolerance)}"
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    """What else there is to say of the images and the figures."""
+    """What else there is to say of the images, the figures and what is the same."""
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
@@ -106,6 +105,8 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
             f"rel L2 and cosine{which} are estimates from sketches, mostly within 17 %; "
             "exact ones: --save tensors in both runs"
         )
+    if not comparison.changed:
+        yield "nothing else changed: the same model, weights, device, threads and versions"
 
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
@@ -117,8 +118,6 @@ def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     yield from list_notes(comparison)
     for each in comparison.changed:
         yield changed_text(each)
-    if not comparison.changed:
-        yield "nothing else changed: the same model, weights, device, threads and versions"
 
 
 def changed_text(changed: Changed) -> str:
@@ -127,9 +126,7 @@ def changed_text(changed: Changed) -> str:
 
 
 def _value(value: Any) -> str:
-    if value is None or value == "":
-        return "none"
-    text = shape_text(value) if isinstance(value, list) else str(value)
+    text = fact_text(value)
     return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
 
 
@@ -162,14 +159,8 @@ def _cells(row: DiffRow) -> list[str]:
         call,
         row.module_type,
         shape_text(row.shape or row.other_shape),
-        *map(_number, (row.rel_l2, row.max_abs, row.mean_abs)),
+        *map(figure_text, (row.rel_l2, row.max_abs, row.mean_abs)),
         "" if row.cosine is None else f"{row.cosine:.7g}",
-        _number(row.tolerance),
+        figure_text(row.tolerance),
         "yes" if row.holds else row.reason or "no",
     ]
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3g}" if math.isfinite(value) else "not finite"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.escape import reversible
-from hookcli.records import shape_text
+from hookcli.records import fact_text, figure_text, shape_text
 from hookcli.sinks.report.distances import draw_distances
 from hookcli.sinks.report.templating import asset, linked, make_environment, ours
 
@@ -61,9 +60,9 @@ def render_difference(page: DiffPage) -> str:
     environment = make_environment()
     environment.filters |= {
         "calls": name_calls,
-        "short": _short,
+        "figure": figure_text,
         "shape": shape_text,
-        "value": _value,
+        "fact": fact_text,
     }
     return environment.get_template("diff.html.j2").render(
         page=page,
@@ -83,17 +82,3 @@ def name_calls(row: DiffRow) -> str:
     if row.other_call_id in ("", row.call_id):
         return row.call_id
     return f"{row.call_id} / {row.other_call_id}"
-
-
-def _short(value: float | None) -> str:
-    """Three digits; empty where it is not known."""
-    if value is None:
-        return ""
-    return f"{value:.3g}" if math.isfinite(value) else "not finite"
-
-
-def _value(value: Any) -> str:
-    """What a run depends on, as people read it."""
-    if value is None or value == "":
-        return "none"
-    return shape_text(value) if isinstance(value, list) else str(value)
