@@ -66,6 +66,13 @@ class DiffRow:
     images: int
     failed_images: int
 
+    @property
+    def names(self) -> str:
+        """The call, or ``conv / stem``: in A and in B, where it has another name there."""
+        if self.other_call_id in ("", self.call_id):
+            return self.call_id
+        return f"{self.call_id} / {self.other_call_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:

@@ -15,7 +15,7 @@ from hookcli.layouts import recall_layout
 from hookcli.records import shape_text
 from hookcli.runs import match_images
 from hookcli.sinks.contrasts import draw_contrast, list_labels
-from hookcli.sinks.report import DiffPage, DiffPicture, name_calls, render_difference
+from hookcli.sinks.report import DiffPage, DiffPicture, render_difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -115,12 +115,12 @@ def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[D
         two = _find_call(b, others[row.image], row.other_call_id)
         layout = recall_layout(one.layout, one.seen.shape, _size_of(a.images[row.image]))
         contrast = take_contrast(_read(one), _read(two), layout)
-        title = [name_calls(row), shape_text(row.shape), layout.name, *([row.image] * several)]
+        title = [row.names, shape_text(row.shape), layout.name, *([row.image] * several)]
         heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
         signed = row.call_id.startswith(("grad_", "param:"))
         data, pixels = draw_contrast(contrast, heading, signed=signed)
         caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
-        alt = f"A, B and B minus A of {name_calls(row)}. {'; '.join(list_labels(contrast))}"
+        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(contrast))}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
         return DiffPicture(row, file, pixels, caption, alt), data
 

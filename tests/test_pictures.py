@@ -414,6 +414,7 @@ def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
     assert "<h1>toy and other: B against A</h1>" in page
     assert '<a href="#call-1">conv / stem</a></td>' in page
     assert "<h3>conv / stem <span" in page
+    assert "<title>conv / stem  relative L2 " in page
     assert 'alt="A, B and B minus A of conv / stem. channel ' in page
 
 

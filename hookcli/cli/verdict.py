@@ -151,12 +151,9 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, obj
 
 
 def _cells(row: DiffRow) -> list[str]:
-    call = row.call_id
-    if row.other_call_id not in ("", row.call_id):
-        call += f" / {row.other_call_id}"
     return [
         str(row.order),
-        call,
+        row.names,
         row.module_type,
         shape_text(row.shape or row.other_shape),
         *map(figure_text, (row.rel_l2, row.max_abs, row.mean_abs)),

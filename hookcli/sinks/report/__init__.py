@@ -1,11 +1,6 @@
 """Pages: of a run, from the document that ``report.json`` holds, and of two runs. No torch, no image work."""
 
-from hookcli.sinks.report.differing import (
-    DiffPage,
-    DiffPicture,
-    name_calls,
-    render_difference,
-)
+from hookcli.sinks.report.differing import DiffPage, DiffPicture, render_difference
 from hookcli.sinks.report.document import choose_images, read_document
 from hookcli.sinks.report.rendering import remake_report, render_report
 
@@ -13,7 +8,6 @@ __all__ = [
     "DiffPage",
     "DiffPicture",
     "choose_images",
-    "name_calls",
     "read_document",
     "remake_report",
     "render_difference",

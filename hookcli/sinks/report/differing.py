@@ -59,7 +59,6 @@ def render_difference(page: DiffPage) -> str:
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
     environment = make_environment()
     environment.filters |= {
-        "calls": name_calls,
         "figure": figure_text,
         "shape": shape_text,
         "fact": fact_text,
@@ -75,10 +74,3 @@ def render_difference(page: DiffPage) -> str:
         plot=ours(draw_distances(comparison.rows, anchors)),
         style=ours(asset("page.css") + asset("diff.css")),
     )
-
-
-def name_calls(row: DiffRow) -> str:
-    """The call, or ``conv / stem``: in A and in B, where it has another name there."""
-    if row.other_call_id in ("", row.call_id):
-        return row.call_id
-    return f"{row.call_id} / {row.other_call_id}"

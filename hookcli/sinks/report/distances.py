@@ -135,7 +135,7 @@ def _shown(value: float | None) -> float | None:
 
 def _title(row: DiffRow) -> str:
     """One call, as the mouse sees it."""
-    parts = [for_page(row.call_id)]
+    parts = [for_page(row.names)]
     if row.rel_l2 is not None:
         parts.append(f"relative L2 {row.rel_l2:.3g}")
     if row.reason:
