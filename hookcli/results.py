@@ -106,7 +106,8 @@ class ModelInfo:
         weights: where they came from: an enum member, a file, or ``random (seed 0)``.
         trained: False when any figure depends on random numbers.
         warning: what must be known about the weights, such as that they are random; empty for trained ones.
-        sha256: of the weights file; empty for random weights.
+        sha256: of the weights file or, for the user's own models without one, of the values of the state
+            dict; empty for random weights of other models, and where it cannot be had.
         device: as torch names it.
         dtype: of parameters and pixels.
         preprocessing: the weights' own transforms in words.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 
 import torch
 from torch import Tensor
@@ -83,25 +84,21 @@ def _add_in_order(row: Tensor, sketch: Tensor) -> None:
     """Add the values (n,), counted as they lie, to their buckets (67,)."""
     for block, start in enumerate(range(0, len(row), PERIOD)):
         part = row[start : start + PERIOD] if len(row) > PERIOD else row
-        lay = _lay_block if block < _KEPT else _lay_block.__wrapped__
-        signs, table, signed = lay(block, len(part), sketch.dtype)
+        signs = (_block_signs if block < _KEPT else _block_signs.__wrapped__)(block, len(part))
+        table, signed = _scratch.lay(len(part), sketch.dtype)
         table.copy_(signs)
         signed.mul_(part)
         sketch += table.sum(0)
 
 
 @functools.lru_cache(maxsize=64)
-def _lay_block(block: int, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """The signs of the first values of a block, int8 with zeros up to whole rows of 67; and where they go.
-
-    That is scratch: the same memory as rows of 67, and as the values alone.
-    """
+def _block_signs(block: int, count: int) -> Tensor:
+    """(rows, 67) int8: the signs of the first values of a block, with zeros up to whole rows."""
     lines = -(-count // BUCKETS)
     with torch.inference_mode(mode=False):
         signs = _make_signs(block, block + 1)[: lines * BUCKETS].clone()
         signs[count:] = 0
-        table = _scratch(kind, lines * BUCKETS)
-        return signs.view(lines, BUCKETS), table.view(lines, BUCKETS), table[:count]
+        return signs.view(lines, BUCKETS)
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
@@ -151,7 +148,7 @@ def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
         together = max(1, _PIECE // wide.numel())
         for first in range(0, count, together):
             part = memory[first : first + together, start : start + step]
-            signed = _scratch(kind, part.numel()).view(part.shape)
+            signed = _scratch.take(part.numel(), kind).view(part.shape)
             folded = _fold(torch.mul(part, wide, out=signed))
             tables[first : first + together, : folded.shape[1]] += folded
     return tables
@@ -205,12 +202,31 @@ def _turned_signs(outer: int, inner: int) -> Tensor:
         return signs.view(outer, inner).t().contiguous()
 
 
-def _scratch(kind: torch.dtype, count: int) -> Tensor:
-    """(count,) memory that is used again and again; new pages would cost more than the sums."""
-    return _all_scratch(kind)[:count] if count <= _SCRATCH else torch.empty(count, dtype=kind)
+class _Scratch(threading.local):
+    """Memory that is used again and again; new pages would cost more than the sums.
+
+    Each thread has its own, since a model may run its branches in threads.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[torch.dtype, Tensor] = {}
+        self.lay = functools.lru_cache(maxsize=64)(self._lay)
+
+    def take(self, count: int, kind: torch.dtype) -> Tensor:
+        """(count,) values, whatever they are."""
+        with torch.inference_mode(mode=False):  # it is written to in backwards too
+            if count > _SCRATCH:
+                return torch.empty(count, dtype=kind)
+            if kind not in self._whole:
+                self._whole[kind] = torch.empty(_SCRATCH, dtype=kind)
+            return self._whole[kind][:count]
+
+    def _lay(self, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The same memory as rows of 67, for at least ``count`` values, and as the values alone."""
+        lines = -(-count // BUCKETS)
+        with torch.inference_mode(mode=False):
+            table = self.take(lines * BUCKETS, kind)
+            return table.view(lines, BUCKETS), table[:count]
 
 
-@functools.cache
-def _all_scratch(kind: torch.dtype) -> Tensor:
-    with torch.inference_mode(mode=False):  # it is written to in backwards too
-        return torch.empty(_SCRATCH, dtype=kind)
+_scratch = _Scratch()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import socket
+import struct
 import sys
 import time
 import warnings
@@ -24,6 +26,7 @@ from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsE
 from hookcli.forward import HookedForward
 from hookcli.layers import list_layers
 from hookcli.models import build_skeleton, load_model
+from hookcli.models.hashing import hash_weights
 from hookcli.models.timm_models import timm_transform
 from hookcli.producer import find_producers
 
@@ -57,6 +60,12 @@ def make(width=2, **rest):
 
 net = Net(3)
 number = 5
+"""
+
+DOUBLE = """
+def double(part):
+    if isinstance(part, nn.Conv2d):
+        part.weight *= 2
 """
 
 
@@ -170,6 +179,119 @@ def test_the_factory_is_called_after_the_seed(net):
     for seed in (0, 7):
         weight = load("net.py:make", seed=seed).module.conv.weight
         assert torch.equal(weight, conv_of(seed).weight)
+
+
+@pytest.mark.parametrize("place", ["net.py", "ownpackage.seeded"])
+def test_weights_made_at_import_are_those_of_the_seed_and_the_generator_stays(place):
+    write(NET)
+    write("", "ownpackage/__init__.py")
+    write(NET, "ownpackage/seeded.py")
+    before = torch.random.get_rng_state()
+    weight = load(f"{place}:net", seed=7).module.conv.weight
+    assert torch.equal(weight, conv_of(7, width=3).weight)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_hash_of_weights_is_of_names_dtypes_shapes_and_bytes():
+    part = nn.Conv2d(1, 2, 1)
+    part.load_state_dict(
+        {"weight": torch.tensor([1.5, -2]).view(2, 1, 1, 1), "bias": torch.ones(2)}
+    )
+    expected = b"dict 2\n'weight'\ntorch.float32 (2, 1, 1, 1)\n" + struct.pack("<2f", 1.5, -2)
+    expected += b"'bias'\ntorch.float32 (2,)\n" + struct.pack("<2f", 1, 1)
+    assert hash_weights(part) == hashlib.sha256(expected).hexdigest()
+    assert hash_weights(part.to(memory_format=torch.channels_last)) == hash_weights(part)
+
+
+@pytest.mark.parametrize("random", ["auto", "random"])
+def test_ones_own_weights_are_recorded_by_what_they_are(net, random):
+    one, again, other = (load("net.py:net", random, seed=seed) for seed in (0, 0, 1))
+    assert one.info.sha256 == again.info.sha256 == hash_weights(one.module)
+    assert len(one.info.sha256) == 64
+    assert other.info.sha256 != one.info.sha256
+
+
+FORMS = {
+    "quantized": lambda k: torch.quantize_per_tensor(torch.arange(4.0) * k, 0.5, 3, torch.quint8),
+    "sparse": lambda k: (torch.eye(3) * k).to_sparse(),
+    "float8": lambda k: (torch.arange(4.0) * k).to(torch.float8_e4m3fn),
+    "half": lambda k: (torch.arange(4.0) * k).bfloat16(),
+    "complex32": lambda k: (torch.arange(4.0) * k).to(torch.complex32),
+    "conjugate": lambda k: (torch.arange(4.0) * k * 1j).conj(),
+    "one number": torch.tensor,
+    "no values": lambda k: torch.empty(0, k),
+    "turned": lambda k: (torch.arange(6) * k).view(2, 3).t(),
+    "packed": lambda k: (torch.arange(4.0) * k, None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize", "ignore:ComplexHalf")
+@pytest.mark.parametrize("name", FORMS)
+def test_values_of_every_form_have_a_hash_and_others_another(name):
+    class Holder(nn.Module):
+        k = 1
+
+        def get_extra_state(self):
+            return FORMS[name](self.k)
+
+    holder = Holder()
+    first = hash_weights(holder)
+    assert len(first) == 64
+    assert hash_weights(holder) == first
+    holder.k = 2
+    assert hash_weights(holder) not in (first, "")
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+def test_quantized_modules_have_a_hash_of_their_packed_weights():
+    torch.manual_seed(0)
+    one, other = (
+        torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear})
+        for _ in range(2)
+    )
+    assert len({hash_weights(one), hash_weights(one), hash_weights(other)} - {""}) == 2
+
+
+class Unheard(nn.Module):
+    def get_extra_state(self):
+        return object()
+
+
+class Raising(nn.Module):
+    def state_dict(self, *_args, **_options):
+        raise KeyError("no")
+
+
+@pytest.mark.parametrize(
+    "module", [nn.LazyLinear(4), nn.Linear(2, 2, device="meta"), Unheard(), Raising()]
+)
+def test_weights_of_which_there_is_no_hash_have_an_empty_one(module):
+    assert hash_weights(module) == ""
+
+
+@pytest.mark.gpu
+def test_weights_on_a_gpu_have_the_hash_of_the_same_on_the_host():
+    part = nn.Conv2d(3, 2, 1)
+    expected = hash_weights(part)
+    assert hash_weights(part.cuda()) == expected
+
+
+def test_a_run_of_weights_made_at_import_goes_on_to_the_same_bytes(inspect, net):
+    assert inspect("net.py:net").code == 0
+    whole = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
+    Path("out/manifest.json").unlink()
+    ended = inspect("net.py:net", "--resume")
+    assert ended.code == 0, ended.err
+    assert {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()} == whole
+
+
+def test_other_weights_of_ones_own_model_are_named_by_diff(run, inspect, net):
+    assert inspect("net.py:make", "--sketch").code == 0
+    write(NET.replace("Net(width)", "Net(width).requires_grad_(False).apply(double)") + DOUBLE)
+    ended = run("inspect", "net.py:make", "photo.png", *PLAIN[:-1], "other", "--sketch")
+    assert ended.code == 0
+    told = json.loads(run("diff", "out", "other", "--format", "json").out)
+    assert [each["name"] for each in told["changed"]] == ["model sha256"]
 
 
 def test_the_weights_are_said_to_be_as_they_were_made(inspect, net):

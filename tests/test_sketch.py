@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -249,6 +250,17 @@ def test_the_same_tensor_gives_the_same_bytes_every_time(layout):
     first = take_sketches(values).numpy().tobytes()
     for _ in range(20):
         assert take_sketches(values.clone()).numpy().tobytes() == first
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_branches_that_run_in_threads_leave_each_other_alone(layout):
+    """Of whole numbers, whose sums are exact, so that each sketch is its own to the last bit."""
+    plain = [torch.randint(-9, 10, (1, 64, 40, 41)) for _ in range(8)]
+    branches = [values.float().contiguous(memory_format=layout) for values in plain] * 20
+    expected = [sketch_values(values[0].numpy()).tolist() for values in plain] * 20
+    with ThreadPoolExecutor(4) as threads:
+        taken = [sketch[0].tolist() for sketch in threads.map(take_sketches, branches)]
+    assert taken == expected
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

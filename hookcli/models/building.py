@@ -8,12 +8,11 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli.errors import RequestError, first_line
-from hookcli.models.origins import OWN
+from hookcli.models.origins import OWN, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ class Weighted:
         categories: class names by index.
         trained: False when any of them is known to be random.
         warning: what must be known about them.
-        sha256: of their file; empty without one.
+        sha256: of their file or, for the user's own models without one, of their values; else empty.
     """
 
     module: nn.Module
@@ -91,8 +90,7 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.M
 
 def build_random(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
     """The model of ``torch.manual_seed(seed)`` followed by the builder; the caller's generator is left alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(request.seed)
+    with seeded(request.seed):
         return build_model(origin, request, **arguments)
 
 

@@ -168,7 +168,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         ModelError: code of the user's raised.
     """
     device = find_device(request.device)
-    origin = find_origin(request.name)
+    origin = find_origin(request.name, request.seed)
     weighted = add_weights(origin, request)
     prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
     if any(parameter.is_meta for parameter in weighted.module.parameters()):
@@ -202,7 +202,7 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     real tensors (regnets), and with random ones where shapes follow from values (detection) or the
     code is the user's own.
     """
-    origin = find_origin(request.name)
+    origin = find_origin(request.name, request.seed)
     module = _build_bare(origin, request)
     transforms = None if origin.weights is None else origin.weights.DEFAULT.transforms
     prepare = make_preprocessing(origin, request, module, transforms)

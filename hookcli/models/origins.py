@@ -6,11 +6,13 @@ import difflib
 import importlib
 import importlib.util
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from hookcli.errors import ForeignCode, ModelError, RequestError
@@ -18,7 +20,7 @@ from hookcli.models.catalog import find_builder, find_task, find_weights
 from hookcli.models.timm_models import find_timm_builder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 OWN, TIMM = "own", "timm"
 
@@ -40,10 +42,10 @@ class Origin:
     weights: Any = None
 
 
-def find_origin(name: str) -> Origin:
+def find_origin(name: str, seed: int) -> Origin:
     """The model called ``name``: a torchvision name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
 
-    The last two import, and so run, the code that they name.
+    The last two import, and so run, the code that they name, after ``torch.manual_seed(seed)``.
 
     Raises:
         UnknownModelError: no model has this name.
@@ -53,15 +55,23 @@ def find_origin(name: str) -> Origin:
     if name.startswith("timm:"):
         return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
     if ":" in name:
-        return Origin(name, OWN, _own_builder(name))
+        return Origin(name, OWN, _own_builder(name, seed))
     if name.endswith(".py"):
         raise RequestError(f"{name!r} names no model in it", "write FILE.py:FACTORY")
     return Origin(name, find_task(name), find_builder(name), find_weights(name))
 
 
-def _own_builder(name: str) -> Callable[..., nn.Module]:
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A ``with`` block after ``torch.manual_seed(seed)``; the caller's generator is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     place, _, attribute = name.rpartition(":")
-    with ForeignCode(f"the code in {place}"):
+    with ForeignCode(f"the code in {place}"), seeded(seed):
         target: Any = import_code(place)
         for part in attribute.split("."):  # a module may run code for its attributes too
             if not hasattr(target, part):

@@ -15,6 +15,7 @@ from hookcli.models.building import (
     categories_of,
 )
 from hookcli.models.from_file import load_from_file
+from hookcli.models.hashing import hash_weights
 from hookcli.models.origins import OWN, TIMM
 from hookcli.models.timm_models import fail_fast_offline, has_timm_weights, timm_categories
 from hookcli.models.weights import (
@@ -55,10 +56,12 @@ def add_weights(origin: Origin, request: ModelRequest) -> Weighted:
 def _trained_or_random(origin: Origin, request: ModelRequest) -> Weighted:
     """The trained weights or, where they cannot be had or do not fit what was asked for, random ones."""
     if origin.task == OWN:
+        module = build_random(origin, request)
         return Weighted(
-            build_random(origin, request),
+            module,
             f"as {request.name} made them (seed {request.seed})",
             warning=f"the weights are as {request.name} made them, trained or not",
+            sha256=hash_weights(module),
         )
     classes = len(categories_of(origin))
     if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
@@ -83,6 +86,7 @@ def _random(origin: Origin, request: ModelRequest) -> Weighted:
         None if origin.weights is None else origin.weights.DEFAULT.transforms,
         timm_categories(module) if origin.task == TIMM else categories_of(origin),
         trained=False,
+        sha256=hash_weights(module) if origin.task == OWN else "",
     )
 
 

@@ -1,0 +1,60 @@
+"""What weights are, in one number: so that two runs can tell whether they had the same."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hookcli.errors import ForeignCode, ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+
+def hash_weights(module: nn.Module) -> str:
+    """sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict, in its order.
+
+    The same on every device. Of quantized and sparse tensors, the values that they stand for. Empty where
+    there is something of which that cannot be told, such as parameters that have no shape yet.
+    """
+    digest = hashlib.sha256()
+    try:
+        with ForeignCode("state_dict"):
+            for part in _list_parts(module.state_dict()):
+                digest.update(part)
+    except ModelError:
+        return ""
+    return digest.hexdigest()
+
+
+def _list_parts(value: Any) -> Iterator[Any]:
+    """The bytes of what a state dict holds, each with what says how to read it."""
+    if isinstance(value, dict):
+        yield f"dict {len(value)}\n".encode()
+        for name, each in value.items():
+            yield f"{name!r}\n".encode()
+            yield from _list_parts(each)
+    elif isinstance(value, (list, tuple)):  # packed weights of quantized modules
+        yield f"list {len(value)}\n".encode()
+        for each in value:
+            yield from _list_parts(each)
+    elif isinstance(value, Tensor):
+        yield f"{value.dtype} {tuple(value.shape)}\n".encode()
+        yield _to_bytes(value)
+    elif value is None or isinstance(value, (bool, int, float, str, bytes, torch.dtype)):
+        yield f"{value!r}\n".encode()
+    else:
+        raise TypeError(f"{type(value).__name__} has no bytes that are the same in every process")
+
+
+def _to_bytes(tensor: Tensor) -> memoryview:
+    plain = tensor.detach()
+    plain = plain.dequantize() if plain.is_quantized else plain
+    plain = plain if plain.layout == torch.strided else plain.to_dense()
+    plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).numpy().data
