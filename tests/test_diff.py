@@ -690,7 +690,7 @@ def test_the_verdict_names_the_image_where_there_are_several(run):
     run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([3])}}).write("b")
     out = run("diff", "a", "b").out
     assert out.splitlines()[0] == (
-        "conv differs first: relative L2 2, tolerance 1e-05 in bee; 1 of 1 call differs"
+        "conv differs first: relative L2 2, tolerance 1e-05 (worst in bee); 1 of 1 call differs"
     )
 
 

@@ -58,7 +58,7 @@ def verdict_text(comparison: Comparison) -> str:
         which = first.call_id
         if first.other_call_id not in ("", first.call_id):
             which += f" (in B {first.other_call_id})"
-        where = f" in {first.image}" if len(comparison.images) > 1 else ""
+        where = f" (worst in {first.image})" if len(comparison.images) > 1 else ""
         return (
             f"{which} differs first: {first.reason or _distance(first)}{where}; "
             f"{len(comparison.failed)} of {count(len(rows), 'call')} {_verb('differ', len(comparison.failed))}"
