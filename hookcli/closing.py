@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +26,7 @@ from hookcli.rows import LayerRow
 from hookcli.sinks import table
 from hookcli.sinks.overview import draw_overview
 from hookcli.sinks.tensors import write_index
+from hookcli.versions import list_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     if not prepared.shows_all:
         _show_some(folder, prepared, found, name_shown(found, seen, best))
     facts = describe_request(prepared) | {
-        "versions": _versions(),
+        "versions": _versions(prepared),
         "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in uncalled],
         "images": found.images,
         "skipped": [*prepared.skipped, *found.skipped],
@@ -228,11 +228,6 @@ def describe_request(prepared: PreparedRun) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
-    names = ("hookcli", "torch", "torchvision", "pillow", "numpy")
-    facts = {name: metadata.version(name) for name in names}
-    return facts | {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "threads": str(torch.get_num_threads()),
-    }
+def _versions(prepared: PreparedRun) -> dict[str, str]:
+    loaded = prepared.loaded
+    return list_versions(loaded.module, loaded.info.device, channels_last=prepared.channels_last)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from hookcli.ways import Way
 
 
+_FLOATS = (torch.float64, torch.float32, torch.float16)  # of numpy
+
+
 def compare_ways(
     a: Way, b: Way, tolerance: Tolerance, image_done: Callable[[int, int], None]
 ) -> Comparison:
@@ -146,10 +149,11 @@ def _describe(call: Call, tensor: Tensor) -> Seen:
 
 
 def _to_array(tensor: Tensor) -> NDArray[Any]:
-    """The values on the host, maybe in the tensor's own memory; bfloat16 as float32."""
+    """The values on the host, maybe in the tensor's own memory; what numpy has no type for as float32 or complex64."""
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
-    if dense.dtype == torch.bfloat16:
+    if dense.is_floating_point() and dense.dtype not in _FLOATS:
         dense = dense.float()
+    dense = dense.to(torch.complex64) if dense.dtype == torch.complex32 else dense
     array: NDArray[Any] = dense.cpu().resolve_conj().resolve_neg().numpy()
     return array

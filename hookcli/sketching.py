@@ -20,6 +20,12 @@ _PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a cor
 _SCRATCH = 2 * PERIOD  # values, 1 MB
 _MOST_TURNED = 1 << 22  # values of a tensor whose signs are kept in the order of its memory
 _TURNED = 8  # shapes of which that is done
+_MULTIPLIED = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+)  # with float32, as they are
 _KEPT = 24  # blocks of signs that are kept, 3 MB: enough for 64 maps of 224 x 224
 
 
@@ -42,13 +48,16 @@ def take_sketches(rows: Tensor) -> Tensor:
 
 
 def _as_real(rows: Tensor) -> Tensor:
-    """Real values with at least two axes; what is not floating in float64."""
+    """Real values with at least two axes; what is not floating in float64, float8 in float32."""
     values = rows.dequantize() if rows.is_quantized else rows
+    values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     if values.device.type == "mps":
         values = values.cpu()  # it has no float64
     values = values.unsqueeze(1) if values.dim() == 1 else values
-    return values if values.is_floating_point() else values.double()
+    if values.dtype in _MULTIPLIED:
+        return values
+    return values.float() if values.is_floating_point() else values.double()
 
 
 def _sketch_exactly(values: Tensor) -> Tensor:

@@ -19,10 +19,11 @@ import pytest
 import torch
 from torchvision.models import resnet18
 
-from hookcli import comparing
+from hookcli import comparing, sketches
 from hookcli.config import InspectConfig, ModelRequest
 from hookcli.planning import prepare_run
 from hookcli.results import SkippedImage
+from hookcli.sketches import sketch_values
 from hookcli.tolerances import Tolerance
 from hookcli.ways import Way
 
@@ -116,6 +117,28 @@ class Idle(Net):
     def __init__(self):
         super().__init__()
         self.idle = nn.Conv2d(3, 5, 1)
+
+
+class Cast(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = getattr(torch, kind)
+
+    def forward(self, x):
+        return x.to(self.kind)
+
+
+class Narrow(Net):
+    '''What conv gives goes through a type that numpy does not have.'''
+
+    def __init__(self, kind="float8_e4m3fn"):
+        super().__init__()
+        self.cast = Cast(kind)
+
+    def forward(self, x):
+        seen = self.cast(self.conv(x))
+        wide = seen.to(torch.complex64).real if seen.is_complex() else seen.float()
+        return self.fc(self.relu(wide + 0).mean((2, 3)))
 
 
 class Noisy(Net):
@@ -285,6 +308,21 @@ def test_another_dtype_rounds_what_it_cannot_hold(compare):
     assert figures[0][1:] == (pytest.approx(1 / 513), 3 / 512, "float32", "bfloat16", 0.05)
     assert changed(document) == [("model dtype", "float32", "bfloat16")]
     assert compare("Net", *words, "--rtol", "1e-5", code=7)["first"] == "conv"
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "complex32"])
+def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, kind):
+    """cast gives 3 and -4 in 4 places each, which all of these hold exactly; doubled, 5 off of 5."""
+    words = ("--model-arg", f"kind={kind}", "--layers", "cast")
+    document = compare("Narrow", *words, "--against", "edit=conv:scale=2", code=7)
+    assert by_call(document, "rel_l2", "max_abs", "dtype") == [("cast", 1.0, 4.0, kind)]
+    ended = run("golden", "nets.py:Narrow", "a.npy", *CPU, *words)
+    assert ended.code == 0, ended.err
+    (call,) = json.loads(ended.out)["calls"]
+    values = np.repeat(np.float32([3, -4]), 4)
+    expected = sketch_values(values.astype(np.complex64) if kind == "complex32" else values)
+    assert sketches.from_text(call["sketch"]).tolist() == expected.tolist()
 
 
 def test_an_edit_is_held_against_the_plain_model(compare):

@@ -268,14 +268,15 @@ def test_a_golden_file_is_replaced_and_another_file_is_not(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     assert run("golden", "out", "-o", "new/golden.json").code == 0
     whole = Path("new/golden.json").read_bytes()
-    Path("new/golden.json").write_text('{"kind": "golden", "sketch": {}}')
+    document = json.loads(whole)
+    Path("new/golden.json").write_text(json.dumps(document | {"hookcli": "0.0.1"}, indent=4))
     assert run("golden", "out", "-o", "new/golden.json") == (0, "new/golden.json\n", "")
     assert Path("new/golden.json").read_bytes() == whole
     for text in (
         "",
         "notes",
         "[1]",
-        '{"kind": "silver", "sketch": {}}',
+        json.dumps(document | {"kind": "silver"}),
         '{"kind": "golden"}',
         "[" * 10_000,
     ):
@@ -293,6 +294,38 @@ def test_a_golden_file_is_replaced_and_another_file_is_not(run):
     assert run("golden", "out", "-o", "notes.json", "--overwrite").code == 0
     assert Path("notes.json").read_bytes() == whole
     assert run("golden", "out", "-o", "out").code == 5
+
+
+def test_of_a_file_that_stands_there_only_the_beginning_is_read(run):
+    run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
+    with Path("golden.json").open("w") as file:
+        file.write('{\n"schema_version": 1,\n"kind": "golden",\n')
+        file.truncate(1 << 40)  # more than any memory holds; on disk it is a hole
+    assert run("golden", "out", "-o", "golden.json").code == 0
+    assert json.loads(Path("golden.json").read_bytes())["kind"] == "golden"
+    Path("other.json").touch()
+    os.truncate("other.json", 1 << 40)
+    assert run("golden", "out", "-o", "other.json").code == 5
+
+
+@pytest.mark.parametrize("words", [(), ("--overwrite",)])
+@pytest.mark.parametrize("name", ["pipe", "/dev/full"])
+def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
+    os.mkfifo("pipe")
+    ended = subprocess.run(
+        [sys.executable, "-m", "hookcli", "golden", "no-such-run", "-o", name, *words],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        5,
+        "",
+        (
+            f"error: {name!r} is a device or a pipe, and a golden file would take its place\n"
+            "hint: name a file, or leave out -o: it then goes to stdout\n"
+        ),
+    )
+    assert Path("pipe").is_fifo()
+    assert Path("/dev/full").is_char_device()
 
 
 def test_a_file_that_may_not_be_replaced_is_told_before_the_model_runs(run):
@@ -327,6 +360,9 @@ def test_skipped_images_end_with_6_and_are_listed(run):
         (["no-such-folder"], "there is no folder 'no-such-folder', and no image is named"),
         (["resnet18"], "there is no folder 'resnet18', and no image is named"),
         (["out", "--layers", "fc"], "--layers is for a model and images, and 'out' is a run's folder"),
+        (["out", "--layers", "conv"], "--layers is for a model and images, and 'out' is a run's folder"),
+        (["out", "--seed", "0"], "--seed is for a model and images, and 'out' is a run's folder"),
+        (["out", "--device=auto"], "--device is for a model and images, and 'out' is a run's folder"),
         (["out", "--model-arg", "a=1"], "--model-arg is for a model and images, and 'out' is a run's folder"),
         (["."], "'.' is not a run's folder"),
         (["resnet18", "no-such.png"], "no image can be used: 'no-such.png' does not exist"),

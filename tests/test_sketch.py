@@ -183,10 +183,11 @@ def numbers_of(row):
 
 KINDS = (
     "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool",
-    "complex64", "complex128", "quint8",
+    "complex64", "complex128", "quint8", "float8_e4m3fn", "float8_e5m2", "complex32",
 )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_dtype_has_the_sketch_of_its_numbers(kind):
     values = values_of(kind, (5, 9, 8))

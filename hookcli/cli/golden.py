@@ -48,12 +48,14 @@ _OWN = {
     "images": (MaybeImages, []),
     "out": (Out, None),
     "overwrite": (Overwrite, False),
+    "context": (typer.Context, None),
 }
 _SHARED = (
     "layers", "exclude", "at", "edit", "prune", "weights", "seed", "device", "dtype", "size", "resize",
     "mean", "std", "interpolation", "no_recursive", "null", "workers", "pair", "clip", "model_arg",
     "batch_size", "quiet",
 )  # fmt: skip
+_OF_MODEL = tuple(name for name in signature(inspect).parameters if name in {*_SHARED} - {"quiet"})
 _UNSHARED = {
     name: parameter.default
     for name, parameter in signature(inspect).parameters.items()
@@ -68,6 +70,7 @@ def golden(**words: Any) -> None:
     """
     from hookcli.runs.goldens import check_replaceable, render_golden, write_golden
 
+    context: typer.Context = words.pop("context")
     out: Path | None = words["out"]
     if out is not None:
         check_replaceable(out, overwrite=words["overwrite"])
@@ -75,7 +78,7 @@ def golden(**words: Any) -> None:
     if words["images"]:
         document, exit_code = _run_model(_read_words(words), quiet=words["quiet"])
     else:
-        document = _read_run(words)
+        document = _read_run(words["model"], context)
     if out is None:
         console.print_data(render_golden(document))
     else:
@@ -86,19 +89,19 @@ def golden(**words: Any) -> None:
 share_options(golden, inspect, _OWN, _UNSHARED.keys() - _OWN.keys())
 
 
-def _read_run(words: dict[str, Any]) -> dict[str, Any]:
+def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
     """The document of a run that is done already; nothing can be asked of it."""
     from hookcli.runs import load_run
     from hookcli.runs.goldens import make_golden
 
-    folder = words["model"]
     if not Path(folder).is_dir():
         raise RequestError(
             f"there is no folder {folder!r}, and no image is named",
             "hookcli golden MODEL IMAGE..., or the folder of a run",
         )
-    for name, parameter in signature(inspect).parameters.items():
-        if name in _SHARED and name != "quiet" and words[name] != parameter.default:
+    for name in _OF_MODEL:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
             raise RequestError(
                 f"--{name.replace('_', '-')} is for a model and images, and {folder!r} is a run's folder",
                 "leave it out, or hookcli golden MODEL IMAGE...",

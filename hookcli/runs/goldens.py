@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ SCHEMA_VERSION = 1
 KIND = "golden"
 SAVED_IN_PART = ("--pool", "--tensor-dtype", "--tensor-channels")  # not the tensor as it was
 
+_BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
 _FACTS = ("hookcli", "command", "model", "versions", "layers", "uncalled")
 _IMAGE = ("key", "file", "sha256", "width", "height", "pixels_shape", "note")
 _CALL = ("image", "call_id", "module_type", "side", "shape", "dtype")
@@ -78,7 +80,9 @@ def write_golden(document: Mapping[str, Any], file: Path) -> Path:
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """See that ``file`` is not there, or a golden file, or may go whatever it is.
+    """See that ``file`` is not there, or a golden file, or may go whatever regular file it is.
+
+    Devices and pipes are never opened: a read could last for ever, and what is written takes their place.
 
     Raises:
         OutputError: it may not be replaced.
@@ -87,7 +91,14 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     if file.is_dir():
         raise OutputError(f"{name!r} is a folder", "name a file: -o golden.json")
     try:
-        if overwrite or not file.exists() or _is_golden(file.read_bytes()):
+        if not file.exists():
+            return
+        if not file.is_file():
+            raise OutputError(
+                f"{name!r} is a device or a pipe, and a golden file would take its place",
+                "name a file, or leave out -o: it then goes to stdout",
+            )
+        if overwrite or _is_golden(file):
             return
     except OSError as error:
         raise cannot_write(file, error) from error
@@ -97,12 +108,10 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     )
 
 
-def _is_golden(text: bytes) -> bool:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and content.get("kind") == KIND and "sketch" in content
+def _is_golden(file: Path) -> bool:
+    """Whether it begins as golden files do; only the beginning is read."""
+    with file.open("rb") as stream:
+        return _BEGINNING.match(stream.read(200)) is not None
 
 
 def _read_facts(run: Run) -> dict[str, Any]:
