@@ -85,10 +85,12 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
             "record the same layers and sides; of layers with other names: hookcli diff --match order",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
-    why = first.reason or "no value is finite in both"
+    alike = "make both runs of the same model, on images of one size"
     raise RequestError(
-        f"nothing could be compared: {first.call_id}: {why}",
-        "make both runs of the same model, on images of one size",
+        f"nothing could be compared: {first.call_id}: {first.reason or 'no value is finite in both'}",
+        alike
+        if first.reason
+        else "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf",
     )
 
 

@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -546,6 +547,7 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     with pytest.raises(RequestError) as caught:
         diff_sides(load_side("a"), load_side("b"), Tolerance(equal_nan=True))
     assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
+    assert "--fail-on nan,inf" in caught.value.hint
 
 
 def test_inf_at_the_same_places_is_no_difference():
@@ -585,6 +587,21 @@ def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
     )
     (row,) = differences(a, b).rows
     assert (row.source, row.holds) == ("sketches", False)
+
+
+def test_each_call_that_was_not_kept_says_which_run_lacks_it():
+    """A golden file each, of which one lacks the sketch of bn and the other that of conv."""
+    for name, lacking in (("a.json", "bn"), ("b.json", "conv")):
+        document = replace(run_of(bn=[1], conv=[3, 4], fc=[2]), kept="sketches").golden()
+        for call in document["calls"]:
+            call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
+        Path(name).write_text(json.dumps(document))
+    rows = diff_sides(load_side("a.json"), load_side("b.json"), Tolerance()).rows
+    assert {row.call_id: row.reason for row in rows} == {
+        "bn": "no tensors and no sketches in 'a.json'",
+        "conv": "no tensors and no sketches in 'b.json'",
+        "fc": "",
+    }
 
 
 def test_whole_tensors_go_before_sketches():
