@@ -24,31 +24,16 @@ from hookcli.cli.ablate import _Forwards
 from hookcli.config import AblationStyle, BackwardStyle, InspectConfig, ModelRequest
 from hookcli.planning import prepare_run
 
-from .toy_models import SLOW_NET
+from .toy_models import SLOW_NET, two_channel_net
 
 PLAIN = ("--device", "cpu")
 SMALL = ("--weights", "random", "--size", "64", *PLAIN)
 
 # With the pixels 3, -4 and 0 in 4 places, conv gives 3 and 4, the sums are 12 and 16, and the logits
 # 24 and 48.
-NETS = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1, bias=False)
-        self.relu = nn.ReLU(inplace=True)
-        self.fc = nn.Linear(2, 2, bias=False)
-        with torch.no_grad():
-            self.conv.weight.copy_(torch.tensor([[1.0, 0, 0], [0, -1, 0]]).view(2, 3, 1, 1))
-            self.fc.weight.copy_(torch.tensor([[2.0, 0], [0, 3]]))
-
-    def forward(self, x):
-        return self.fc(self.relu(self.conv(x)).sum((2, 3)))
-
+NETS = (
+    two_channel_net(-1, "sum")
+    + """
 
 class Reused(Net):
     '''One ReLU twice: of 3 and 4, and of one more; the logits are the sums, 7 and 9.'''
@@ -212,6 +197,7 @@ class Broken(Net):
 def total(output, target):
     return output.sum() + (0 if target is None else 1000 * target)
 """
+)
 
 
 @pytest.fixture

@@ -27,31 +27,16 @@ from hookcli.sketches import sketch_values
 from hookcli.tolerances import Tolerance
 from hookcli.ways import Way
 
-from .toy_models import SLOW_NET
+from .toy_models import SLOW_NET, two_channel_net
 
 CPU = ("--device", "cpu")
 PLAIN = (*CPU, "--layers", "all")
 SMALL = ("--weights", "random", "--size", "64", "--device", "cpu")
 
 # With the pixels 3, -4 and 0 in 4 places, conv gives 3 and -4, relu 3 and 0, and fc 6 and 0.
-NETS = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1, bias=False)
-        self.relu = nn.ReLU(inplace=True)
-        self.fc = nn.Linear(2, 2, bias=False)
-        with torch.no_grad():
-            self.conv.weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1, 0]]).view(2, 3, 1, 1))
-            self.fc.weight.copy_(torch.tensor([[2.0, 0], [0, 3]]))
-
-    def forward(self, x):
-        return self.fc(self.relu(self.conv(x)).mean((2, 3)))
-
+NETS = (
+    two_channel_net(1, "mean")
+    + """
 
 class Halved(Net):
     def __init__(self):
@@ -228,6 +213,7 @@ class Wide(nn.Module):
 
 the_same = Net()
 """
+)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.scoring import find_target, load_score
 
-from .toy_models import SMALL_NET
+from .toy_models import SMALL_NET, two_channel_net
 
 SMALL = ("--weights", "random", "--device", "cpu", "--size", "64", "-o", "out")
 PLAIN = (*SMALL, "--grids", "none")
@@ -33,24 +33,9 @@ def net():
 
 def write_net():
     """A model of the user's own: a convolution, a ReLU that works in place, and a sum a channel."""
-    source = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 1, bias=False)
-        self.relu = nn.ReLU(inplace=True)
-        self.fc = nn.Linear(2, 2, bias=False)
-        with torch.no_grad():
-            self.conv.weight.copy_(torch.tensor([[1.0, 0, 0], [0, -1, 0]]).view(2, 3, 1, 1))
-            self.fc.weight.copy_(torch.tensor([[2.0, 0], [0, 3]]))
-
-    def forward(self, x):
-        return self.fc(self.relu(self.conv(x)).sum((2, 3)))
-
+    source = (
+        two_channel_net(-1, "sum")
+        + """
 
 class Still(Net):
     def forward(self, x):
@@ -70,6 +55,7 @@ def total(output, target):
 def broken(output, target):
     raise ValueError("not today")
 """
+    )
     Path("net.py").write_text(source)
     np.save("pixels.npy", np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)]))
     return "net.py:Net"

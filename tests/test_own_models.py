@@ -69,18 +69,6 @@ def double(part):
 """
 
 
-@pytest.fixture(autouse=True)
-def own_imports(monkeypatch, tmp_path):
-    """What a test imports is forgotten after it."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
 @pytest.fixture
 def photo():
     y, x = np.mgrid[:30, :40]

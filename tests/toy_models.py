@@ -468,3 +468,28 @@ class NoWayBack(Net):
     def forward(self, x):
         return self.fc(self.relu(self.relu(self.conv(x))).sum((2, 3)))
 """
+
+
+def two_channel_net(second: int, pooled: str) -> str:
+    """A file with a ``Net``: a convolution, an in-place ReLU, ``sum`` or ``mean`` over the places, a linear layer.
+
+    The channels are the first colour and ``second`` times the second; the logits are 2 and 3 times what is left.
+    """
+    return f"""
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1, bias=False)
+        self.relu = nn.ReLU(inplace=True)
+        self.fc = nn.Linear(2, 2, bias=False)
+        with torch.no_grad():
+            self.conv.weight.copy_(torch.tensor([[1.0, 0, 0], [0, {second}, 0]]).view(2, 3, 1, 1))
+            self.fc.weight.copy_(torch.tensor([[2.0, 0], [0, 3]]))
+
+    def forward(self, x):
+        return self.fc(self.relu(self.conv(x)).{pooled}((2, 3)))
+"""
