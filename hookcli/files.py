@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and names that are safe on disk. Standard library only."""
+"""Files opened for reading, files written complete or not at all, and names that are safe on disk. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import re
 import secrets
+import stat
 from typing import IO, TYPE_CHECKING
 
 from hookcli.errors import OutputError
@@ -17,6 +19,54 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAME_LENGTH = 120
+
+
+class NotRegularError(OSError):
+    """A name stands for a pipe, a device or a socket, which is never opened."""
+
+
+def open_regular(file: str | Path) -> IO[bytes]:
+    """Open a file for reading, and nothing but a regular file; a link to one is followed.
+
+    A read from a pipe or a device could last for ever. The kind is looked at before opening, so that
+    a writer who waits at a pipe is not disturbed, and again on the open descriptor, which nobody can
+    exchange.
+
+    Raises:
+        NotRegularError: it is a pipe, a device or a socket.
+        OSError: it cannot be opened, or is a folder.
+        ValueError: there is a NUL in the name.
+    """
+    _check_regular(os.stat(file), file)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(file, flags)
+    try:
+        _check_regular(os.fstat(descriptor), file)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(file: str | Path, most: int | None = None) -> bytes:
+    """Read the whole of a regular file, of at most ``most`` bytes.
+
+    Raises:
+        OSError: as ``open_regular``, or the file is larger.
+        ValueError: there is a NUL in the name.
+    """
+    with open_regular(file) as stream:
+        data = stream.read() if most is None else stream.read(most + 1)
+    if most is not None and len(data) > most:
+        raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(file))
+    return data
+
+
+def _check_regular(facts: os.stat_result, file: str | Path) -> None:
+    if stat.S_ISDIR(facts.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    if not stat.S_ISREG(facts.st_mode):
+        raise NotRegularError(errno.EINVAL, "is not a regular file", str(file))
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
@@ -61,7 +111,7 @@ def is_manifest(file: Path) -> bool:
 
 def hash_file(file: Path) -> str:
     """sha256 of a file, in hexadecimal."""
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -1,0 +1,66 @@
+"""Files are opened only where they are files: a pipe or a device would be waited for, or read, for ever."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from hookcli.files import NotRegularError, open_regular, read_regular
+
+
+def test_a_regular_file_is_read_also_through_a_link(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    assert [read_regular(tmp_path / name) for name in ("a", "link")] == [b"abc", b"abc"]
+
+
+def test_a_pipe_is_refused_at_once_and_its_writer_goes_on_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotRegularError, match="is not a regular file"):
+        open_regular(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device or address"):  # there is still no reader
+        os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "/dev/null"])
+def test_a_device_is_refused(file):
+    with pytest.raises(NotRegularError, match="is not a regular file"):
+        open_regular(file)
+
+
+def test_a_socket_is_refused(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        with pytest.raises(NotRegularError, match="is not a regular file"):
+            open_regular("socket")
+
+
+def test_a_file_that_is_exchanged_for_a_pipe_while_it_is_opened_is_refused(tmp_path, monkeypatch):
+    """The kind is looked at again on the open descriptor, and the descriptor is closed."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"abc")
+    opened, before = [], os.open
+
+    def exchange(_name, flags):
+        opened.append(before(tmp_path / "pipe", flags))
+        return opened[0]
+
+    monkeypatch.setattr(os, "open", exchange)
+    with pytest.raises(NotRegularError, match="is not a regular file"):
+        open_regular(tmp_path / "file")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
+def test_a_folder_is_refused_as_a_folder(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path):
+    (tmp_path / "a").write_bytes(b"x" * 1001)
+    with pytest.raises(OSError, match="has more than 1,000 bytes"):
+        read_regular(tmp_path / "a", 1000)
+    assert len(read_regular(tmp_path / "a", 1001)) == 1001
