@@ -16,6 +16,7 @@ from hookcli.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 _NAME_LENGTH = 120
@@ -25,7 +26,7 @@ class NotRegularError(OSError):
     """A name stands for a pipe, a device or a socket, which is never opened."""
 
 
-def open_regular(file: str | Path) -> IO[bytes]:
+def open_regular(file: str | Path) -> BufferedReader:
     """Open a file for reading, and nothing but a regular file; a link to one is followed.
 
     A read from a pipe or a device could last for ever. The kind is looked at before opening, so that
@@ -37,7 +38,7 @@ def open_regular(file: str | Path) -> IO[bytes]:
         OSError: it cannot be opened, or is a folder.
         ValueError: there is a NUL in the name.
     """
-    _check_regular(os.stat(file), file)
+    _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(file, flags)
     try:
@@ -45,7 +46,7 @@ def open_regular(file: str | Path) -> IO[bytes]:
     except OSError:
         os.close(descriptor)
         raise
-    return os.fdopen(descriptor, "rb")
+    return open(descriptor, "rb")  # noqa: PTH123
 
 
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
