@@ -14,6 +14,7 @@ import torch
 
 from hookcli import findings
 from hookcli.command import to_command
+from hookcli.errors import OutputError
 from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
@@ -47,13 +48,13 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     Raises:
         NoImageError: no image could be used; the list of skipped ones is written.
     """
-    rows = write_tables(folder, prepared, found)
+    rows, written = write_tables(folder, prepared, found)
     need_one(found.images, [*prepared.skipped, *found.skipped])
     uncalled = _find_uncalled(prepared, found)
     seen = _find(prepared, found, uncalled)
     best = choose_best(prepared, found)
     if not prepared.shows_all:
-        _show_some(folder, prepared, found, name_shown(found, seen, best))
+        written += _show_some(folder, prepared, found, name_shown(found, seen, best))
     facts = describe_request(prepared) | {
         "versions": _versions(prepared),
         "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in uncalled],
@@ -64,17 +65,20 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     }
     details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
-        folder.write("top_images.csv", table.render_csv(TopRow, list_top_rows(prepared, found.top)))
+        top_rows = table.render_csv(TopRow, list_top_rows(prepared, found.top))
+        written.append(folder.write("top_images.csv", top_rows.encode()))
     if prepared.config.backward is not None:
-        _write_flow(folder, prepared, rows)
-    _write_page(folder, table.to_plain(facts | details), overview=prepared.config.overview)
+        written.append(_write_flow(folder, prepared, rows))
+    document = table.to_plain(facts | details)
+    written += _write_page(folder, document)
+    if prepared.config.overview:
+        written.append(_write_overview(folder, document))
     shards = [file for file in found.files if file.startswith("tensors/")]
     if shards:
-        folder.files.append(
-            write_index(folder.folder, shards, saved_channels(rows, prepared.config.save))
-        )
-    files = (*found.files, *folder.files)
-    folder.complete(facts | {"files": sorted(["run.json", *files])})
+        channels = saved_channels(rows, prepared.config.save)
+        written.append(write_index(folder.write, folder.path, shards, channels))
+    files = (*found.files, *written)
+    folder.complete(facts, files)
     return RunResult(
         model=prepared.loaded.info,
         images=tuple(found.images),
@@ -86,7 +90,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
         grids=tuple(found.grids),
         undrawn=_list_undrawn(prepared, found),
         failed=tuple(rule for rule in prepared.config.fail_on if any(f.rule == rule for f in seen)),
-        out_dir=str(folder.folder),
+        out_dir=str(folder.path),
         files=("run.json", *files, "manifest.json"),
     )
 
@@ -107,27 +111,46 @@ def _details(found: Found) -> dict[str, Any]:
     }
 
 
-def _write_page(folder: RunFolder, document: dict[str, Any], *, overview: bool) -> None:
+def _write_page(folder: RunFolder, document: dict[str, Any]) -> list[str]:
+    """Write ``report.json`` and ``report.html``; returns their names."""
     from hookcli.sinks.report import render_report
 
-    folder.write("report.json", table.render_json(document))
-    folder.write("report.html", render_report(document))
-    if overview:
-        folder.write_bytes("overview.png", draw_overview(document, folder.folder))
+    return [
+        folder.write("report.json", table.render_json(document).encode()),
+        folder.write("report.html", render_report(document).encode()),
+    ]
 
 
-def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRow]) -> None:
-    """``gradient_flow.png``."""
+def _write_overview(folder: RunFolder, document: dict[str, Any]) -> str:
+    """Write ``overview.png``; returns its name.
+
+    Raises:
+        OutputError: a picture that the run has written is gone.
+    """
+    try:
+        picture = draw_overview(document, folder.path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot draw the overview: a picture of the run is gone ({error.strerror or error})",
+            "run the same command again",
+        ) from error
+    return folder.write("overview.png", picture)
+
+
+def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRow]) -> str:
+    """Write ``gradient_flow.png``; returns its name."""
     from hookcli.sinks.flow import draw_flow
 
     info, style = prepared.loaded.info, prepared.config.backward
     note = f"{style.score} of {style.target}" if style else ""
     heading = [f"{info.name}   gradient flow", f"{note}; weights: {info.weights}"]
-    folder.write_bytes("gradient_flow.png", draw_flow(table.to_plain(list(rows)), heading))
+    return folder.write("gradient_flow.png", draw_flow(table.to_plain(list(rows)), heading))
 
 
-def _show_some(folder: RunFolder, prepared: PreparedRun, found: Found, wanted: set[str]) -> None:
-    """Of a run over many images, write what the network saw of those that the page shows."""
+def _show_some(
+    folder: RunFolder, prepared: PreparedRun, found: Found, wanted: set[str]
+) -> list[str]:
+    """Of a run over many images, write what the network saw of those that the page shows; returns the names."""
 
     def show(source: ImageSource | ImageFile) -> bytes | None:
         ready = prepare_image(prepared.fitter, source)
@@ -137,12 +160,14 @@ def _show_some(folder: RunFolder, prepared: PreparedRun, found: Found, wanted: s
 
     places = {image.key: index for index, image in enumerate(found.images) if image.key in wanted}
     sources = [source for source in prepared.sources if source.key in places]
+    written = []
     with ThreadPoolExecutor(_THREADS) as threads:
         for source, picture in zip(sources, threads.map(show, sources), strict=True):
             if picture is not None:
-                file = folder.write_bytes(f"seen/{source.key}.jpg", picture)
+                written.append(folder.write(f"seen/{source.key}.jpg", picture))
                 index = places[source.key]
-                found.images[index] = replace(found.images[index], seen=file)
+                found.images[index] = replace(found.images[index], seen=written[-1])
+    return written
 
 
 def _find(
@@ -178,15 +203,21 @@ def _find(
     return findings.find(evidence, dict(prepared.config.rules))
 
 
-def write_tables(folder: RunFolder, prepared: PreparedRun, found: Found) -> tuple[LayerRow, ...]:
-    """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``; returns the rows of the first."""
+def write_tables(
+    folder: RunFolder, prepared: PreparedRun, found: Found
+) -> tuple[tuple[LayerRow, ...], list[str]]:
+    """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
+
+    Returns the rows of the first, and the names of the files.
+    """
     sparsities = prepared.edits.sparsities
     rows = tuple(_complete_row(prepared, row, sparsities) for row in found.tally.rows())
-    folder.write("layers.csv", table.render_csv(LayerRow, rows))
+    written = [folder.write("layers.csv", table.render_csv(LayerRow, rows).encode())]
     skipped = [*prepared.skipped, *found.skipped]
     if skipped:
-        folder.write("skipped.csv", table.render_csv(SkippedImage, skipped))
-    return rows
+        text = table.render_csv(SkippedImage, skipped)
+        written.append(folder.write("skipped.csv", text.encode()))
+    return rows, written
 
 
 def _complete_row(prepared: PreparedRun, row: LayerRow, sparsities: dict[str, float]) -> LayerRow:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -101,15 +100,6 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
 
 
-def is_manifest(file: Path) -> bool:
-    """Whether a ``manifest.json`` is a run's; other tools write files of this name."""
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()
-
-
 def hash_file(file: Path) -> str:
     """sha256 of a file, in hexadecimal."""
     with open_regular(file) as stream:
@@ -122,6 +112,13 @@ def cannot_write(file: Path, error: OSError) -> OutputError:
     return OutputError(
         f"cannot write {str(file)!r}: {error.strerror or error}",
         f"{room}choose another folder with -o",
+    )
+
+
+def cannot_read(file: Path, error: OSError) -> OutputError:
+    """The error for a file of the run folder that the system would not let be read."""
+    return OutputError(
+        f"cannot read {str(file)!r}: {error.strerror or error}", "choose another folder with -o"
     )
 
 

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.files import write_atomic
 from hookcli.results import HeatPicture
 from hookcli.sinks.grids import draw_heat, draw_saliency, grid_name
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from hookcli.collecting import BatchResult, Heat
     from hookcli.results import Score
 
 
-def write_heats(folder: Path, result: BatchResult, seen: bytes) -> list[HeatPicture]:
+def write_heats(
+    write: Callable[[str, bytes], str], result: BatchResult, seen: bytes
+) -> list[HeatPicture]:
     """Draw the maps of an image into the run folder.
 
     Args:
-        folder: the run folder.
+        write: writes a file of the run folder.
         result: of one image.
         seen: the JPEG of what the network saw of it.
 
     Raises:
         OutputError: one cannot be written.
     """
-    return [_write_heat(folder, heat, seen, result.score) for heat in result.heats]
+    return [_write_heat(write, heat, seen, result.score) for heat in result.heats]
 
 
-def _write_heat(folder: Path, heat: Heat, seen: bytes, score: Score | None) -> HeatPicture:
+def _write_heat(
+    write: Callable[[str, bytes], str], heat: Heat, seen: bytes, score: Score | None
+) -> HeatPicture:
     of = ""
     if score is not None:
         of = score.kind + (f" of {score.category} ({score.target})" if score.category else "")
@@ -37,9 +40,9 @@ def _write_heat(folder: Path, heat: Heat, seen: bytes, score: Score | None) -> H
     if heat.call is None:
         file = f"saliency/{heat.image}.png"
         data = draw_saliency(seen, values, [f"Saliency of {heat.image}", of])
-        write_atomic(folder / file, data)
+        write(file, data)
         return HeatPicture(heat.image, heat.kind, "", file)
     file = f"cam/{heat.image}/{grid_name(heat.call)}"
     data = draw_heat(seen, values, [f"Grad-CAM of {heat.call.id}   {heat.image}", of])
-    write_atomic(folder / file, data)
+    write(file, data)
     return HeatPicture(heat.image, heat.kind, heat.call.id, file)

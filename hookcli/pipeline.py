@@ -23,7 +23,6 @@ from hookcli.parts import Found
 from hookcli.planning import prepare_run
 from hookcli.preparing import prepare_images
 from hookcli.running import PartRunner
-from hookcli.sinks.part_files import remove_parts
 from hookcli.sinks.run_folder import RunFolder
 from hookcli.sinks.tensors import write_weights
 from hookcli.tally import Tally
@@ -64,6 +63,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
     folder = RunFolder(
         prepared.plan.out_dir,
         describe_request(prepared),
+        prepared.planned_names,
         replace_run=config.out is None,
         replace_any=config.overwrite,
         resume=config.resume,
@@ -80,7 +80,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         is_resumed = bool(found.images)
         found.focus = None if focus is None else describe_focus(config, focus)
         forward.one_at_a_time = found.alone
-        outlets = folder.folder, writing.grids, watcher.warn
+        outlets = folder.write, writing.grids, watcher.warn
         runner = PartRunner(prepared, forward, *outlets, is_first=not is_resumed)
         try:
             with _stop_between_batches(runner) if prepared.is_long else _nothing():
@@ -114,9 +114,7 @@ def _finish(
     file = prepared.config.save_weights
     if file is not None:
         write_weights(file, prepared.edits.make_permanent(prepared.loaded.module))
-    result = close(folder, prepared, found)
-    remove_parts(folder.folder)
-    return result
+    return close(folder, prepared, found)
 
 
 def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:

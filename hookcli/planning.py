@@ -18,8 +18,9 @@ from hookcli.config import CLIP_FRAMES, part_size
 from hookcli.files import hash_file, safe_name
 from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
+from hookcli.ownership import PlannedNames
 from hookcli.results import MOST_IMAGES
-from hookcli.sinks.run_folder import check_folder, refuse_complete
+from hookcli.sinks.run_folder import check_folder, finish_complete
 from hookcli.thresholds import RULES
 from hookcli.workers import count_workers
 
@@ -83,6 +84,11 @@ class PreparedRun:
     def is_long(self) -> bool:
         """Whether there are more images than one part holds."""
         return len(self.sources) > part_size(self.config.batch_size)
+
+    @property
+    def planned_names(self) -> PlannedNames:
+        """The names that the run may write."""
+        return plan_names(self.config, self.sources)
 
     @property
     def way(self) -> str:
@@ -210,9 +216,10 @@ def find_sources(config: InspectConfig) -> Sources:
     if config.resume:
         weights = Path(config.model.weights)
         known = hash_file(weights) if weights.is_file() else ""
-        refuse_complete(folder, to_command(config), known)
+        finish_complete(folder, to_command(config), known)
     check_folder(
         folder,
+        plan_names(config, sources),
         replace_run=config.out is None or config.resume,
         replace_any=config.overwrite,
     )
@@ -228,6 +235,25 @@ def _choose_style(config: InspectConfig, sources: Sequence[object]) -> GridStyle
     named = all(not isinstance(source, ImageFile) or source.file in words for source in sources)
     mode: GridMode = "layers" if named else "sheet"
     return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
+
+
+def plan_names(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> PlannedNames:
+    """The names that a run over these images may write."""
+    mode = _choose_style(config, sources).mode
+    pictures = {"seen"} | {"layers": {"grids"}, "sheet": {"sheets"}}.get(mode, set())
+    optional = {"overview.png"} if config.overview else set()
+    if len(sources) > 1 and config.top_images:
+        optional.add("top_images.csv")
+    if config.backward is not None:
+        optional.add("gradient_flow.png")
+        pictures |= {"cam"} if config.backward.cams else set()
+        pictures |= {"saliency"} if config.backward.saliency else set()
+    return PlannedNames(
+        frozenset(source.key for source in sources),
+        frozenset(pictures),
+        frozenset(optional),
+        tensors=config.save is not None,
+    )
 
 
 def _out_dir(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:

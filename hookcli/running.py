@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.failures import is_out_of_memory
-from hookcli.files import write_atomic
 from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.heating import write_heats
 from hookcli.hooks import named_tensors
@@ -19,7 +18,6 @@ from hookcli.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -58,19 +56,19 @@ class PartRunner:
         self,
         prepared: PreparedRun,
         forward: HookedForward,
-        folder: Path,
+        write: Callable[[str, bytes], str],
         grids: GridWriter,
         warn: Callable[[str], None],
         *,
         is_first: bool,
     ) -> None:
-        """``is_first``: no image of the run has gone through the model yet."""
+        """``write`` writes a file of the run folder; ``is_first``: no image has gone through the model yet."""
         self._warn, self._has_halved = warn, False
         self.part = Part()
         self._is_first = forward.find_writes = forward.sample = is_first
         self.stopped = False
         self._prepared, self._forward = prepared, forward
-        self._folder, self._grids = folder, grids
+        self._write, self._grids = write, grids
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
         self._kept: dict[str, dict[str, Tensor]] = {}
@@ -142,7 +140,7 @@ class PartRunner:
             if result.heats:
                 place = [image.key for image in batch].index(result.keys[0])
                 seen = loaded.show(pixels[place].float().cpu())
-                drawn = write_heats(self._folder, result, seen)
+                drawn = write_heats(self._write, result, seen)
                 self.part.heats += drawn
                 self.part.written_files += [heat.file for heat in drawn]
 
@@ -172,8 +170,7 @@ class PartRunner:
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""
         if self._prepared.shows_all:
-            seen = f"seen/{image.key}.jpg"
-            write_atomic(self._folder / seen, self._prepared.loaded.show(pixels))
+            seen = self._write(f"seen/{image.key}.jpg", self._prepared.loaded.show(pixels))
             self.part.written_files.append(seen)
         return ImageResult(
             image.key, image.file, *image.size, image.state.sha256, said,

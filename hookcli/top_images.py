@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
+import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from hookcli.documents import decode_escaped, encode_escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -78,12 +79,12 @@ class TopImages:
 
     def to_bytes(self) -> bytes:
         """Everything, for :func:`read_top_images`."""
-        stream = io.BytesIO()
-        arrays: dict[str, NDArray[Any]] = {f"v{i}": a for i, a in enumerate(self.values.values())}
-        arrays |= {f"p{i}": a for i, a in enumerate(self.places.values())}
-        head = np.array([self.count, self.parts])
-        np.savez(stream, head=head, calls=np.array(list(self.values), dtype=str), **arrays)  # type: ignore[arg-type]
-        return stream.getvalue()
+        calls = tuple(
+            _SavedCall(call_id, len(values), values.tobytes(), self.places[call_id].tobytes())
+            for call_id, values in self.values.items()
+        )
+        saved = _SavedTop(self.count, self.parts, calls, _digest(self.count, self.parts, calls))
+        return encode_escaped(saved)
 
     def _add_call(
         self, call_id: str, group: list[LayerRecord], positions: Mapping[str, int]
@@ -103,24 +104,57 @@ class TopImages:
         self.places[call_id] = np.take_along_axis(places, order, 1)
 
 
-def read_top_images(data: bytes) -> TopImages | None:
-    """What ``to_bytes`` put away; None when it is damaged."""
+@dataclass(frozen=True, slots=True)
+class _SavedCall:
+    """The top images of a call as they are put away; ``values`` and ``places`` as in ``TopImages``."""
+
+    call_id: str
+    channels: int
+    values: bytes
+    places: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedTop:
+    """Top images as they are put away; the digest tells whether the file is as it was written."""
+
+    count: int
+    parts: int
+    calls: tuple[_SavedCall, ...]
+    digest: str
+
+
+def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
+    """What ``to_bytes`` put away; None when it is damaged.
+
+    Args:
+        data: as it was read.
+        images: how many the run has; a place beyond them is damage.
+    """
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            calls = [str(call) for call in arrays["calls"]]
-            return TopImages(
-                int(arrays["head"][0]),
-                int(arrays["head"][1]),
-                {call: arrays[f"v{i}"] for i, call in enumerate(calls)},
-                {call: arrays[f"p{i}"] for i, call in enumerate(calls)},
-            )
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        EOFError,
-        RuntimeError,
-        zipfile.BadZipFile,
-    ):
+        saved = decode_escaped(data, _SavedTop)
+        if saved.digest != _digest(saved.count, saved.parts, saved.calls):
+            return None
+        top = TopImages(saved.count, saved.parts)
+        for call in saved.calls:
+            form = (call.channels, saved.count)
+            top.values[call.call_id] = np.frombuffer(call.values, np.float64).reshape(form)
+            top.places[call.call_id] = places = np.frombuffer(call.places, np.int64).reshape(form)
+            if (
+                images is not None
+                and places.size
+                and not -1 <= places.min() <= places.max() < images
+            ):
+                return None
+    except ValueError:
         return None
+    return top
+
+
+def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:
+    """sha256 of all that is put away."""
+    digest = hashlib.sha256(f"{count} {parts}".encode())
+    for call in calls:
+        digest.update(f"{call.call_id!r} {call.channels} {len(call.values)}".encode())
+        digest.update(call.values + call.places)
+    return digest.hexdigest()

@@ -10,11 +10,10 @@ from hookcli.preparing import file_state
 from hookcli.sinks.grids import GridWriter
 from hookcli.sinks.part_files import read_part, read_top, remove_parts, write_part, write_top
 from hookcli.sinks.tensors import write_shard
-from hookcli.top_images import TopImages, read_top_images
+from hookcli.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from hookcli.parts import Found, Part
     from hookcli.planning import PreparedRun
@@ -45,9 +44,9 @@ class Writing:
         self, prepared: PreparedRun, folder: RunFolder, found: Found, watcher: Watcher
     ) -> None:
         self.done = 0
-        self.grids = GridWriter(folder.folder, prepared.style)
+        self.grids = GridWriter(folder.write, prepared.style)
         self.watcher = watcher
-        self._prepared, self._folder, self._found = prepared, folder.folder, found
+        self._prepared, self._folder, self._found = prepared, folder, found
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Part]] = []
         several = len(prepared.sources) > 1
@@ -67,7 +66,8 @@ class Writing:
 
     def start_again(self) -> None:
         """Take over the parts that an interrupted run left, up to the first that is missing or out of date."""
-        top = read_top_images(read_top(self._folder)) if self._prepared.config.resume else None
+        resume = self._prepared.config.resume
+        top = read_top(self._folder, len(self._prepared.sources)) if resume else None
         if top is not None and top.count == self._found.top.count:
             parts: list[Part] = []
             while (
@@ -107,24 +107,24 @@ class Writing:
         from hookcli.sinks.parquet import write_records  # 0.2 s, while the grids are being written
 
         part.grids = list(grids())
-        part.written_files.append(write_records(self._folder, part.number, contents.records))
+        part.written_files.append(write_records(self._folder.write, part.number, contents.records))
         if contents.kept:
-            part.written_files.append(write_shard(self._folder, part.number, contents.kept))
+            part.written_files.append(write_shard(self._folder.write, part.number, contents.kept))
         self._found.top.add(contents.records, self._places)
         if self._prepared.is_long:
             write_part(self._folder, part)
-            write_top(self._folder, self._found.top.to_bytes())
+            write_top(self._folder, self._found.top)
         return part
 
 
-def _usable(prepared: PreparedRun, folder: Path, number: int) -> Part | None:
+def _usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Part | None:
     """The part as it was put away, if its files are all there and its images have not changed."""
     part = read_part(folder, number)
     size = part_size(prepared.config.batch_size)
     planned = prepared.sources[number * size : (number + 1) * size]
     if part is None or not planned or len(part.files) != len(planned) or part.way != prepared.way:
         return None
-    if not all((folder / file).is_file() for file in part.written_files):
+    if not all(folder.holds(file) for file in part.written_files):
         return None
     verify = prepared.config.verify
     for known, image in zip(part.files, planned, strict=True):

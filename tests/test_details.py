@@ -36,6 +36,8 @@ from hookcli.sinks.report import read_document, render_report
 from hookcli.stats import reduce_rows
 from tests.test_findings import told
 
+from .toy_runs import write_into
+
 MAP = Layout("NCHW", 1, 2, 2)
 STATS = {"shape": (1, 1, 2, 2), "dtype": "float32", "mean": 0.0, "min": -1.0, "max": 1.0}
 
@@ -167,7 +169,7 @@ def test_a_sheet_of_hundreds_of_layers_is_arranged_in_columns(tmp_path):
     layout, style = Layout("NCHW", 1, 8, 8), GridStyle(tile=8)
     tiles = take_tiles(torch.zeros(1, 1, 8, 8), layout, style)
     layer = Picture("cat", Call(LayerInfo("conv", "Conv2d")), layout, (1, 1, 8, 8), tiles)
-    writer = GridWriter(tmp_path, style)
+    writer = GridWriter(write_into(tmp_path), style)
     writer.write_sheet("cat", [layer] * 500)
     writer.take()()
     with Image.open(tmp_path / "sheets/cat.png") as sheet:

@@ -28,6 +28,7 @@ from PIL import Image
 
 from hookcli import pipeline, preparing
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.directory import Directory
 from hookcli.errors import HookcliError, OutputError
 from hookcli.forward import HookedForward
 from hookcli.planning import prepare_run
@@ -737,19 +738,21 @@ def test_another_version_of_the_tool_is_refused(run, cut):
     assert "was begun with another hookcli: 0.0.1, not " in err
 
 
-def test_parts_without_their_request_are_not_taken_over(cut):
-    """Killed while ``run.json`` was written: nobody knows whose parts these are."""
+@pytest.mark.parametrize("how", ["--resume", "--overwrite"])
+def test_parts_without_their_request_are_nobodys_and_are_left_alone(run, cut, how):
     Path("out/run.json").write_bytes(b"")
-    other = replace(asked("photos", out="out"), layers=("features.1",))
-    pipeline.inspect_images(replace(other, resume=True))
-    pipeline.inspect_images(replace(other, out=Path("fresh")))
-    assert_same_folders("out", "fresh")
+    before = all_files("out")
+    ended = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", how)
+    assert (ended.code, all_files("out")) == (5, before)
+    assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that is not a run's"
 
 
 def test_what_a_killed_writer_left_half_written_is_gone_at_the_end(cut):
-    Path("out/.partial-0123456789abcdef").write_bytes(b"half")
-    Path("out/records.parquet/.partial-0123456789abcdef").write_bytes(b"half")
-    Path("out/parts/.partial-0123456789abcdef").write_bytes(b"half")
+    names = ("run.json", "records.parquet/part-000001.parquet", "parts/000001.json", "layers.csv")
+    with Path("out/parts/written.jsonl").open("a") as journal:
+        journal.writelines(f"{json.dumps(name)}\n" for name in names)
+    for name in names:
+        Path("out", name).with_name(f".partial-{Path(name).name}").write_bytes(b"half")
     resume()
     assert_same_folders("out", cut)
 
@@ -826,10 +829,11 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
 
 
 def test_every_part_comes_back_from_disk_as_it_was(cut):
-    part = part_files.read_part(Path("out"), 0)
+    part = part_files.read_part(Directory(Path("out")), 0)
     assert [state.file for state in part.files] == [f"photos/p{n:03}.png" for n in range(32)]
-    part_files.write_part(Path("copy"), part)
-    assert part_files.read_part(Path("copy"), 0) == part
+    Path("copy").mkdir()
+    part_files.write_part(Directory(Path("copy")), part)
+    assert part_files.read_part(Directory(Path("copy")), 0) == part
 
 
 # Disks that fill

@@ -22,11 +22,14 @@ from torchvision import models as zoo
 
 import hookcli
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.directory import Directory
 from hookcli.errors import OutputError, RequestError
 from hookcli.feature_maps import Picture, take_tiles
 from hookcli.records import Call, LayerInfo, Layout
 from hookcli.sinks.canvas import MARGIN, NOTE_SIZE, draw_text
 from hookcli.sinks.grids import GridWriter, load_palette
+
+from .toy_runs import write_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -269,7 +272,7 @@ def test_a_sheet_looks_like_the_golden_one(tmp_path):
         picture_of(nchw(RAMP), style, Call(LayerInfo("layer1.0.relu", "ReLU"), 1, order=2)),
         picture_of(nc([0.0, 3.0, -1.0]), style, Call(LayerInfo("fc", "Linear"), order=3)),
     ]
-    writer = GridWriter(tmp_path, style)
+    writer = GridWriter(write_into(tmp_path), style)
     file = writer.write_sheet("cat", rows)
     writer.take()()
     assert_golden("sheet.png", tmp_path / file)
@@ -325,7 +328,7 @@ def test_names_that_become_the_same_on_disk_keep_their_own_files(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_the_files_name(tmp_path):
     (tmp_path / "grids").write_text("in the way")
-    writer = GridWriter(tmp_path, STYLE)
+    writer = GridWriter(Directory(tmp_path).write, STYLE)
     writer.write_grid(picture_of(nchw(RAMP), STYLE))
     with pytest.raises(OutputError, match="001_layer"):
         writer.take()()
@@ -436,7 +439,7 @@ def test_signed_bars_have_one_colour_above_zero_and_one_below(tmp_path):
 
 def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
     style = GridStyle("sheet", tile=24, signed=True)
-    writer = GridWriter(tmp_path, style)
+    writer = GridWriter(write_into(tmp_path), style)
     file = writer.write_sheet("cat", [picture_of(nc([0.0, -2.0, 1.0, float("nan")]), style)])
     writer.take()()
     pixels = read_indices(tmp_path / file)
@@ -480,7 +483,7 @@ def picture_of(
 
 def write(folder: Path, pictures: list[Picture], style: GridStyle) -> list[Path]:
     """The files of the pictures, complete."""
-    writer = GridWriter(folder, style)
+    writer = GridWriter(write_into(folder), style)
     files = [folder / writer.write_grid(picture) for picture in pictures]
     writer.take()()
     return files

@@ -43,7 +43,8 @@ FLOORS = (
         ),
     ),
     ("0, a step up", ("records", "files", "command", "differences")),
-    ("0, two steps up", ("layouts", "results")),
+    ("0, two steps up", ("layouts", "results", "directory", "documents")),
+    ("0, three steps up", ("ownership",)),
     (
         "1",
         (
@@ -72,7 +73,6 @@ FLOORS = (
             "sinks",
             "sinks.canvas",
             "sinks.table",
-            "sinks.leftovers",
             "sinks.report",
             "sinks.overview",
             "sinks.flow",
@@ -147,7 +147,7 @@ THIRD_PARTY = {
         "picturing",
     },
     "pyarrow": {"sinks.parquet", "runs"},
-    "msgspec": {"sinks.part_files"},
+    "msgspec": {"documents"},
     "matplotlib": {"sinks.canvas", "sinks.overview", "sinks.flow"},
     "PIL": {"images", "models", "fitting", "sinks.canvas", "sinks.grids", "sinks.overview"},
     "rich": {"cli.listing", "cli.progress"},

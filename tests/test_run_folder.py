@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import stat
 from pathlib import Path
 
@@ -14,21 +15,28 @@ import pytest
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
+from hookcli.ownership import PlannedNames
 from hookcli.sinks.run_folder import RunFolder
 
-REQUEST = {"command": ["hookcli", "inspect"]}
+REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
+SAID = {"schema_version": 1, **REQUEST}
+NAMES = PlannedNames(
+    frozenset({"cat"}), frozenset({"grids", "sheets", "seen"}), frozenset({"overview.png"})
+)
+JOURNAL = "parts/written.jsonl"
 
 
-def open_folder(folder="run", *, replace_run=False, replace_any=False):
-    return RunFolder(Path(folder), REQUEST, replace_run=replace_run, replace_any=replace_any)
+def open_folder(folder="run", request=REQUEST, **how):
+    options = {"replace_run": False, "replace_any": False} | how
+    return RunFolder(Path(folder), request, NAMES, **options)
 
 
 def finished_run(folder="run"):
     """A complete run with a file in every place where a run writes."""
     with open_folder(folder, replace_any=True) as run:
-        for name in ("layers.csv", "skipped.csv", "grids/cat/001_conv1.png", "sheets/cat.png"):
-            run.write(name, "old")
-        run.complete({"hookcli": "0.1.0", "files": run.files})
+        names = ("layers.csv", "skipped.csv", "grids/cat/001_conv1.png", "sheets/cat.png")
+        written = [run.write(name, b"old") for name in names]
+        run.complete(REQUEST, written)
 
 
 def files(folder="run"):
@@ -51,42 +59,54 @@ def refusal(folder="run", **options):
 
 def test_what_was_asked_is_written_before_anything_else():
     with open_folder():
-        assert files() == ["run.json"]
+        assert files() == [JOURNAL, "run.json"]
         document = json.loads(Path("run/run.json").read_text())
-    assert document == {"schema_version": 1, "command": ["hookcli", "inspect"]}
+    assert document == SAID
 
 
 def test_the_manifest_comes_last():
     with open_folder() as run:
-        run.write("layers.csv", "rows")
-        assert files() == ["layers.csv", "run.json"]
-        run.complete({"files": []})
+        run.write("layers.csv", b"rows")
+        assert files() == ["layers.csv", JOURNAL, "run.json"]
+        run.complete({}, ["layers.csv"])
         assert files() == ["layers.csv", "manifest.json", "run.json"]
-    assert json.loads(Path("run/manifest.json").read_text()) == {"schema_version": 1, "files": []}
+        assert [child.name for child in Path("run").iterdir() if child.is_dir()] == []
+    sizes = {"layers.csv": 4, "run.json": Path("run/run.json").stat().st_size}
+    manifest = {"schema_version": 1, "files": ["layers.csv", "run.json"], "sizes": sizes}
+    assert json.loads(Path("run/manifest.json").read_text()) == manifest
 
 
 def test_a_run_that_is_broken_off_has_no_manifest():
     def interrupted():
         with open_folder() as run:
-            run.write("layers.csv", "rows")
+            run.write("layers.csv", b"rows")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert files() == ["layers.csv", "run.json"]
+    assert files() == ["layers.csv", JOURNAL, "run.json"]
 
 
-def test_a_run_tells_which_files_it_wrote():
+def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeypatch):
+    seen = []
+
+    def look(_folder, name, _data):
+        lines = Path("run", JOURNAL).read_text().splitlines()
+        seen.append((name, [json.loads(line) for line in lines]))
+        return name
+
     with open_folder() as run:
-        run.write("layers.csv", "")
-        run.complete({})
-    assert run.files == ["layers.csv", "manifest.json"]
+        monkeypatch.setattr("hookcli.directory.Directory.write", look)
+        run.write("seen/cat.jpg", b"")
+        run.write("layers.csv", b"")
+    begun = [JOURNAL, "run.json", "seen/cat.jpg"]
+    assert seen == [("seen/cat.jpg", begun), ("layers.csv", [*begun, "layers.csv"])]
 
 
 def test_folders_above_are_made():
     with open_folder("a/b/c"):
         pass
-    assert files("a") == ["b/c/run.json"]
+    assert files("a") == [f"b/c/{JOURNAL}", "b/c/run.json"]
 
 
 # --- the lock
@@ -130,7 +150,7 @@ def test_a_folder_in_use_is_refused_whatever_may_be_replaced():
 def test_an_empty_folder_is_taken():
     Path("run").mkdir()
     with open_folder():
-        assert files() == ["run.json"]
+        assert files() == [JOURNAL, "run.json"]
 
 
 def test_a_run_is_protected():
@@ -193,15 +213,16 @@ def test_a_disk_that_is_full_leads_to_resume_in_a_run_and_to_room_elsewhere():
 def test_every_file_of_the_old_run_goes_before_the_new_one_begins(how):
     finished_run()
     with open_folder(**how):
-        assert files() == ["run.json"]
-        assert [child.name for child in Path("run").iterdir()] == ["run.json"]
+        assert files() == [JOURNAL, "run.json"]
+        assert sorted(child.name for child in Path("run").iterdir()) == ["parts", "run.json"]
 
 
 def test_the_old_request_gives_way_to_the_new_one():
     finished_run()
-    with RunFolder(Path("run"), {"command": []}, replace_run=True, replace_any=False):
+    other = {"hookcli": "0.1.0", "command": ["hookcli", "gradients"]}
+    with open_folder(request=other, replace_run=True):
         pass
-    assert json.loads(Path("run/run.json").read_text()) == {"schema_version": 1, "command": []}
+    assert json.loads(Path("run/run.json").read_text()) == {"schema_version": 1, **other}
 
 
 def test_what_others_put_into_a_run_folder_stays():
@@ -212,17 +233,22 @@ def test_what_others_put_into_a_run_folder_stays():
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine")
     with open_folder(replace_run=True):
-        assert files() == sorted([*foreign, "run.json"])
+        assert files() == sorted([*foreign, JOURNAL, "run.json"])
 
 
 def test_overwrite_deletes_nothing_in_a_folder_that_never_held_a_run():
-    foreign = ["index.html", "overview.png", "grids/trip/001_beach.png", "tensors/a.safetensors"]
+    foreign = [
+        "index.html",
+        "gradient_flow.png",
+        "grids/trip/001_beach.png",
+        "tensors/a.safetensors",
+    ]
     for name in foreign:
         file = Path("run") / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("mine")
     with open_folder(replace_any=True):
-        assert files() == sorted([*foreign, "run.json"])
+        assert files() == sorted([*foreign, JOURNAL, "run.json"])
 
 
 def test_nothing_is_deleted_outside_the_folder_through_a_link():
@@ -251,18 +277,232 @@ def test_a_manifest_of_another_tool_is_no_runs_and_nothing_of_it_goes(listed, ho
 
 def test_only_what_the_manifest_lists_goes():
     finished_run()
-    for name in ("report.html", "grids/cat/002_mine.png"):
+    for name in ("top_images.csv", "grids/dog/002_mine.png"):
+        (Path("run") / name).parent.mkdir(exist_ok=True)
         (Path("run") / name).write_text("mine")
     with open_folder(replace_run=True):
-        assert files() == ["grids/cat/002_mine.png", "report.html", "run.json"]
+        assert files() == sorted(["grids/dog/002_mine.png", JOURNAL, "run.json", "top_images.csv"])
 
 
-def test_the_files_of_a_run_without_a_manifest_go_by_their_names():
+def test_of_a_run_without_a_manifest_goes_what_its_journal_lists():
     with open_folder() as run:
-        run.write("layers.csv", "old")
-        run.write("notes.txt", "mine")
+        run.write("layers.csv", b"old")
+        run.write("sheets/cat.png", b"old")
+    Path("run/top_images.csv").write_text("mine")
     with open_folder(replace_run=True):
-        assert files() == ["notes.txt", "run.json"]
+        assert files() == [JOURNAL, "run.json", "top_images.csv"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "layers.csv",
+        "skipped.csv",
+        "overview.png",
+        "seen/cat.jpg",
+        "sheets/cat.png",
+        "grids/cat/017_any.png",
+        "records.parquet/part-000000.parquet",
+        "records.parquet/notes.parquet",  # a reader would take it for a part of the table
+        "parts/000003.json",
+        JOURNAL,
+        ".partial-layers.csv",
+        "grids/cat/.partial-001_conv1.png",
+    ],
+)
+@pytest.mark.parametrize("state", ["no run", "a run", "a run that was interrupted"])
+def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, state):
+    if state == "a run":
+        with open_folder() as run:
+            run.complete(REQUEST, [])
+    elif state != "no run":
+        with open_folder():
+            pass
+    file = Path("run", name)
+    if state == "a run that was interrupted" and name == JOURNAL:
+        return  # it is the run's own
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("mine")
+    message = f"'run/{name}' is not a run's, and this run would write over it"
+    assert refusal(replace_any=True, replace_run=state != "no run") == message
+
+
+@pytest.mark.parametrize("name", ["parts", "seen", "grids", "grids/cat", "records.parquet"])
+@pytest.mark.parametrize("kind", ["a link", "a file"])
+def test_what_stands_in_the_place_of_a_folder_is_named(name, kind):
+    Path("elsewhere/cat").mkdir(parents=True)
+    Path("run", name).parent.mkdir(parents=True)
+    if kind == "a link":
+        Path("run", name).symlink_to(Path("elsewhere").resolve())
+    else:
+        Path("run", name).touch()
+    message = f"'run/{name}' is not a run's, and this run would write over it"
+    assert refusal(replace_any=True) == message
+
+
+def test_a_folder_that_the_run_does_not_use_may_be_anything():
+    Path("run").mkdir()
+    Path("run/tensors").symlink_to("nowhere")
+    Path("run/cam").write_text("mine")
+    with open_folder(replace_any=True) as run:
+        run.complete(REQUEST, [])
+    assert Path("run/tensors").is_symlink()
+    assert Path("run/cam").read_text() == "mine"
+
+
+def test_a_file_that_somebody_makes_while_the_run_is_going_on_stays():
+    with open_folder() as run:
+        Path("run/layers.csv").write_text("mine")
+        with pytest.raises(OutputError) as caught:
+            run.write("layers.csv", b"rows")
+    assert caught.value.message.startswith("'run/layers.csv' is not a run's")
+    assert Path("run/layers.csv").read_text() == "mine"
+
+
+def test_a_folder_that_becomes_a_link_while_the_run_is_going_on_is_not_followed():
+    Path("elsewhere").mkdir()
+    with open_folder() as run:
+        Path("run/seen").symlink_to(Path("elsewhere").resolve())
+        with pytest.raises(OutputError, match="a folder in its name is a link"):
+            run.write("seen/cat.jpg", b"")
+    assert list(Path("elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"hookcli": "0.1.0"},
+        {"hookcli": "0.1.0", "command": ["other", "inspect"]},
+        {"hookcli": "0.1.0", "command": "hookcli inspect"},
+        {"hookcli": 1, "command": ["hookcli", "inspect"]},
+        {"schema_version": 2, "hookcli": "9", "command": ["hookcli", "inspect"]},
+        {"lr": 0.1, "epochs": 3},
+        [],
+        "hookcli",
+    ],
+)
+@pytest.mark.parametrize(
+    "how", [{}, {"replace_run": True}, {"replace_any": True}, {"resume": True}]
+)
+def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said, how):
+    Path("run/tensors").mkdir(parents=True)
+    Path("run/run.json").write_text(json.dumps(said))
+    for name in ("tensors/shard-000000.safetensors", "skipped.csv", "overview.png"):
+        (Path("run") / name).write_text("mine")
+    assert refusal(**how) == "'run' holds a run.json that is not a run's"
+
+
+def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
+    Path("run").mkdir()
+    Path("run/run.json").touch()
+    assert refusal() == "'run' holds a run that was interrupted"
+    Path("run/notes.txt").write_text("mine")
+    assert refusal(replace_any=True) == "'run' holds a run.json that is not a run's"
+    Path("run/notes.txt").unlink()
+    with open_folder(replace_run=True):
+        assert json.loads(Path("run/run.json").read_text()) == SAID
+
+
+@pytest.mark.parametrize(
+    "name", ["../mine.txt", "notes.txt", "grids/../../001_mine.png", "/mine.txt", "grids"]
+)
+@pytest.mark.parametrize("list_name", ["manifest.json", JOURNAL])
+def test_a_list_that_names_what_no_run_writes_deletes_nothing_of_it(name, list_name):
+    with open_folder() as run:
+        if list_name == "manifest.json":
+            run.complete(REQUEST, [])
+    for file in ("mine.txt", "001_mine.png", "run/notes.txt"):
+        Path(file).write_text("mine")
+    Path("run/grids").mkdir()
+    file = Path("run", list_name)
+    if list_name == JOURNAL:
+        file.write_text(f"{file.read_text()}{json.dumps(name)}\n")
+    else:
+        file.write_text(json.dumps({**SAID, "files": [name]}))
+    with open_folder(replace_run=True):
+        pass
+    kept = [Path(file).read_text() for file in ("mine.txt", "001_mine.png", "run/notes.txt")]
+    assert kept == ["mine"] * 3
+    assert Path("run/grids").is_dir()
+
+
+def test_a_line_of_the_journal_that_was_cut_off_is_of_no_file():
+    with open_folder() as run:
+        run.write("layers.csv", b"")
+    file = Path("run", JOURNAL)
+    file.write_bytes(file.read_bytes() + b'"sheets/cat.png"')
+    Path("run/sheets").mkdir()
+    Path("run/sheets/cat.png").write_text("mine")
+    message = "'run/sheets/cat.png' is not a run's, and this run would write over it"
+    assert refusal(replace_any=True) == message
+
+
+def test_a_run_that_was_killed_while_it_replaced_another_one_still_knows_its_files(monkeypatch):
+    finished_run()
+
+    def killed(*_args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hookcli.sinks.run_folder.remove_known", killed)
+        with pytest.raises(KeyboardInterrupt), open_folder(replace_run=True):
+            pass
+    Path("run/manifest.json").unlink()  # the first of those that would have gone
+    with open_folder(replace_run=True):
+        assert files() == [JOURNAL, "run.json"]
+
+
+def test_what_a_killed_writer_left_half_written_goes_with_the_run():
+    with open_folder() as run:
+        run.write("seen/cat.jpg", b"")
+    Path("run/seen/.partial-cat.jpg").write_bytes(b"half")
+    Path("run/.partial-run.json").write_bytes(b"half")
+    with open_folder(replace_run=True):
+        assert files() == [JOURNAL, "run.json"]
+
+
+def test_a_run_goes_on_with_the_files_of_the_one_that_was_killed():
+    with open_folder() as run:
+        run.write("layers.csv", b"old")
+        run.write("sheets/cat.png", b"old")
+    Path("run/.partial-layers.csv").write_bytes(b"half")
+    with open_folder(resume=True) as run:
+        run.write("layers.csv", b"new")
+        run.complete(REQUEST, ["layers.csv"])
+    assert files() == ["layers.csv", "manifest.json", "run.json"]
+    assert Path("run/layers.csv").read_bytes() == b"new"
+
+
+# --- folders that are taken away
+
+
+def test_a_file_that_is_gone_when_the_run_ends_is_named_and_there_is_no_manifest():
+    with open_folder() as run:
+        run.write("layers.csv", b"")
+        Path("run/layers.csv").unlink()
+        with pytest.raises(OutputError) as caught:
+            run.complete(REQUEST, ["layers.csv"])
+    message = "'run/layers.csv' is gone: somebody deleted it while the run was going on"
+    assert (caught.value.message, caught.value.exit_code) == (message, 5)
+    assert not Path("run/manifest.json").exists()
+
+
+def test_a_folder_that_is_deleted_is_not_made_again():
+    with open_folder() as run:
+        run.write("seen/cat.jpg", b"")
+        shutil.rmtree("run")
+        with pytest.raises(OutputError, match="the folder was deleted or moved meanwhile"):
+            run.write("layers.csv", b"")
+    assert not Path("run").exists()
+
+
+def test_a_folder_that_is_moved_away_gets_no_manifest():
+    with open_folder() as run:
+        Path("run").rename("away")
+        with pytest.raises(OutputError, match="was deleted or moved while the run was writing"):
+            run.complete(REQUEST, [])
+    assert not Path("away/manifest.json").exists()
 
 
 @pytest.mark.parametrize("how", [{"replace_run": True}, {"replace_any": True}])
@@ -270,8 +510,7 @@ def test_a_request_that_is_a_link_is_not_followed(how):
     Path("mine.txt").write_text("mine")
     Path("run").mkdir()
     Path("run/run.json").symlink_to(Path("mine.txt").resolve())
-    with pytest.raises(OutputError, match=r"^cannot write 'run': "), open_folder(**how):
-        pass
+    assert refusal(**how) == "'run' holds a run.json that is not a run's"
     assert Path("mine.txt").read_text() == "mine"
 
 

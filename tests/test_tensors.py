@@ -34,6 +34,8 @@ from hookcli.runs import choose_calls, load_run
 from hookcli.sinks.table import render_csv
 from hookcli.sinks.tensors import write_index, write_shard
 
+from .toy_runs import write_into
+
 MEAN = SaveStyle("mean")
 NCHW = Layout("NCHW", 1, 2, 2)
 TWO_MAPS = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 8.0]]]])  # (1, 2, 2, 2)
@@ -274,7 +276,7 @@ def test_lazy_conjugates_and_negatives_are_written_as_they_are(tmp_path):
     assert conjugate.is_conj()
     assert conjugate.imag.is_neg()
     taken = {name: [("x", take_activation(kept[name], layout, SaveStyle()))] for name in kept}
-    write_shard(tmp_path, 0, taken)
+    write_shard(write_into(tmp_path), 0, taken)
     read = {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()}
     assert read == {"a": [[1 - 2j]], "b": [[-2.0]]}
 
@@ -282,7 +284,7 @@ def test_lazy_conjugates_and_negatives_are_written_as_they_are(tmp_path):
 def test_what_was_taken_in_inference_mode_can_be_written(tmp_path):
     with torch.inference_mode():
         kept = take_activation(torch.ones(1, 2, 2, 2), NCHW, SaveStyle())
-    write_shard(tmp_path, 0, {"conv": [("cat", kept)]})
+    write_shard(write_into(tmp_path), 0, {"conv": [("cat", kept)]})
     assert read_shard(tmp_path)["conv"].tolist() == [[[[1, 1], [1, 1]], [[1, 1], [1, 1]]]]
 
 
@@ -317,7 +319,7 @@ def test_images_are_rows_of_one_tensor_named_by_the_call(tmp_path):
         "input:fc#1": [("cat", image(1, 2)), ("dog", image(3, 4))],
         "attention[1]": [("cat", image(5)), ("dog", image(6))],
     }
-    assert write_shard(tmp_path, 12, kept) == "tensors/shard-000012.safetensors"
+    assert write_shard(write_into(tmp_path), 12, kept) == "tensors/shard-000012.safetensors"
     tensors = read_shard(tmp_path, 12)
     assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
         "input:fc#1": [[1, 2], [3, 4]],
@@ -331,7 +333,7 @@ def test_images_are_rows_of_one_tensor_named_by_the_call(tmp_path):
 def test_other_shapes_and_dtypes_are_tensors_of_their_own_in_order_of_appearance(tmp_path):
     half = image(7, 8, dtype=torch.float16)
     pairs = [("a", image(1, 2)), ("b", image(3)), ("c", half), ("d", image(4, 5)), ("e", image(6))]
-    write_shard(tmp_path, 0, {"conv": pairs})
+    write_shard(write_into(tmp_path), 0, {"conv": pairs})
     assert {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()} == {
         "conv": [[1, 2], [4, 5]],
         "conv@1": [[3], [6]],
@@ -345,7 +347,7 @@ def test_a_module_named_like_another_ones_second_shape_keeps_its_name(tmp_path):
         "a@1": [("x", image(4))],
         "__metadata__": [("x", image(5))],
     }
-    write_index(tmp_path, [write_shard(tmp_path, 0, kept)])
+    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, kept)])
     assert {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()} == {
         "a": [[1]],
         "a@2": [[2, 3]],
@@ -370,7 +372,7 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path):
             f"conv{i}": [(f"image{j}", torch.full((1, i + 1), j).to(dtypes[i % 4])) for j in (0, 1)]
             for i in range(20)
         }
-        write_index(folder, [write_shard(folder, 0, kept)])
+        write_index(write_into(folder), folder, [write_shard(write_into(folder), 0, kept)])
         written.append({path.name: path.read_bytes() for path in (folder / "tensors").iterdir()})
     assert written == written[:1] * 5
     assert sorted(written[0]) == ["index.json", "shard-000000.safetensors"]
@@ -378,10 +380,14 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path):
 
 def test_the_index_says_where_each_image_is(tmp_path):
     shards = [
-        write_shard(tmp_path, 0, {"b": [("x", image(1)), ("y", image(2))], "a": [("y", image(3))]}),
-        write_shard(tmp_path, 1, {"b": [("z", image(4, 5, dtype=torch.bfloat16))]}),
+        write_shard(
+            write_into(tmp_path),
+            0,
+            {"b": [("x", image(1)), ("y", image(2))], "a": [("y", image(3))]},
+        ),
+        write_shard(write_into(tmp_path), 1, {"b": [("z", image(4, 5, dtype=torch.bfloat16))]}),
     ]
-    assert write_index(tmp_path, shards) == "tensors/index.json"
+    assert write_index(write_into(tmp_path), tmp_path, shards) == "tensors/index.json"
     first, second = shards
     assert json.loads((tmp_path / "tensors/index.json").read_text()) == {
         "schema_version": 1,
@@ -397,26 +403,26 @@ def test_the_index_says_where_each_image_is(tmp_path):
 
 def test_the_calls_of_the_index_are_in_the_order_of_the_model(tmp_path):
     kept = {name: [("x", image(1))] for name in ("stem", "b", "layer10", "layer2", "a")}
-    write_index(tmp_path, [write_shard(tmp_path, 0, kept)])
+    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, kept)])
     calls = json.loads((tmp_path / "tensors/index.json").read_text())["calls"]
     assert list(calls) == ["stem", "b", "layer10", "layer2", "a"]
 
 
 def test_a_chunk_without_a_usable_image_is_a_shard_without_tensors(tmp_path):
-    write_index(tmp_path, [write_shard(tmp_path, 0, {})])
+    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, {})])
     assert read_shard(tmp_path) == {}
     assert json.loads((tmp_path / "tensors/index.json").read_text())["calls"] == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"not a shard, but longer than eight bytes", None])
 def test_a_shard_that_cannot_be_read_is_named(tmp_path, content):
-    name = write_shard(tmp_path, 0, {"a": [("x", image(1))]})
+    name = write_shard(write_into(tmp_path), 0, {"a": [("x", image(1))]})
     if content is None:
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(OutputError, match="shard-000000"):
-        write_index(tmp_path, [name])
+        write_index(write_into(tmp_path), tmp_path, [name])
     assert not (tmp_path / "tensors/index.json").exists()
 
 
@@ -426,8 +432,10 @@ def test_a_shard_that_cannot_be_read_is_named(tmp_path, content):
 def finished_run(shards, images, folder="run", **facts):
     """A run folder as a run leaves it: shards, index, manifest."""
     home = Path(folder)
-    names = [write_shard(home, number, kept) for number, kept in enumerate(shards)]
-    files = ["run.json", *names, write_index(home, names)] if names else ["run.json"]
+    names = [write_shard(write_into(home), number, kept) for number, kept in enumerate(shards)]
+    files = (
+        ["run.json", *names, write_index(write_into(home), home, names)] if names else ["run.json"]
+    )
     named = [{"key": key, "file": f"photos/{key}.png"} for key in images]
     manifest = {"hookcli": "0.1.0", "images": named, "files": files}
     home.mkdir(exist_ok=True)
@@ -675,7 +683,7 @@ def test_a_damaged_shard_is_named(damage):
     home = three_images()
     shard = home / "tensors/shard-000000.safetensors"
     if damage == "other":
-        write_shard(home, 0, {"conv": [("b", image(1)), ("a", image(3))]})
+        write_shard(write_into(home), 0, {"conv": [("b", image(1)), ("a", image(3))]})
     else:
         shard.write_bytes(shard.read_bytes()[:-3] if damage == "cut" else damage)
     message, _ = refusal(lambda: load_run(home)["conv"])
@@ -757,7 +765,7 @@ def test_a_file_of_any_name_is_in_the_list_of_images_as_in_other_tables():
 )
 def test_columns_are_named_by_the_channels_that_were_saved_where_each_has_one_value(values, header):
     home = finished_run([{"conv": [("a", values)]}], ["a"])
-    write_index(home, ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)})
+    write_index(write_into(home), home, ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)})
     export(home, "csv", Path("out"))
     assert Path("out/conv.csv").read_text().splitlines()[0] == header
 

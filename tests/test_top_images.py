@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
@@ -192,11 +191,10 @@ def test_a_bit_that_fell_over_gives_nothing_else_than_what_was_put_away():
         assert back is None or list(back.rows()) == list(top.rows())
 
 
-def test_arrays_of_another_form_are_none():
-    for head in (np.array(5), np.array([1])):
-        stream = io.BytesIO()
-        np.savez(stream, head=head, calls=np.array([], dtype=str))
-        assert read_top_images(stream.getvalue()) is None
+def test_places_beyond_the_images_of_the_run_are_none():
+    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
+    assert read_top_images(data, 2) is not None
+    assert read_top_images(data, 1) is None
 
 
 # Through the command

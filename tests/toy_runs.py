@@ -6,7 +6,7 @@ import base64
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
 from hookcli import sketches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "U8": "u1", "BOOL": "?", "C64": "c8"}
 KINDS = {np.dtype(kind): name for name, kind in NAMES.items()}
@@ -133,6 +136,18 @@ def write_json(file: Path, document: object) -> Path:
     """JSON, over what stands there."""
     file.write_text(json.dumps(document))
     return file
+
+
+def write_into(folder: str | Path) -> Callable[[str, bytes], str]:
+    """What writes files of a run folder, in place of a run."""
+
+    def write(name: str, data: bytes) -> str:
+        file = Path(folder, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return name
+
+    return write
 
 
 def edit_json(file: Path, **values: Any) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.files import is_manifest
+from hookcli import ownership
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,11 +27,9 @@ def entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    """Whether a run stands in a folder; a ``manifest.json`` may be another tool's."""
-    names = {entry.name for entry in inside}
-    if "run.json" in names or "manifest.json" not in names:
-        return "run.json" in names
-    return is_manifest(Path(folder, "manifest.json"))
+    """Whether a run stands in a folder; files of these names may be another tool's."""
+    marks = {ownership.REQUEST, ownership.MANIFEST}
+    return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 
 
 def wanted(

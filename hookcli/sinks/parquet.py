@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hookcli import escape
-from hookcli.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from hookcli.records import LayerRecord
 
@@ -59,8 +57,15 @@ SCHEMA = pa.schema(
 )
 
 
-def write_records(folder: Path, number: int, records: Sequence[LayerRecord]) -> str:
+def write_records(
+    write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
+) -> str:
     """Write the records of one part; returns the file, relative to the run folder.
+
+    Args:
+        write: writes a file of the run folder.
+        number: of the part, from 0.
+        records: in the order of the images.
 
     Raises:
         OutputError: it cannot be written.
@@ -68,9 +73,7 @@ def write_records(folder: Path, number: int, records: Sequence[LayerRecord]) -> 
     table = pa.Table.from_pylist([_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
-    file = f"{FOLDER}/part-{number:06d}.parquet"
-    write_atomic(folder / file, stream.getvalue())
-    return file
+    return write(f"{FOLDER}/part-{number:06d}.parquet", stream.getvalue())
 
 
 def _row(record: LayerRecord) -> dict[str, object]:

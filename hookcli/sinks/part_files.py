@@ -2,61 +2,75 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+import hashlib
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from hookcli.files import write_atomic
+from hookcli.documents import DamagedError, decode_escaped, encode_escaped
+from hookcli.ownership import PARTS, TOP
 from hookcli.parts import Part
+from hookcli.top_images import TopImages, read_top_images
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-FOLDER, TOP = "parts", "top.npz"
+    from hookcli.sinks.run_folder import RunFolder
 
 
-def write_part(folder: Path, part: Part) -> None:
+_HASH_LINE = 65  # bytes
+
+
+def write_part(folder: RunFolder, part: Part) -> None:
     """Put a part away; everything else that it wrote must be on disk.
 
     Raises:
         OutputError: it cannot be written.
     """
-    text = json.dumps(msgspec.to_builtins(part))  # JSON of its own: names may not be UTF-8
-    write_atomic(folder / FOLDER / f"{part.number:06d}.json", text.encode())
+    text = encode_escaped(part)
+    folder.write(_name(part.number), hash_line(text) + text)
 
 
-def read_part(folder: Path, number: int) -> Part | None:
+def read_part(folder: RunFolder, number: int) -> Part | None:
     """The part, or None where it is missing or damaged."""
+    data = folder.read(_name(number)) or b""
+    first, text = data[:_HASH_LINE], data[_HASH_LINE:]
     try:
-        text = (folder / FOLDER / f"{number:06d}.json").read_bytes()
-        return msgspec.convert(json.loads(text), Part)
-    except (OSError, ValueError, msgspec.ValidationError):
+        return decode_escaped(text, Part) if first == hash_line(text) else None
+    except DamagedError:
         return None
 
 
-def write_top(folder: Path, data: bytes) -> None:
+def write_top(folder: RunFolder, top: TopImages) -> None:
     """Put the top images away, with the number of parts that they cover.
 
     Raises:
         OutputError: it cannot be written.
     """
-    write_atomic(folder / FOLDER / TOP, data)
+    folder.write(TOP, top.to_bytes())
 
 
-def read_top(folder: Path) -> bytes:
-    """What ``write_top`` put away; empty when there is nothing."""
-    try:
-        return (folder / FOLDER / TOP).read_bytes()
-    except OSError:
-        return b""
+def read_top(folder: RunFolder, images: int) -> TopImages | None:
+    """What ``write_top`` put away; None when there is nothing, or it is damaged.
+
+    Args:
+        folder: the run folder.
+        images: how many the run has.
+    """
+    data = folder.read(TOP)
+    return None if data is None else read_top_images(data, images)
 
 
-def remove_parts(folder: Path, first: int = 0) -> None:
-    """Delete the parts from ``first`` on, and the folder with the last of them."""
-    for file in sorted((folder / FOLDER).glob("[0-9]*.json")):
-        if int(file.stem) >= first:
-            file.unlink()
-    if first == 0:
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)
+def remove_parts(folder: RunFolder, first: int) -> None:
+    """Delete the parts from ``first`` on.
+
+    Raises:
+        OutputError: one cannot be deleted.
+    """
+    kept = {TOP, *map(_name, range(first))}
+    folder.remove(folder.list_parts() - kept)
+
+
+def hash_line(text: bytes) -> bytes:
+    """The line before the text of a part: without it, a number that was changed would go into all sums."""
+    return f"{hashlib.sha256(text).hexdigest()}\n".encode()
+
+
+def _name(number: int) -> str:
+    return f"{PARTS}/{number:06d}.json"

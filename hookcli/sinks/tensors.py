@@ -18,7 +18,7 @@ from hookcli.escape import reversible
 from hookcli.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -29,15 +29,19 @@ _ROWS = "rows"  # the only key of a shard's metadata: safetensors writes several
 _RESERVED = "__metadata__"
 
 
-def write_shard(folder: Path, number: int, kept: Mapping[str, Sequence[tuple[str, Tensor]]]) -> str:
-    """Write ``tensors/shard-000012.safetensors``; returns that name, relative to ``folder``.
+def write_shard(
+    write: Callable[[str, bytes], str],
+    number: int,
+    kept: Mapping[str, Sequence[tuple[str, Tensor]]],
+) -> str:
+    """Write ``tensors/shard-000012.safetensors``; returns that name.
 
     All images of one shape and dtype are rows of one tensor, named by the call id; other shapes and
     dtypes are ``call id@1``, ``@2``, in order of appearance. The metadata hold, as JSON under
     ``rows``, the call id and the images of every tensor, in the order of ``kept``.
 
     Args:
-        folder: the run folder.
+        write: writes a file of the run folder.
         number: of the shard, from 0.
         kept: call id to pairs of image key and tensor (1, …), in the order of the images.
 
@@ -55,8 +59,7 @@ def write_shard(folder: Path, number: int, kept: Mapping[str, Sequence[tuple[str
             tensors[name] = torch.cat([tensor for _, tensor in group]).cpu().contiguous()
             rows[name] = {"call_id": shown, "images": [reversible(key) for key, _ in group]}
     name = f"{FOLDER}/shard-{number:06d}.safetensors"
-    write_atomic(folder / name, save(tensors, {_ROWS: json.dumps(rows)}))
-    return name
+    return write(name, save(tensors, {_ROWS: json.dumps(rows)}))
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
@@ -71,16 +74,20 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
 
 
 def write_index(
-    folder: Path, shards: Sequence[str], channels: Mapping[str, Sequence[int]] | None = None
+    write: Callable[[str, bytes], str],
+    folder: Path,
+    shards: Sequence[str],
+    channels: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
-    """Write ``tensors/index.json``; returns that name, relative to ``folder``.
+    """Write ``tensors/index.json``; returns that name.
 
     Under ``calls`` it holds, for each call id, ``shard``, ``tensor``, ``shape``, ``dtype`` (as
     safetensors names it: ``F32``, ``BF16``) and ``images`` of each of its tensors, in the order of
     ``shards``; and ``channels``, where some were chosen. No tensor is loaded.
 
     Args:
-        folder: the run folder.
+        write: writes a file of the run folder.
+        folder: where the shards are.
         shards: their names as ``write_shard`` returned them.
         channels: by call id, which channels were kept of it; without those of which all were.
 
@@ -95,8 +102,7 @@ def write_index(
                 entry["channels"] = chosen[call_id]
             calls.setdefault(call_id, []).append(entry)
     document = {"schema_version": SCHEMA_VERSION, "calls": calls}
-    write_atomic(folder / INDEX, f"{json.dumps(document, indent=1)}\n".encode())
-    return INDEX
+    return write(INDEX, f"{json.dumps(document, indent=1)}\n".encode())
 
 
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hookcli.feature_maps import Bars, Tiles
-from hookcli.files import safe_name, write_atomic
+from hookcli.files import safe_name
 from hookcli.records import shape_text
 from hookcli.results import Grid
 from hookcli.sinks.canvas import TIDE, colormap_of, load_palette, to_image
@@ -18,7 +18,6 @@ from hookcli.sinks.grids import drawing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from hookcli.config import GridStyle
     from hookcli.feature_maps import Picture
@@ -30,10 +29,11 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Writes pictures into a run folder; ``take`` waits for them and reports what failed."""
+    """Draws pictures on threads; ``take`` waits for them and reports what failed."""
 
-    def __init__(self, out_dir: Path, style: GridStyle) -> None:
-        self._out_dir = out_dir
+    def __init__(self, write: Callable[[str, bytes], str], style: GridStyle) -> None:
+        """``write`` writes a file of the run folder, from any thread."""
+        self._write = write
         self.style = style
         self._palette = load_palette(colormap_of(style))
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
@@ -66,12 +66,12 @@ class GridWriter:
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
         canvas = render_grid(picture, self.style)
-        write_atomic(self._out_dir / file, self._encode(canvas))
+        self._write(file, self._encode(canvas))
         return [describe_grid(picture, file, canvas, _place_tiles(picture, self.style))]
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
         canvas, places = render_sheet(image_key, rows, self.style)
-        write_atomic(self._out_dir / file, self._encode(canvas))
+        self._write(file, self._encode(canvas))
         return [
             describe_grid(picture, file, canvas, place)
             for picture, place in zip(rows, places, strict=True)

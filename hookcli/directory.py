@@ -1,0 +1,232 @@
+"""A folder held open, in which files are written, looked at and deleted without ever following a link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from hookcli.errors import OutputError
+from hookcli.files import cannot_read, cannot_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PARTIAL = ".partial-"  # before the name of a file that is being written
+MOST_BYTES = 1 << 30  # that are read of one file
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Directory:
+    """A folder that is held by its descriptor until it is closed.
+
+    Names are relative to it, with ``/`` between their parts. No part of a name may be a link: what is
+    written or deleted is always inside this very folder. A folder that is deleted or moved away while
+    it is held is not made again under its old name. The folder itself may be reached through links.
+
+    Example:
+        >>> with Directory(Path("out")) as out:
+        ...     out.write("grids/cat/001_conv1.png", data)
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a folder that is there.
+
+        Raises:
+            OSError: it is not there, is no folder, or may not be read.
+        """
+        self.path = path
+        self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the folder go."""
+        os.close(self._held)
+
+    def is_in_place(self) -> bool:
+        """Whether the path of the folder still leads to the folder that is held."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._held))
+        except OSError:
+            return False
+
+    def open_inside(self, name: str, flags: int) -> int:
+        """Open a file without following a link, and without waiting at a pipe; the descriptor.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        with self._parent(name) as parent:
+            return os.open(name.rpartition("/")[2], flags, 0o666, dir_fd=parent)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file that stands directly in the folder another name, in the place of what has that name.
+
+        Raises:
+            OSError: it cannot be done.
+        """
+        os.replace(old, new, src_dir_fd=self._held, dst_dir_fd=self._held)
+
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """Read a regular file of at most ``most`` bytes; None where there is none, or a larger one.
+
+        Raises:
+            OutputError: it may not be read.
+        """
+        try:
+            with self._parent(name) as parent:
+                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+                last = name.rpartition("/")[2]
+                if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
+                    return None
+                with open(os.open(last, flags, dir_fd=parent), "rb") as stream:  # noqa: PTH123
+                    facts = os.fstat(stream.fileno())
+                    is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= most
+                    return stream.read(most) if is_small else None
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise cannot_read(self.path / name, error) from error
+
+    def write(self, name: str, data: bytes) -> str:
+        """Write a file, so that it is complete or not there at all; returns its name. Folders are made.
+
+        While it is written it is called ``.partial-NAME``; what a killed writer left under that name
+        must be removed first.
+
+        Raises:
+            OutputError: it cannot be written, or a part of its name is a link.
+        """
+        _, _, last = name.rpartition("/")
+        try:
+            with self._parent(name, make=True) as parent:
+                descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
+                try:
+                    with os.fdopen(descriptor, "wb") as stream:
+                        stream.write(data)
+                    os.replace(PARTIAL + last, last, src_dir_fd=parent, dst_dir_fd=parent)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.unlink(PARTIAL + last, dir_fd=parent)
+                    raise
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
+        return name
+
+    def status(self, name: str) -> os.stat_result | None:
+        """What stands under a name, a link as itself; None where nothing does.
+
+        Raises:
+            OutputError: one of the folders in the name is a link or a file, or may not be searched.
+        """
+        try:
+            with self._parent(name) as parent:
+                return os.stat(name.rpartition("/")[2], dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
+
+    def is_file(self, name: str) -> bool:
+        """Whether a regular file stands under a name, and no part of the name is a link."""
+        try:
+            status = self.status(name)
+        except OutputError:
+            return False
+        return status is not None and stat.S_ISREG(status.st_mode)
+
+    def remove(self, name: str) -> bool:
+        """Delete a regular file; whether there was one. Links and all else stay.
+
+        Raises:
+            OutputError: it cannot be deleted.
+        """
+        if not self.is_file(name):
+            return False
+        try:
+            with self._parent(name) as parent:
+                os.unlink(name.rpartition("/")[2], dir_fd=parent)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
+        return True
+
+    def remove_if_empty(self, name: str) -> None:
+        """Delete a folder in which there is nothing; what is no folder, or is not empty, stays."""
+        with contextlib.suppress(OSError), self._parent(name) as parent:
+            os.rmdir(name.rpartition("/")[2], dir_fd=parent)
+
+    def entries(self, name: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """The name and status of everything in a folder of this one, links as themselves, by name.
+
+        Nothing where there is no such folder, or a part of its name is a link.
+
+        Raises:
+            OutputError: it may not be read.
+        """
+        try:
+            with self._parent(f"{name}/." if name else ".") as folder, os.scandir(folder) as inside:
+                found = [(each.name, each.stat(follow_symlinks=False)) for each in inside]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return
+            raise self._cannot_write(name, error) from error
+        prefix = f"{name}/" if name else ""
+        yield from sorted((f"{prefix}{last}", status) for last, status in found)
+
+    @contextlib.contextmanager
+    def _parent(self, name: str, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder that holds ``name``.
+
+        Raises:
+            OSError: a folder in the name is not there, or is a link or a file.
+        """
+        *folders, last = name.split("/")
+        if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
+            raise ValueError(f"{name!r} is no name inside a folder")
+        current = os.dup(self._held)
+        try:
+            for part in folders:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=current)
+                inner = os.open(part, _FOLDER, dir_fd=current)
+                os.close(current)
+                current = inner
+            yield current
+        finally:
+            os.close(current)
+
+    def _cannot_write(self, name: str, error: OSError) -> OutputError:
+        is_link = error.errno == errno.ELOOP
+        if is_link or (error.errno == errno.ENOTDIR and self._is_through_link(name)):
+            return OutputError(
+                f"cannot write {str(self.path / name)!r}: a folder in its name is a link, which is never followed",
+                "choose another folder with -o",
+            )
+        if error.errno == errno.ENOENT and not self.is_in_place():
+            return OutputError(
+                f"cannot write {str(self.path / name)!r}: the folder was deleted or moved meanwhile",
+                "run the same command again",
+            )
+        return cannot_write(self.path / name, error)
+
+    def _is_through_link(self, name: str) -> bool:
+        """Whether a folder in the name is a link: opened as a folder, Linux says of one that it is none."""
+        parts = name.split("/")[:-1]
+        names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+        return any((self.path / each).is_symlink() for each in names)
