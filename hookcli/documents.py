@@ -26,9 +26,11 @@ T = TypeVar("T")
 SCHEMA_VERSION = 1  # the newest that is understood
 MOST_BYTES = 1 << 30  # of one JSON file; the page's data of 100,000 images are about 300 MB
 
-_MISSING = re.compile(r"Object missing required field `(\w+)`")  # as msgspec says it
-_MOST_VALUES = 2**62  # what is larger is no tensor's shape
-Whole: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST_VALUES)]
+# How msgspec says what is wrong, and where.
+_REASON = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+MOST_VALUES = 2**62  # what is larger is no tensor's shape
+Whole: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_VALUES)]
 Axes: TypeAlias = Annotated[tuple[Whole, ...], Meta(max_length=64)]
 Scalar: TypeAlias = str | float | bool | None
 
@@ -125,8 +127,13 @@ def read_document(file: Path, kind: type[T]) -> T:
 def _damaged(error: Exception) -> DamagedError:
     if isinstance(error, RecursionError):
         return DamagedError("it is nested too deeply")
-    reason = str(error).strip().splitlines()[0][:200]
-    return DamagedError(_MISSING.sub(r"it lacks '\1'", reason))
+    match = _REASON.fullmatch(str(error).strip().splitlines()[0])
+    reason, place = (match[1], match[2]) if match else (str(error), None)
+    if missing := _MISSING.fullmatch(reason):
+        reason = f"{place or 'it'} lacks {missing[1]!r}"
+    elif place and reason.startswith("Expected"):
+        reason = f"{place}: e{reason[1:]}"
+    return DamagedError(reason[:200])
 
 
 def _refuse_constant(word: str) -> None:
@@ -203,7 +210,7 @@ class ImageFacts:
 
     def __post_init__(self) -> None:
         """Refuse pixels that no network could have been given."""
-        if 0 in self.pixels_shape or math.prod(self.pixels_shape) > _MOST_VALUES:
+        if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
             raise ValueError(f"the pixels of {self.key!r} have no shape")
 
 
@@ -243,78 +250,6 @@ class Manifest(RunFacts):
 
     files: tuple[str, ...]
     sizes: dict[str, Whole] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedRows:
-    """One tensor of one shard, as ``tensors/index.json`` describes it; see ``hookcli.runs.SavedTensor``."""
-
-    shard: str
-    tensor: str
-    shape: Axes
-    dtype: str
-    images: tuple[str, ...]
-    channels: tuple[Whole, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse a shard outside the run, and rows that do not belong to images."""
-        folder, _, name = self.shard.partition("/")
-        if folder != "tensors" or "/" in name or not name.endswith(".safetensors"):
-            raise ValueError(f"the shard {self.shard!r:.100} is not of this run")
-        if not self.shape or self.shape[0] != len(self.images):
-            shape = "x".join(map(str, self.shape)) or "scalar"
-            raise ValueError(f"{len(self.images)} images in the shape {shape}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorIndex:
-    """What ``tensors/index.json`` says: by call id, the tensors that were saved of it."""
-
-    calls: dict[str, tuple[SavedRows, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenCall:
-    """What a golden file says of one call for one image."""
-
-    image: str
-    call_id: str
-    module_type: str
-    shape: Axes
-    dtype: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    nan_count: Whole | None
-    inf_count: Whole | None
-    sketch: str | None
-    side: str = "output"
-    zero_fraction: float | None = None
-    layout: str | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SketchForm:
-    """How the sketches of a golden file were taken."""
-
-    version: Whole
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenFile(RunFacts):
-    """What a golden file says.
-
-    Attributes:
-        kind: ``golden``.
-        sketch: how its sketches were taken.
-        calls: image by image, in the order in which their tensors were seen.
-    """
-
-    kind: str
-    sketch: SketchForm
-    calls: tuple[GoldenCall, ...]
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

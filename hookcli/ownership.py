@@ -19,7 +19,7 @@ from hookcli.errors import OutputError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 R = TypeVar("R", Request, FileList)
@@ -171,22 +171,29 @@ def remove_half_written(folder: Directory, names: frozenset[str]) -> None:
         folder.remove(f"{top}/{PARTIAL}{last}" if top else PARTIAL + last)
 
 
-def list_damage(folder: Directory, files: FileList) -> list[str]:
-    """The files of a complete run that are missing or of another size, each with what is wrong.
+def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
+    """The files of a complete run that are missing or of another size, with what is wrong; links are followed.
 
-    Nothing is known of runs of earlier versions, which did not list sizes.
+    Args:
+        path: the run folder.
+        sizes: what the manifest says of them; runs of earlier versions do not say it.
     """
-    found = []
-    for name, size in files.sizes.items():
+    found = {}
+    for name, size in sizes.items():
         try:
-            status = folder.status(name) if _is_run_file(name) else None
-        except OutputError:
+            status = (path / name).stat() if _is_run_file(name) else None
+        except OSError:
             status = None
         if status is None or not stat.S_ISREG(status.st_mode):
-            found.append(f"{name} is missing")
+            found[name] = f"{name} is missing"
         elif status.st_size != size:
-            found.append(f"{name} has {status.st_size:,} bytes and not {size:,}")
+            found[name] = f"{name} has {status.st_size:,} bytes, and the run wrote {size:,}"
     return found
+
+
+def holds_data(name: str) -> bool:
+    """Whether a file of a run holds what later commands compute with, and not a picture or a page."""
+    return name.endswith((".csv", ".parquet", ".safetensors")) or name == "tensors/index.json"
 
 
 def _decode(data: bytes | None, kind: type[R]) -> R | None:

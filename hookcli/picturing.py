@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from hookcli.contrasts import take_contrast
+from hookcli.documents import MOST_BYTES
 from hookcli.errors import OutputError, RequestError
 from hookcli.escape import for_page
-from hookcli.files import cannot_write, safe_name, write_atomic
+from hookcli.files import cannot_write, read_regular, safe_name, write_atomic
 from hookcli.layouts import recall_layout
 from hookcli.records import shape_text
 from hookcli.runs import match_images
@@ -80,11 +81,18 @@ def write_pictures(
     drawn = list(_draw_pictures(comparison, *sides))
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
+    known = _list_known(folder)
+    for name in (REPORT, *(picture.file for picture, _ in drawn)):
+        if name not in known and os.path.lexists(folder / name):
+            raise OutputError(f"{str(folder / name)!r} is not of a comparison", _ANOTHER)
     try:
-        _remove_old(folder)
+        for name in known - {REPORT}:
+            (folder / name).unlink(missing_ok=True)
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
         return write_atomic(folder / REPORT, page.encode())
+    except OSError as error:
+        raise cannot_write(folder, error) from error
     except OutputError as error:
         error.hint = _ANOTHER
         raise
@@ -167,23 +175,23 @@ def _say_protected(folder: Path) -> str:
         return "is a file, not a folder"
     if any((folder / file).exists() for file in ("run.json", "manifest.json")):
         return "is a run's folder"
-    is_free = _is_ours(folder) or not any(folder.iterdir())
+    is_free = _list_known(folder) or not any(folder.iterdir())
     return "" if is_free else "holds files that are not of a comparison"
 
 
-def _is_ours(folder: Path) -> bool:
+def _list_known(folder: Path) -> set[str]:
+    """The page that a comparison left in the folder, and the pictures that it shows; empty where there is none.
+
+    Raises:
+        OutputError: it cannot be read.
+    """
     page = folder / REPORT
-    return page.is_file() and _OURS in page.read_bytes()
-
-
-def _remove_old(folder: Path) -> None:
-    """Delete the pictures that the page standing there shows."""
-    if not _is_ours(folder):
-        return
     try:
-        page = (folder / REPORT).read_text(encoding="utf-8", errors="replace")
-        for file in folder.glob(_PNG):
-            if f'src="{quote(file.name)}"' in page:
-                file.unlink()
+        if page.is_symlink() or not page.is_file():
+            return set()
+        text = read_regular(page, MOST_BYTES)
+        pictures = [file for file in folder.glob(_PNG) if file.is_file() and not file.is_symlink()]
     except OSError as error:
         raise cannot_write(folder, error) from error
+    shown = {file.name for file in pictures if f'src="{quote(file.name)}"'.encode() in text}
+    return {REPORT, *shown} if _OURS in text else set()

@@ -32,7 +32,7 @@ from hookcli.records import (
     Uncalled,
 )
 from hookcli.sinks.grids import GridWriter
-from hookcli.sinks.report import read_document, render_report
+from hookcli.sinks.report import read_report, render_report
 from hookcli.stats import reduce_rows
 from tests.test_findings import told
 
@@ -263,7 +263,7 @@ def test_an_overview_of_inputs_alone_has_no_plot_over_depth_and_is_drawn(run, pi
 
 @pytest.mark.parametrize("name", ["</script x", "</script/", "<!--<script>"])
 def test_no_name_can_end_or_open_a_script_in_the_data_of_the_page(ran, name):
-    document = json.dumps(read_document(ran)).replace('"conv"', json.dumps(name))
+    document = json.dumps(read_report(ran)).replace('"conv"', json.dumps(name))
     page = render_report(json.loads(document))
     scripts = re.findall(r'<script type="application/json"[^>]*>(.*?)</script', page, re.DOTALL)
     assert not any("<" in data for data in scripts)
@@ -280,7 +280,7 @@ def test_the_command_on_the_page_can_be_typed_again(ran):
 @pytest.mark.parametrize("part", ["grids", "images"])
 def test_a_page_of_one_file_takes_nothing_from_outside_of_the_run(run, ran, part, outside):
     Path("secret.png").write_bytes(b"secret" * 3)
-    document = read_document(ran)
+    document = read_report(ran)
     document[part][0]["file" if part == "grids" else "seen"] = outside.format(Path.cwd())
     (ran / "report.json").write_text(json.dumps(document))
     assert run("report", ran, "--single-file").code == 0
@@ -303,12 +303,13 @@ def test_a_report_that_lacks_a_part_is_refused(run, ran, text):
     (ran / "report.json").write_text(text)
     ended = run("report", ran)
     assert ended.code == 2
-    assert ended.err.startswith("error: 'out/report.json' is not a run's\n")
+    assert ended.err.startswith("error: 'out/report.json' is damaged: ")
 
 
 def test_a_folder_without_a_manifest_is_said_not_to_be_complete(run, ran):
     assert run("report", ran).err == ""
     (ran / "manifest.json").unlink()
+    (ran / "report.html").unlink()
     ended = run("report", ran)
     assert ended.code == 0
     assert "'out' has no whole manifest: the run did not come to its end\n" in ended.err

@@ -13,11 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from .toy_runs import ToyRun, array, edit_json, run_of, write_json
 
 AGAIN = "run hookcli inspect again"
+DAMAGED = "'a/manifest.json' is damaged:"
 GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 SAME_KIND = "run both with --sketch, or both with --save tensors for exact figures"
 SAME_LAYERS = (
@@ -90,7 +93,7 @@ def test_a_newer_schema_version(refused, version):
 @pytest.mark.parametrize(
     ("file", "size", "message"),
     [
-        ("manifest.json", 0, "Expecting value: line 1 column 1 (char 0)"),
+        ("manifest.json", 0, "Input data was truncated"),
         ("manifest.json", 90, None),
         ("tensors/index.json", 60, None),
         ("tensors/shard-000000.safetensors", 0, None),
@@ -105,7 +108,8 @@ def test_a_file_that_was_cut_off(refused, file, size, message):
     Path("a", file).write_bytes(whole[:size])
     said, hint = refused("a", "a")
     name = "a/records.parquet" if "parquet" in file else f"a/{file}"
-    assert said.startswith(f"cannot read '{name}': ")
+    what = f"'{name}' is damaged: " if "json" in file else f"cannot read '{name}': "
+    assert said.startswith(what)
     assert message is None or said.endswith(message)
     assert hint == AGAIN
 
@@ -134,16 +138,23 @@ def test_records_without_rows(refused):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model": None}, "'a' is damaged: its model has no name or no dtype"),
-        ({"model": {"name": "toy"}}, "'a' is damaged: its model has no name or no dtype"),
-        ({"versions": []}, "'a' is damaged: its versions are no object"),
-        ({"command": "hookcli inspect"}, "'a' is damaged: its command is no list of words"),
-        ({"command": ["hookcli", 3]}, "'a' is damaged: its command is no list of words"),
-        ({"images": [{"key": "cat"}]}, "'a' is damaged: an image has no key, no file or no sha256"),
+        ({"model": None}, f"{DAMAGED} model: expected `object`, got `null`"),
+        ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'dtype'"),
+        ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
+        ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array`, got `str`"),
+        ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
+        ({"command": ["hookcli", "inspect", "--pool"]},
+         "'a' is damaged: its command ends in --pool, without a value"),
+        ({"files": [{}]}, f"{DAMAGED} files[0]: expected `str`, got `object`"),
+        ({"files": 5}, f"{DAMAGED} files: expected `array`, got `int`"),
+        ({"files": None}, f"{DAMAGED} files: expected `array`, got `null`"),
+        ({"sizes": {"layers.csv": -1}}, f"{DAMAGED} sizes[...]: expected `int` >= 0"),
+        ({"sizes": {"layers.csv": 10**400}}, f"{DAMAGED} sizes[...]: expected `int` <= {2**62}"),
+        ({"images": [{"key": "cat"}]}, f"{DAMAGED} images[0] lacks 'file'"),
         ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
-         "'a' is damaged: the pixels of 'cat' have no shape"),
+         f"{DAMAGED} the pixels of 'cat' have no shape"),
         ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
-         "'a' is damaged: the pixels of 'cat' have no shape"),
+         f"{DAMAGED} images[0].pixels_shape: expected `array`, got `int`"),
         ({"images": []}, "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', unknown to the manifest"),
     ],
 )  # fmt: skip
@@ -152,11 +163,106 @@ def test_a_manifest_that_lacks_what_is_needed(refused, values, message):
     assert refused("a", "a")[0] == message
 
 
-@pytest.mark.parametrize("text", ['{"name": "an app"}', '{"files": [], "images": [3]}'])
-def test_a_manifest_of_another_tool(refused, text):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"name": "an app"}', "it lacks 'command'"),
+        ("[3]", "Expected `object`, got `array`"),
+        ('{"a": ' + "[" * 200_000, "it is nested too deeply"),
+        ('{"a": ' * 200_000, "it is nested too deeply"),
+        ('{"images": NaN}', "JSON is malformed: invalid character (byte 11)"),
+        ('{"images": [{"pixels_shape": [1e400]}]}', "Number out of range"),
+    ],
+)
+def test_a_manifest_of_another_tool_or_of_nobody(refused, text, reason):
     Path("a/manifest.json").write_text(text)
-    wanted = ("'a/manifest.json' is not a run's", "give the folder of a run")
-    assert refused("a", "a") == wanted
+    assert refused("a", "a") == (f"{DAMAGED} {reason}", AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("shard", "shape", "reason"),
+    [
+        ("../b.safetensors", [1, 2], "the shard '../b.safetensors' is not in the folder of the run"),
+        ("/b.safetensors", [1, 2], "the shard '/b.safetensors' is not in the folder of the run"),
+        ("tensors/../../b.safetensors", [1, 2],
+         "the shard 'tensors/../../b.safetensors' is not in the folder of the run"),
+        ("tensors/shard-000000.safetensors", [1, -1, 5], "expected `int` >= 0"),
+        ("tensors/shard-000000.safetensors", [2, 2], "1 images in the shape 2x2"),
+        ("tensors/shard-000000.safetensors", [1, 2**62, 2], f"no tensor has the shape 1x{2**62}x2"),
+    ],
+)  # fmt: skip
+def test_an_index_that_leads_out_of_the_run_or_promises_too_much(
+    refused, run, shard, shape, reason
+):
+    shutil.copy("a/tensors/shard-000000.safetensors", "b.safetensors")
+    index = json.loads(Path("a/tensors/index.json").read_bytes())
+    index["calls"]["conv"][0] |= {"shard": shard, "shape": shape}
+    write_json(Path("a/tensors/index.json"), index)
+    said, hint = refused("a", "a")
+    assert said.startswith("'a/tensors/index.json' is damaged: ")
+    assert (said.endswith(reason), hint) == (True, AGAIN)
+    ended = run("export", "a", "--to", "npy")
+    assert (ended.code, ended.err.splitlines()[0]) == (2, f"error: {said}")
+    assert not Path("hookcli-exports").exists()
+
+
+def test_room_is_made_for_a_tensor_only_when_its_shard_holds_it(refused, run):
+    """The index promises a terabyte, and the shard has two numbers."""
+    index = json.loads(Path("a/tensors/index.json").read_bytes())
+    index["calls"]["conv"][0]["shape"] = [1, 2**38]
+    write_json(Path("a/tensors/index.json"), index)
+    message = "cannot read 'a/tensors/shard-000000.safetensors': conv in it is F32 1x2"
+    ended = run("export", "a", "--to", "npy")
+    assert (ended.code, ended.err.splitlines()[0]) == (2, f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "reason"),
+    [
+        ("image", None, "no column 'image'"),
+        ("shape", ["1x2"], "string in the column 'shape'"),
+        ("shape", [[1, None]], "an empty length in a shape"),
+        ("call_id", [None], "an empty cell in the column 'call_id'"),
+        ("mean", ["3.5"], "string in the column 'mean'"),
+        ("nan_count", [0.5], "double in the column 'nan_count'"),
+        ("sketch", ["x"], "string in the column 'sketch'"),
+    ],
+)
+def test_records_of_another_form(refused, column, values, reason):
+    file = Path("a/records.parquet/part-000000.parquet")
+    table = pq.ParquetFile(file).read()
+    place = table.column_names.index(column)
+    table = table.remove_column(place)
+    if values is not None:
+        table = table.append_column(column, pa.array(values))
+    pq.write_table(table, file)
+    message = f"cannot read 'a/records.parquet': it is not the table of a run: {reason}"
+    assert refused("a", "a") == (message, AGAIN)
+
+
+def test_a_table_of_more_rows_than_its_bytes_can_hold(refused):
+    """A million times the same row is a few kilobytes of Parquet, and gigabytes in memory."""
+    file = Path("a/records.parquet/part-000000.parquet")
+    table = pq.ParquetFile(file).read()
+    pq.write_table(pa.concat_tables([table] * 100_000), file, compression="zstd")
+    assert "it is not the table of a run: 100000 rows in " in refused("a", "a")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "tensors/index.json", "tensors/shard-000000.safetensors",
+     "records.parquet/part-000000.parquet"],
+)  # fmt: skip
+def test_a_pipe_in_the_place_of_a_file_of_a_run_is_not_waited_for(refused, name):
+    Path("a", name).unlink()
+    os.mkfifo(Path("a", name))
+    shown = "a/records.parquet" if "parquet" in name else f"a/{name}"
+    assert refused("a", "a") == (f"cannot read '{shown}': is not a regular file", AGAIN)
+
+
+def test_a_pipe_in_the_place_of_a_golden_file_is_not_waited_for(refused):
+    os.mkfifo("pipe")
+    assert refused("a", "pipe") == ("cannot read 'pipe': is not a regular file",)
 
 
 def test_a_run_without_images(refused):
@@ -305,26 +411,26 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"shape": "1x2"}, "'conv' has no shape, but '1x2'"),
-        ({"shape": 3}, "'conv' has no shape, but 3"),
-        ({"shape": None}, "'conv' has no shape, but None"),
-        ({"shape": [1.5, 2]}, "'conv' has no shape, but [1.5, 2]"),
-        ({"shape": [-1, 2]}, "'conv' has no shape, but [-1, 2]"),
-        ({"shape": [True, 2]}, "'conv' has no shape, but [True, 2]"),
+        ({"shape": "1x2"}, "calls[0].shape: expected `array`, got `str`"),
+        ({"shape": 3}, "calls[0].shape: expected `array`, got `int`"),
+        ({"shape": None}, "calls[0].shape: expected `array`, got `null`"),
+        ({"shape": [1.5, 2]}, "calls[0].shape[0]: expected `int`, got `float`"),
+        ({"shape": [-1, 2]}, "calls[0].shape[0]: expected `int` >= 0"),
+        ({"shape": [True, 2]}, "calls[0].shape[0]: expected `int`, got `bool`"),
         ({"shape": [2**40, 2**40]}, f"'conv' has no shape, but [{2**40}, {2**40}]"),
-        ({"mean": "x"}, "'conv' has figures that are none of a tensor"),
+        ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
         ({"std": None}, "'conv' has figures that are none of a tensor"),
-        ({"nan_count": -1}, "'conv' has figures that are none of a tensor"),
-        ({"inf_count": 1.5}, "'conv' has figures that are none of a tensor"),
+        ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
+        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int | null`, got `float`"),
         ({"nan_count": 500}, "'conv' has figures that are none of a tensor"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),
         ({"sketch": NOT_FINITE}, "the sketch of 'conv' is not finite"),
         ({"image": "dog"}, "'conv' is of 'dog', and no image is called so"),
-        ({"call_id": 3}, "a call has no id"),
-        ({"call_id": None}, "a call has no id"),
-        ({"calls": [3]}, "a call has no id"),
-        ({"model": {}}, "its model has no name or no dtype"),
+        ({"call_id": 3}, "calls[0].call_id: expected `str`, got `int`"),
+        ({"call_id": None}, "calls[0].call_id: expected `str`, got `null`"),
+        ({"calls": [3]}, "calls[0]: expected `object`, got `int`"),
+        ({"model": {}}, "model lacks 'name'"),
         ({"images": []}, "'conv' is of 'cat', and no image is called so"),
     ],
 )
@@ -345,7 +451,9 @@ def test_a_call_without_one_of_its_parts(refused, key):
     document = json.loads(Path("a.json").read_bytes())
     document["calls"][0].pop(key)
     write_json(Path("b.json"), document)
-    assert refused("b.json", "a") == (f"'b.json' is damaged: it lacks {key!r}", "make it again")
+    assert refused("b.json", "a") == (
+        f"'b.json' is damaged: calls[0] lacks {key!r}", "make it again",
+    )  # fmt: skip
 
 
 def test_calls_and_images_that_stand_there_twice(refused):

@@ -384,7 +384,7 @@ def test_a_manifest_that_lacks_a_fact_is_refused(run):
     ended = run("golden", "out")
     assert (ended.code, ended.err.splitlines()[0]) == (
         2,
-        "error: cannot read 'out/manifest.json': it has no 'versions'",
+        "error: 'out/manifest.json' is damaged: it lacks 'versions'",
     )
 
 

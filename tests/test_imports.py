@@ -77,11 +77,11 @@ FLOORS = (
             "sinks.overview",
             "sinks.flow",
             "sinks.parquet",
-            "sinks.part_files",
             "sinks.tensors",
         ),
     ),
     ("2, a step up", ("sinks.run_folder", "sinks.grids", "sinks.contrasts")),
+    ("2, two steps up", ("sinks.part_files",)),
     (
         "3",
         (
@@ -147,7 +147,7 @@ THIRD_PARTY = {
         "picturing",
     },
     "pyarrow": {"sinks.parquet", "runs"},
-    "msgspec": {"documents"},
+    "msgspec": {"documents", "sinks.report"},
     "matplotlib": {"sinks.canvas", "sinks.overview", "sinks.flow"},
     "PIL": {"images", "models", "fitting", "sinks.canvas", "sinks.grids", "sinks.overview"},
     "rich": {"cli.listing", "cli.progress"},

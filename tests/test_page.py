@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from hookcli.cli.entry import _run
-from hookcli.sinks.report import read_document, render_report
+from hookcli.sinks.report import read_report, render_report
 from tests.test_report import SEEN, TURNED, all_named, document
 
 pytestmark = pytest.mark.browser
@@ -97,7 +97,7 @@ def one(tmp_path_factory):
 @pytest.fixture(params=[False, True], ids=["links", "one file"])
 def page_of_two(request, browser, sheets):
     """The page of two images, and the same with its pictures in it."""
-    text = render_report(read_document(sheets), sheets if request.param else None)
+    text = render_report(read_report(sheets), sheets if request.param else None)
     home = sheets.parent / "alone" if request.param else sheets
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import html
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 from PIL import Image
 
 from hookcli.escape import for_page, reversible
-from hookcli.sinks.report import read_document, render_report
+from hookcli.sinks.report import read_report, render_report
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 GOLDEN = Path(__file__).parent / "golden" / "page.html"
@@ -47,7 +48,7 @@ def document(name="conv", file="cat.png", **more):
         "command": ["hookcli", "inspect", "toy", file],
         "model": {"name": "toy", "task": "own", "weights": "random (seed 0)", "trained": False, "device": "cpu", "dtype": "float32"},
         "versions": {"hookcli": "0.1.0", "torch": "2", "torchvision": "0"},
-        "images": [{"key": "cat", "file": file, "predictions": [prediction], "note": "", "seen": "seen/cat.jpg"}],
+        "images": [{"key": "cat", "file": file, "width": 8, "height": 8, "sha256": "", "predictions": [prediction], "note": "", "seen": "seen/cat.jpg"}],
         "skipped": [], "uncalled": [{"layer": name, "reason": "unused"}],
         "findings": [{"rule": "dead", "layer": name, "number": 0.5, "threshold": 0.2, "sentence": f"1 of 2 of {name}"}],
         "layers": [row], "histograms": {name: [1, 4, 2]}, "grids": [grid], "focus": None,
@@ -388,7 +389,7 @@ def ran(run, tmp_path, monkeypatch):
 
 def test_a_run_leaves_its_page(ran):
     text = (ran / "report.html").read_text()
-    assert text == render_report(read_document(ran))
+    assert text == render_report(read_report(ran))
     linked = [img["src"] for img in Page(text).all("img") if "src" in img]
     assert all((ran / file).is_file() for file in linked)
     assert (ran / "report.html").stat().st_size < 300_000
@@ -421,7 +422,7 @@ def test_a_document_that_lacks_a_part_is_refused(ran, run):
     for name in ("grids", "layers", "images"):
         (ran / "report.json").write_text(json.dumps(document | {name: [{}]}))
         ended = run("report", "run")
-        assert (ended.code, ended.err.count("is not what a run writes")) == (2, 1)
+        assert (ended.code, ended.err.count("'run/report.json' is damaged: ")) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +449,7 @@ def test_a_document_with_a_part_of_another_kind_is_refused(run, part):
     Path("run/report.json").write_text(json.dumps(whole))
     ended = run("report", "run")
     assert (ended.code, ended.out) == (2, "")
-    assert re.match(r"error: 'run/report.json' is not (what a run writes: .+|a run's)\n", ended.err)
+    assert re.match(r"error: 'run/report.json' is damaged: .+\n", ended.err)
     assert "Traceback" not in ended.err
     assert not Path("run/report.html").exists()
 
@@ -460,10 +461,64 @@ def test_a_run_without_a_whole_manifest_is_said_to_be_incomplete(ran, run, conte
         manifest.unlink()
     else:
         manifest.write_bytes(content)
+    (ran / "report.html").unlink()  # nothing says any longer that it is the run's
     ended = run("report", "run")
     assert (ended.code, ended.out) == (0, "run/report.html\n")
     assert ended.err == "warning: 'run' has no whole manifest: the run did not come to its end\n"
     assert "Incomplete." in texts((ran / "report.html").read_text(), "strong")
+
+
+def test_a_page_that_is_not_known_to_be_the_runs_is_left_alone(ran, run):
+    (ran / "manifest.json").unlink()
+    (ran / "report.html").write_text("mine")
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (5, "")
+    assert "error: 'run/report.html' is not known to be of the run" in ended.err
+    assert (ran / "report.html").read_text() == "mine"
+
+
+def test_a_page_of_another_size_is_noted_in_the_manifest(ran, run):
+    """So that it is not taken for one that somebody else changed."""
+    assert run("report", "run", "--single-file").code == 0
+    manifest = json.loads((ran / "manifest.json").read_bytes())
+    assert manifest["sizes"]["report.html"] == (ran / "report.html").stat().st_size > 100_000
+    assert run("golden", "run", "-o", "g.json").err.count("not as the run left it") == 0
+
+
+def test_a_run_is_not_disturbed_while_it_is_written(ran, run):
+    with (ran / "run.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = run("report", "run")
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err.splitlines()[-2] == "error: another run is writing into 'run'"
+
+
+def test_a_picture_and_a_table_that_are_not_as_the_run_left_them_are_named(ran, run):
+    (ran / "seen/cat.jpg").write_bytes(b"short")
+    warned = run("report", "run")
+    assert warned.code == 0
+    assert "warning: the folder is not as the run left it: seen/cat.jpg has 5 bytes" in warned.err
+    (ran / "layers.csv").unlink()
+    for words in (("golden", "run"), ("diff", "run", "run"), ("export", "run", "--to", "npy")):
+        ended = run(*words)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith("error: the run in 'run' is damaged: layers.csv is missing\n")
+    assert (
+        "the folder is not as the run left it: layers.csv is missing (and 1 more)"
+        in run("report", "run").err
+    )
+
+
+def test_resume_of_a_complete_run_names_what_is_gone(ran, run):
+    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
+    assert run("inspect", "resnet18", PHOTO, *words, "--resume").code == 0
+    (ran / "seen/cat.jpg").unlink()
+    ended = run("inspect", "resnet18", PHOTO, *words, "--resume")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines() == [
+        "error: --resume: the run in 'run' is complete, but seen/cat.jpg is missing",
+        "hint: start again with --overwrite, or choose another -o",
+    ]
 
 
 def test_a_whole_run_is_not_said_to_be_incomplete(ran, run):

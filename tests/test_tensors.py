@@ -436,8 +436,10 @@ def finished_run(shards, images, folder="run", **facts):
     files = (
         ["run.json", *names, write_index(write_into(home), home, names)] if names else ["run.json"]
     )
-    named = [{"key": key, "file": f"photos/{key}.png"} for key in images]
-    manifest = {"hookcli": "0.1.0", "images": named, "files": files}
+    named = [{"key": key, "file": f"photos/{key}.png", "sha256": ""} for key in images]
+    model = {"name": "toy", "dtype": "float32"}
+    manifest = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"], "model": model}
+    manifest |= {"versions": {}, "images": named, "files": files}
     home.mkdir(exist_ok=True)
     (home / "run.json").write_text("{}")
     (home / "manifest.json").write_text(json.dumps(manifest | facts))
@@ -608,8 +610,13 @@ def test_records_are_all_parts_of_the_folder_in_order():
     (home / "records.parquet").mkdir()
     for number, keys in enumerate([["a", "b"], ["c"]]):
         part = home / f"records.parquet/part-{number:06d}.parquet"
-        parquet.write_table(pa.table({"image": keys, "mean": [0.5] * len(keys)}), part)
-    assert load_run(home).records.to_pydict() == {"image": ["a", "b", "c"], "mean": [0.5] * 3}
+        texts = dict.fromkeys(("image", "call_id", "module_type", "dtype"), keys)
+        figures = dict.fromkeys(("mean", "std", "min", "max"), [0.5] * len(keys))
+        counts = dict.fromkeys(("nan_count", "inf_count"), [0] * len(keys))
+        rows = texts | figures | counts | {"shape": [[1, 2]] * len(keys)}
+        parquet.write_table(pa.table(rows), part)
+    records = load_run(home).records.to_pydict()
+    assert (records["image"], records["mean"]) == (["a", "b", "c"], [0.5] * 3)
 
 
 def test_tables_that_are_not_there_or_damaged_are_named():
@@ -631,7 +638,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     Path("photos").mkdir()
     assert refusal(lambda: load_run("photos"))[0] == "'photos' is not a run's folder"
     (Path("photos") / "manifest.json").write_text('{"name": "an app"}')
-    assert refusal(lambda: load_run("photos"))[0] == "'photos/manifest.json' is not a run's"
+    damaged = "'photos/manifest.json' is damaged: it lacks 'command'"
+    assert refusal(lambda: load_run("photos"))[0] == damaged
 
 
 def test_a_run_that_did_not_come_to_its_end_is_refused():
@@ -716,8 +724,12 @@ def test_a_run_is_read_without_torch():
 # --- handing on
 
 
+LIST = ".hookcli-export.json"
+
+
 def files_in(folder):
-    return sorted(path.name for path in Path(folder).iterdir())
+    """What is there, but for the hidden list of the files that exports wrote."""
+    return sorted(path.name for path in Path(folder).iterdir() if path.name != LIST)
 
 
 def test_npy_gives_an_array_a_call_and_the_names_of_the_rows(capsys):
@@ -817,12 +829,42 @@ def test_files_that_are_there_are_protected(there):
     Path("out", there).write_text("mine")
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
-    assert caught.value.message == f"'out/{there}' is there already"
-    assert caught.value.hint == "replace it with --overwrite, or choose another -o"
-    assert files_in("out") == [there]
+    unknown = f"'out/{there}' is there already and is not known to be of an export"
+    assert (caught.value.message, caught.value.exit_code) == (unknown, 5)
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"), overwrite=True)
+    assert caught.value.message == unknown
+    assert [path.name for path in Path("out").iterdir()] == [there]
     assert Path("out", there).read_text() == "mine"
+
+
+def test_what_an_export_wrote_is_replaced_when_asked_for():
+    home = three_images()
+    export(home, "npy", Path("out"))
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"))
+    assert caught.value.message == "'out/conv.npy' is there already"
+    assert caught.value.hint == "replace it with --overwrite, or choose another -o"
+    Path("out/conv.npy").write_bytes(b"old")
+    Path("out/notes.txt").write_text("mine")
     export(home, "npy", Path("out"), overwrite=True)
-    assert np.load("out/fc.npy").tolist() == [[9]]
+    assert np.load("out/conv.npy").shape == (3, 2)
+    assert Path("out/notes.txt").read_text() == "mine"
+    assert json.loads(Path("out", LIST).read_bytes())["files"] == [
+        "conv.npy", "fc.images.csv", "fc.npy", "images.csv",
+    ]  # fmt: skip
+
+
+def test_a_link_in_the_place_of_an_export_is_left_alone():
+    home = three_images()
+    export(home, "npy", Path("out"))
+    Path("mine.npy").write_text("mine")
+    Path("out/conv.npy").unlink()
+    Path("out/conv.npy").symlink_to(Path("mine.npy").resolve())
+    with pytest.raises(OutputError, match="is not known to be of an export"):
+        export(home, "npy", Path("out"), overwrite=True)
+    assert Path("mine.npy").read_text() == "mine"
+    assert Path("out/conv.npy").is_symlink()
 
 
 def test_a_file_in_place_of_the_folder_is_named():

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "U8": "u1", "BOOL": "?", "C64": "c8"}
 KINDS = {np.dtype(kind): name for name, kind in NAMES.items()}
 VERSIONS = {"hookcli": "0.1.0", "torch": "2.15.0", "threads": "2"}
+TEXTS = ("image", "call_id", "module_type", "side", "dtype", "layout", "reason")
+FIGURES = ("mean", "std", "min", "max", "zero_fraction")
+COLUMNS = pa.schema([
+    *((name, pa.string()) for name in TEXTS), ("shape", pa.list_(pa.int64())),
+    *((name, pa.float64()) for name in FIGURES),
+    ("nan_count", pa.int64()), ("inf_count", pa.int64()), ("sketch", pa.binary()),
+])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +58,11 @@ class ToyRun:
         """The folder of a finished run."""
         folder = Path(folder)
         folder.mkdir(parents=True)
-        (folder / "run.json").write_text("{}")
+        write_json(folder / "run.json", {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
         (folder / "records.parquet").mkdir()
         rows = [row for key in self.images for row in self._rows(key)]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "records.parquet/part-000000.parquet")
+        table = pa.Table.from_pylist(rows, COLUMNS)
+        pq.write_table(table, folder / "records.parquet/part-000000.parquet")
         files = ["layers.csv"]
         if self.kept in ("tensors", "both"):
             self._write_tensors(folder)

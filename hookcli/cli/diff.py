@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.cli import console, options, reading
+from hookcli.cli.outcome import warn_of_damage
 from hookcli.cli.verdict import list_notes, print_comparison, verdict_text
 from hookcli.errors import RequestError
 from hookcli.tolerances import Match, Metric, Tolerance
@@ -101,6 +102,7 @@ def diff(
             "- stands for both, and standard input holds one", "give the other as a file"
         )
     one, two = load_side(a), load_side(b)
+    warn_of_damage((*one.damage, *two.damage))
     if pictures is not None:
         from hookcli.picturing import check_pictures
 

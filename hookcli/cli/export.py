@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote
 
 import typer
 
-from hookcli import escape
+from hookcli import __version__, escape
 from hookcli.cli import options
 from hookcli.cli.listing import print_files
+from hookcli.cli.outcome import warn_of_damage
 from hookcli.errors import OutputError, RequestError
 from hookcli.rows import FileRow
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 16_384  # what a spreadsheet opens
 _IMAGES = "images"
+_LIST = ".hookcli-export.json"  # which files of a folder are known to be exports
 
 
 def export(
@@ -46,7 +49,7 @@ def export(
         ),
     ] = [],  # noqa: B006
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that are there.")
+        bool, typer.Option("--overwrite", help="Replace files that an export wrote.")
     ] = False,
     output_format: options.FileFormat = "text",
 ) -> None:
@@ -57,6 +60,7 @@ def export(
     from hookcli.runs import choose_calls, load_run
 
     opened = load_run(run)
+    warn_of_damage(opened.damage)
     chosen = choose_calls(opened, layers or ["*"])
     folder = out or Path("hookcli-exports") / run.resolve().name
     if folder.exists() and not folder.is_dir():
@@ -67,7 +71,9 @@ def export(
     names = _name_files(chosen)
     keys = {folder / name: rows for name, rows in _list_keys(opened, names, to).items()}
     files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
-    _check_absent([*files.values(), *keys], overwrite=overwrite)
+    mine = [file.name for file in (*files.values(), *keys)]
+    known = _check_names(folder, mine, overwrite=overwrite)
+    _write_list(folder, {*known, *mine})
     write = _write_npy if to == "npy" else _write_csv
     print_files(_write_files(opened, files, keys, write), output_format)
 
@@ -134,13 +140,43 @@ def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str,
     return files
 
 
-def _check_absent(files: Iterable[Path], *, overwrite: bool) -> None:
-    for file in files:
-        if file.exists() and not overwrite:
+def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
+    """The files that exports into this folder are known to have written; only these are ever replaced.
+
+    Raises:
+        OutputError: a file is there already that is not one of them, or that may not be replaced.
+    """
+    from hookcli.documents import DamagedError, FileList, read_document
+
+    try:
+        known = set(read_document(folder / _LIST, FileList).files)
+    except (OSError, DamagedError):
+        known = set()
+        names = [*names, _LIST]
+    for name in names:
+        file = folder / name
+        if not os.path.lexists(file):
+            continue
+        if name not in known or file.is_symlink() or not file.is_file():
+            raise OutputError(
+                f"{str(file)!r} is there already and is not known to be of an export",
+                "choose another folder with -o",
+            )
+        if not overwrite:
             raise OutputError(
                 f"{str(file)!r} is there already",
                 "replace it with --overwrite, or choose another -o",
             )
+    return known
+
+
+def _write_list(folder: Path, names: set[str]) -> None:
+    """Say which files exports wrote, before they are written."""
+    from hookcli.files import write_atomic
+    from hookcli.sinks.table import render_json
+
+    said = {"hookcli": __version__, "command": ["hookcli", "export"], "files": sorted(names)}
+    write_atomic(folder / _LIST, render_json(said).encode())
 
 
 def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:

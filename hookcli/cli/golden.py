@@ -15,7 +15,7 @@ import typer
 from hookcli import errors
 from hookcli.cli import console, options
 from hookcli.cli.inspect import inspect
-from hookcli.cli.outcome import print_notes
+from hookcli.cli.outcome import print_notes, warn_of_damage
 from hookcli.cli.running import read_config, run_config, share_options
 from hookcli.errors import OutputError, RequestError
 
@@ -106,7 +106,9 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
                 f"--{name.replace('_', '-')} is for a model and images, and {folder!r} is a run's folder",
                 "leave it out, or hookcli golden MODEL IMAGE...",
             )
-    return make_golden(load_run(folder))
+    run = load_run(folder)
+    warn_of_damage(run.damage)
+    return make_golden(run)
 
 
 def _read_words(words: dict[str, Any]) -> InspectConfig:

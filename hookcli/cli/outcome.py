@@ -185,6 +185,13 @@ def _prediction(prediction: Prediction) -> str:
     return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
 
 
+def warn_of_damage(damage: Sequence[str]) -> None:
+    """Say which pictures and pages of a run are no longer as the run wrote them."""
+    if damage:
+        more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+        console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
+
+
 def print_warnings(config: InspectConfig, result: RunResult) -> None:
     """What was asked for and could not be given in full."""
     _warn_of_missing_channels(config, result)

@@ -10,6 +10,7 @@ import typer
 
 from hookcli.cli import console, options
 from hookcli.cli.listing import print_files
+from hookcli.cli.outcome import warn_of_damage
 from hookcli.rows import FileRow
 
 
@@ -25,16 +26,17 @@ def report(
 
     Example: hookcli report hookcli-runs/resnet34-cat --open
     """
-    from hookcli.files import write_atomic
     from hookcli.sinks.report import remake_report
+    from hookcli.sinks.run_folder import replace_page
 
     page, document = remake_report(run, single_file=single_file)
     if document["missing"]:
         first, *rest = document["missing"]
         console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
+    warn_of_damage(document["damage"])
     if not document["complete"]:
         console.warn(f"{str(run)!r} has no whole manifest: the run did not come to its end")
-    file = write_atomic(run / "report.html", page.encode())
+    file = replace_page(run, page.encode())
     facts = {name: document[name] for name in ("complete", "missing")}
     print_files([FileRow(str(file))], output_format, **facts)
     if open_page:

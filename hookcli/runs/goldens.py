@@ -15,7 +15,8 @@ import numpy as np
 
 from hookcli import sketches
 from hookcli.errors import OutputError, RequestError
-from hookcli.files import cannot_write, write_atomic
+from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.runs.facts import SAVED_IN_PART
 from hookcli.runs.shards import cannot_read
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 KIND = "golden"
-SAVED_IN_PART = ("--pool", "--tensor-dtype", "--tensor-channels")  # not the tensor as it was
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
 _FACTS = ("hookcli", "command", "model", "versions", "layers", "uncalled")
@@ -88,6 +88,8 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
         OutputError: it may not be replaced.
     """
     name = str(file)
+    if file.is_symlink():
+        raise OutputError(f"{name!r} is a link, which is never followed", "name the file itself")
     if file.is_dir():
         raise OutputError(f"{name!r} is a folder", "name a file: -o golden.json")
     try:
@@ -110,7 +112,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
 
 def _is_golden(file: Path) -> bool:
     """Whether it begins as golden files do; only the beginning is read."""
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         return _BEGINNING.match(stream.read(200)) is not None
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import dataclasses
 import fnmatch
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from hookcli.documents import MOST_BYTES, Manifest
 from hookcli.errors import RequestError
+from hookcli.files import read_regular
+from hookcli.ownership import holds_data, list_damage
 from hookcli.records import shape_text
 from hookcli.rows import LayerRow
 from hookcli.runs.shards import (
@@ -19,7 +23,7 @@ from hookcli.runs.shards import (
     INDEX,
     SavedTensor,
     cannot_read,
-    check_schema,
+    check_shard,
     name_close,
     read_index,
     read_json,
@@ -51,11 +55,13 @@ class Run:
         folder: the run folder.
         manifest: what ``manifest.json`` holds.
         saved: the tensors of each call id.
+        damage: which pictures and pages are missing or of another size than the run wrote, as sentences.
     """
 
     folder: Path
     manifest: dict[str, Any]
     saved: Mapping[str, tuple[SavedTensor, ...]]
+    damage: tuple[str, ...] = ()
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
     __repr__ = _say_run  # dataclass's would hold the whole manifest
 
@@ -78,9 +84,12 @@ class Run:
         """
         file = self.folder / "layers.csv"
         try:
-            with file.open(encoding="utf-8", newline="") as stream:
-                rows = list(csv.DictReader(stream))
-            return [{name: _read_cell(name, row[name]) for name in row} for row in rows]
+            text = read_regular(file, MOST_BYTES).decode()
+            header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+            return [
+                {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
+                for row in rows
+            ]
         except (OSError, ValueError, csv.Error) as error:
             raise cannot_read(file, error) from error
 
@@ -92,17 +101,19 @@ class Run:
             RequestError: the table is not there, or damaged.
         """
         import pyarrow as pa
-        from pyarrow import parquet
+
+        from hookcli.runs.tables import read_records
 
         file = self.folder / "records.parquet"
         try:
-            parts = sorted(file.iterdir()) if file.is_dir() else [file]
-            parts = [part for part in parts if part.match("*.parquet")]
+            parts = [self.folder / name for name in self.manifest["files"] if _is_part(name)]
+            if not parts:  # of an earlier version
+                parts = sorted(file.iterdir()) if file.is_dir() else [file]
+                parts = [part for part in parts if part.match("*.parquet")]
             if not parts or not parts[0].exists():
                 raise RequestError(f"the run in {str(self.folder)!r} has no records.parquet", AGAIN)
-            tables = [parquet.ParquetFile(part).read() for part in parts]
-            return pa.concat_tables(tables, promote_options="default")
-        except (OSError, pa.ArrowException) as error:
+            return read_records(parts)
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(file, error) from error
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
@@ -140,6 +151,8 @@ class Run:
                 such type, or a shard is damaged.
         """
         shape = self.shape_of(call_id)
+        for tensor in self.saved[call_id]:
+            check_shard(self.folder, tensor)  # before room is made for what the index promises
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
         whole = np.empty(shape, np.result_type(*(tensor.array_dtype for tensor in tensors)))
@@ -169,8 +182,8 @@ def load_run(folder: str | Path) -> Run:
     """Open the folder of a finished run.
 
     Raises:
-        RequestError: it is no run's, the run did not come to its end, or its manifest or index is
-            damaged.
+        RequestError: it is no run's, the run did not come to its end, its manifest or index is
+            damaged, or a table or shard is missing or of another size than the run wrote.
     """
     folder = Path(folder)
     file = folder / "manifest.json"
@@ -183,15 +196,12 @@ def load_run(folder: str | Path) -> Run:
             f"{str(folder)!r} is of a run that did not come to its end",
             "finish it: the same command with --resume",
         )
-    manifest = read_json(file)
-    check_schema(manifest, str(file))
-    try:
-        lists_tensors = INDEX in manifest["files"]
-        run = Run(folder, manifest, read_index(folder / INDEX) if lists_tensors else {})
-        _ = run.images
-    except (KeyError, TypeError) as error:
-        raise RequestError(f"{str(file)!r} is not a run's", "give the folder of a run") from error
-    return run
+    document, manifest = read_json(file, Manifest)
+    damage = list_damage(folder, manifest.sizes)
+    for name in filter(holds_data, damage):
+        raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
+    saved = read_index(folder / INDEX) if INDEX in manifest.files else {}
+    return Run(folder, document, saved, tuple(damage.values()))
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
@@ -238,6 +248,11 @@ def _find_places(run: Run, call_id: str) -> _Places:
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
         raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
     return {key: rows[key] for key in run.images if key in rows}
+
+
+def _is_part(name: str) -> bool:
+    folder, _, last = name.partition("/")
+    return folder == "records.parquet" and last.endswith(".parquet") and "/" not in last
 
 
 def _read_cell(name: str, text: str) -> Any:

@@ -6,23 +6,36 @@ import difflib
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from hookcli.documents import (
+    MOST_BYTES,
+    MOST_VALUES,
+    Axes,
+    DamagedError,
+    LaterVersionError,
+    Whole,
+    decode_both,
+)
 from hookcli.errors import RequestError, first_line
+from hookcli.files import open_regular, read_regular
 from hookcli.records import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+    from io import BufferedReader
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+T = TypeVar("T")
+
 INDEX = "tensors/index.json"
 AGAIN = "run hookcli inspect again"
-SCHEMA_VERSION = 1  # the newest that is understood
+UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
@@ -46,10 +59,24 @@ class SavedTensor:
 
     shard: str
     tensor: str
-    shape: tuple[int, ...]
+    shape: Axes
     dtype: str
     images: tuple[str, ...]
-    channels: tuple[int, ...] = ()
+    channels: tuple[Whole, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a shard that is not of this run, and rows that are not those of images.
+
+        Raises:
+            ValueError: it is so.
+        """
+        folder, _, name = self.shard.partition("/")
+        if folder != "tensors" or "/" in name or not name.endswith(".safetensors"):
+            raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
+        if not self.shape or self.shape[0] != len(self.images):
+            raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")
+        if math.prod(self.shape) > MOST_VALUES:
+            raise ValueError(f"no tensor has the shape {shape_text(self.shape)}")
 
     @property
     def array_dtype(self) -> np.dtype[Any]:
@@ -66,17 +93,29 @@ class SavedTensor:
         return np.dtype(_DTYPES[self.dtype])
 
 
+@dataclass(frozen=True, slots=True)
+class TensorIndex:
+    """What ``tensors/index.json`` says: by call id the tensors that were saved of it, in the order of the shards."""
+
+    calls: dict[str, tuple[SavedTensor, ...]]
+
+
 def read_index(file: Path) -> dict[str, tuple[SavedTensor, ...]]:
     """The saved tensors of each call id, in the order of the shards.
 
     Raises:
         RequestError: the index is not there, or damaged.
     """
-    try:
-        calls = read_json(file)["calls"]
-        return {call_id: tuple(map(_read_entry, calls[call_id])) for call_id in calls}
-    except (LookupError, TypeError, ValueError) as error:
-        raise RequestError(f"{str(file)!r} is damaged: {error!r}", AGAIN) from error
+    return read_json(file, TensorIndex)[1].calls
+
+
+def check_shard(folder: Path, tensor: SavedTensor) -> None:
+    """See that a shard holds a tensor as the index says; none of its values is read.
+
+    Raises:
+        RequestError: the shard is not there, damaged, or not what the index says.
+    """
+    read_rows(folder, tensor, 0, 0)
 
 
 def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArray[Any]:
@@ -88,47 +127,35 @@ def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArr
     """
     file, array_dtype = folder / tensor.shard, tensor.array_dtype
     try:
-        file.open("rb").close()  # safetensors says of one that may not be read that it is not there
-        with safe_open(file, framework="np") as shard:
-            part = shard.get_slice(tensor.tensor)
-            dtype, shape = part.get_dtype(), tuple(part.get_shape())
-            if (dtype, shape) != (tensor.dtype, tensor.shape):
-                raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
-            if dtype != _BFLOAT16:
-                rows: NDArray[Any] = part[start:stop]
-                return rows.astype(array_dtype, copy=False)
-        return _read_bfloat16(file, tensor, start, stop)
+        with open_regular(file) as stream:
+            # By its descriptor, so that what is read is the file that was looked at.
+            with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
+                part = shard.get_slice(tensor.tensor)
+                dtype, shape = part.get_dtype(), tuple(part.get_shape())
+                if (dtype, shape) != (tensor.dtype, tensor.shape):
+                    raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
+                if dtype != _BFLOAT16:
+                    rows: NDArray[Any] = part[start:stop]
+                    return rows.astype(array_dtype, copy=False)
+            return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:
         raise cannot_read(file, error) from error
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+def read_json(file: Path, kind: type[T]) -> tuple[dict[str, Any], T]:
+    """The object in a JSON file of a run, as it is and as a typed value.
 
     Raises:
-        RequestError: it is not there, or damaged.
+        RequestError: it is not there, damaged, or was written by a later version.
     """
     try:
-        document = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+        return decode_both(read_regular(file, MOST_BYTES), kind)
+    except LaterVersionError as error:
+        raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
+    except DamagedError as error:
+        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
+    except OSError as error:
         raise cannot_read(file, error) from error
-    if not isinstance(document, dict):
-        raise RequestError(f"{str(file)!r} is damaged: it holds no object", AGAIN)
-    return document
-
-
-def check_schema(document: Mapping[str, Any], name: str) -> None:
-    """Refuse what a later version of hookcli wrote.
-
-    Raises:
-        RequestError: a later one did.
-    """
-    version = document.get("schema_version", SCHEMA_VERSION)
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise RequestError(
-            f"{name!r} has schema version {version}, and this hookcli reads up to {SCHEMA_VERSION}",
-            "a later hookcli wrote it: pip install --upgrade hookcli",
-        )
 
 
 def cannot_read(file: Path, error: Exception) -> RequestError:
@@ -147,23 +174,15 @@ def name_close(wanted: str, known: Iterable[str]) -> str:
     return f"there are: {', '.join(names[:5])}{more}"
 
 
-def _read_entry(entry: Mapping[str, Any]) -> SavedTensor:
-    shape, images = tuple(map(int, entry["shape"])), tuple(map(str, entry["images"]))
-    if not shape or shape[0] != len(images):
-        raise ValueError(f"{len(images)} images in the shape {shape_text(shape)}")
-    shard, tensor, dtype = (str(entry[name]) for name in ("shard", "tensor", "dtype"))
-    return SavedTensor(
-        shard, tensor, shape, dtype, images, tuple(map(int, entry.get("channels", ())))
-    )
-
-
-def _read_bfloat16(file: Path, tensor: SavedTensor, start: int, stop: int) -> NDArray[np.float32]:
+def _read_bfloat16(
+    stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
+) -> NDArray[np.float32]:
     """Rows as float32, exactly: a bfloat16 is the upper half of one. numpy has no such type."""
     width = math.prod(tensor.shape[1:])
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        first = json.loads(stream.read(length))[tensor.tensor]["data_offsets"][0]
-    offset = 8 + length + first + 2 * width * start
-    halves = np.fromfile(file, "<u2", width * (stop - start), offset=offset)
+    stream.seek(0)
+    length = int.from_bytes(stream.read(8), "little")
+    first = json.loads(stream.read(length))[tensor.tensor]["data_offsets"][0]
+    stream.seek(8 + length + first + 2 * width * start)
+    halves = np.frombuffer(stream.read(2 * width * (stop - start)), "<u2")
     floats = (halves.astype(np.uint32) << 16).view(np.float32)
     return floats.reshape(stop - start, *tensor.shape[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from dataclasses import dataclass, field
@@ -12,13 +11,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hookcli import sketches
+from hookcli.documents import (
+    MOST_BYTES,
+    Axes,
+    DamagedError,
+    LaterVersionError,
+    RunFacts,
+    Whole,
+    convert,
+    decode,
+    refuse_twice,
+)
 from hookcli.errors import RequestError, first_line
+from hookcli.files import read_regular
 from hookcli.judging import Seen
 from hookcli.measuring import Size
 from hookcli.records import shape_text
-from hookcli.runs.facts import check_call, check_calls, check_facts
+from hookcli.runs.facts import check_call, list_saved_options
 from hookcli.runs.loading import load_run
-from hookcli.runs.shards import AGAIN, check_schema
+from hookcli.runs.shards import AGAIN, UPGRADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +38,43 @@ if TYPE_CHECKING:
 
     from hookcli.runs.loading import Run
 
-_SAVED = ("--pool", "--tensor-dtype", "--tensor-channels")  # what is not the tensor as it was
 _OF_WHOLE = "--tensor-dtype"  # whole, in another dtype
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenCall:
+    """What a golden file says of one call for one image; see ``SideCall``."""
+
+    image: str
+    call_id: str
+    module_type: str
+    shape: Axes
+    dtype: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    nan_count: Whole | None
+    inf_count: Whole | None
+    sketch: str | None
+    layout: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SketchForm:
+    """How the sketches of a golden file were taken."""
+
+    version: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenFile(RunFacts):
+    """What a golden file says: what the run depended on, how sketches were taken, and the calls in their order."""
+
+    sketch: SketchForm
+    calls: tuple[GoldenCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +110,7 @@ class Side:
         images: what is known of each, by its key.
         calls: of each image, in the order in which they completed.
         saved: how tensors were saved: empty for whole ones.
+        damage: what of a run folder is missing or of another size, though nothing is computed from it.
     """
 
     name: str
@@ -72,6 +118,7 @@ class Side:
     images: Mapping[str, Mapping[str, Any]]
     calls: Mapping[str, tuple[SideCall, ...]] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
 
     @property
     def pooled(self) -> tuple[str, ...]:
@@ -95,19 +142,18 @@ def load_side(name: str) -> Side:
     """
     try:
         return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"it lacks {error}" if isinstance(error, KeyError) else first_line(error)
-        raise RequestError(f"{name!r} is damaged: {what}", "make it again") from error
+    except LaterVersionError as error:
+        raise RequestError(f"{name!r} {error}", UPGRADE) from error
+    except ValueError as error:
+        raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except OSError as error:
         raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
 
 
 def _read_run(name: str) -> Side:
     run = load_run(name)
-    check_facts(run.manifest)
     images = {image["key"]: image for image in run.manifest["images"]}
-    words = run.manifest["command"]
-    saved = tuple(f"{word} {words[at + 1]}" for at, word in enumerate(words) if word in _SAVED)
+    saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[SideCall]] = {key: [] for key in images}
     is_whole = all(words.startswith(_OF_WHOLE) for words in saved)
@@ -120,7 +166,7 @@ def _read_run(name: str) -> Side:
         calls[image].append(
             _make_call(row, None if sketch is None else sketches.from_bytes(sketch), read)
         )
-    return _make_side(name, run.manifest, calls, saved)
+    return _make_side(name, run.manifest, calls, saved, run.damage)
 
 
 def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[], NDArray[Any]]:
@@ -146,24 +192,24 @@ def _make_side(
     facts: Mapping[str, Any],
     calls: Mapping[str, list[SideCall]],
     saved: tuple[str, ...] = (),
+    damage: tuple[str, ...] = (),
 ) -> Side:
-    check_calls({key: [call.seen.call_id for call in calls[key]] for key in calls})
+    for key in calls:
+        refuse_twice(f"call of {key!r}", [call.seen.call_id for call in calls[key]])
     images = {image["key"]: image for image in facts["images"]}
-    return Side(name, facts, images, {key: tuple(calls[key]) for key in calls}, saved)
+    return Side(name, facts, images, {key: tuple(calls[key]) for key in calls}, saved, damage)
 
 
 def _read_golden(name: str) -> Side:
     document = _read_document(name)
     if not isinstance(document, dict) or document.get("kind") != "golden":
         raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
-    check_schema(document, name)
-    version = document["sketch"]["version"]
+    version = convert(document, GoldenFile).sketch.version
     if version != sketches.VERSION:
         raise RequestError(
             f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
             "make the golden file again, with this version of hookcli",
         )
-    check_facts(document)
     calls: dict[str, list[SideCall]] = {image["key"]: [] for image in document["images"]}
     for row in document["calls"]:
         check_call(row, calls)
@@ -174,7 +220,7 @@ def _read_golden(name: str) -> Side:
 
 def _read_document(name: str) -> Any:
     try:
-        text = _read_stdin() if name == "-" else Path(name).read_bytes()
+        text = _read_stdin() if name == "-" else read_regular(name, MOST_BYTES)
     except FileNotFoundError as error:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
@@ -185,19 +231,23 @@ def _read_document(name: str) -> Any:
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return decode(text, Any)
+    except DamagedError as error:
         raise RequestError(
             f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
         ) from error
 
 
 def _read_stdin() -> bytes:
-    return b"" if sys.stdin is None else sys.stdin.buffer.read()
+    """What came on standard input.
 
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+    Raises:
+        DamagedError: it is larger than any golden file.
+    """
+    data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise DamagedError(f"it has more than {MOST_BYTES:,} bytes")
+    return data
 
 
 def _make_call(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.command import list_differences
 from hookcli.directory import PARTIAL, Directory
-from hookcli.documents import Request, decode_both
+from hookcli.documents import FileList, Request, decode_both
 from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.files import cannot_write, is_full
 from hookcli.ownership import (
@@ -410,6 +410,41 @@ def _to_line(name: str) -> bytes:
     return f"{json.dumps(name)}\n".encode()
 
 
+def replace_page(path: Path, page: bytes) -> Path:
+    """Write the page of a run that stands there again, and its size into the manifest; returns the file.
+
+    Raises:
+        RequestError: the folder is not a run's.
+        OutputError: a run is going on in it, or it cannot be written.
+    """
+    name = "report.html"
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(Directory(path))
+            if folder.is_file(REQUEST):
+                lock = stack.enter_context(open(folder.open_inside(REQUEST, os.O_RDONLY)))  # noqa: PTH123
+                _take_lock(lock.fileno(), path)
+            held = find_run(folder)
+            if held is None:
+                raise RequestError(
+                    f"{str(path)!r} is not a run's folder", "give the folder of a run"
+                )
+            if name not in held.known and folder.status(name) is not None:
+                raise OutputError(
+                    f"{str(path / name)!r} is not known to be of the run, and would be written over",
+                    "move it away, or run hookcli inspect again",
+                )
+            remove_half_written(folder, frozenset({name, MANIFEST}))
+            folder.write(name, page)
+            if held.complete is not None and held.complete.sizes.get(name, len(page)) != len(page):
+                document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
+                document["sizes"] = {**listed.sizes, name: len(page)}
+                folder.write(MANIFEST, render_json(document).encode())
+    except OSError as error:
+        raise cannot_write(path / name, error) from error
+    return path / name
+
+
 def finish_complete(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:
     """See that there is something left to resume; of a run that is complete, take away what it needed on the way.
 
@@ -438,7 +473,7 @@ def finish_complete(path: Path, command: Sequence[str], weights_sha256: str = ""
                 f"--resume: the run in {str(path)!r} was done {difference}",
                 "choose another folder with -o, or start again with --overwrite",
             )
-        for damage in list_damage(folder, held.complete):
+        for damage in list_damage(path, held.complete.sizes).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )

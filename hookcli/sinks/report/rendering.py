@@ -13,7 +13,9 @@ from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli import escape
+from hookcli.documents import MOST_BYTES
 from hookcli.errors import RequestError, first_line
+from hookcli.files import read_regular
 from hookcli.sinks.report.document import (
     DOCUMENT,
     choose_images,
@@ -22,7 +24,7 @@ from hookcli.sinks.report.document import (
     for_script,
     list_pictures,
     pictures_by_image,
-    read_document,
+    read_report,
 )
 from hookcli.sinks.report.flow import draw_flow_svg
 from hookcli.sinks.report.plot import draw_depth, draw_histogram
@@ -45,9 +47,16 @@ def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, dict[st
         OutputError: it cannot be read.
     """
     try:
-        document = read_document(run)
+        document = read_report(run)
         return render_report(document, run if single_file else None), document
-    except (KeyError, TypeError, ValueError, AttributeError, UndefinedError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        UndefinedError,
+    ) as error:
         reason = f"{str(run / DOCUMENT)!r} is not what a run writes: {first_line(error)}"
         raise RequestError(reason, "run hookcli inspect again") from error
 
@@ -154,11 +163,11 @@ def _focused(grid: dict[str, Any]) -> list[tuple[int, float | None]]:
 def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
-        if not (run / file).resolve().is_relative_to(run.resolve()):
-            return ""
         try:
-            data = (run / file).read_bytes()
-        except OSError:
+            if not (run / file).resolve().is_relative_to(run.resolve()):
+                return ""
+            data = read_regular(run / file, MOST_BYTES)
+        except (OSError, RuntimeError):  # RuntimeError: a link that leads to itself
             return linked(file)
         given.add(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
