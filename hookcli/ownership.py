@@ -81,10 +81,12 @@ class HeldRun:
 
     Attributes:
         known: the files that it is known to have written.
+        begun: of these, those in its journal: a killed writer may have left one half written.
         complete: what its manifest says; None for a run that did not come to its end.
     """
 
     known: frozenset[str]
+    begun: frozenset[str]
     complete: FileList | None
 
 
@@ -104,10 +106,9 @@ def find_run(folder: Directory) -> HeldRun | None:
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
-    known = {REQUEST, *_read_journal(folder)}
-    if listing is not None:
-        known |= {MANIFEST, *listing.files}
-    return HeldRun(frozenset(filter(_is_run_file, known)), listing)
+    begun = frozenset(filter(_is_run_file, _read_journal(folder)))
+    listed = () if listing is None else (MANIFEST, *filter(_is_run_file, listing.files))
+    return HeldRun(begun.union({REQUEST}, listed), begun, listing)
 
 
 def is_run(path: Path) -> bool:
@@ -125,12 +126,12 @@ def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNa
     Raises:
         OutputError: there is such a file, or a link in the place of a folder; it is named.
     """
-    known = held.known if held else frozenset()
+    known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
     for name, status in _walk(folder, planned):
         if not stat.S_ISDIR(status.st_mode):
             whole = _without_partial(name)
-            is_known = whole in known and stat.S_ISREG(status.st_mode)
-            if not is_known and planned.includes(whole):
+            is_known = name in known if name == whole else whole in begun
+            if not (is_known and stat.S_ISREG(status.st_mode)) and planned.includes(whole):
                 raise is_not_ours(folder, name)
         elif planned.includes(name):
             raise is_not_ours(folder, name)
@@ -145,30 +146,29 @@ def is_not_ours(folder: Directory, name: str) -> OutputError:
 
 
 def remove_known(folder: Directory, names: frozenset[str]) -> None:
-    """Delete these files, what a killed writer left half written of them, and the folders that become empty.
+    """Delete these files, and the folders that become empty by that.
 
     Raises:
         OutputError: one cannot be deleted.
     """
     emptied = set()
     for name in sorted(names):
-        top, _, last = name.rpartition("/")
-        partial = f"{top}/{PARTIAL}{last}" if top else PARTIAL + last
-        if folder.remove(name) | folder.remove(partial) and top:
+        top = name.rpartition("/")[0]
+        if folder.remove(name) and top:
             emptied |= {top, top.partition("/")[0]}
     for each in sorted(emptied, key=len, reverse=True):
         folder.remove_if_empty(each)
 
 
 def remove_half_written(folder: Directory, names: frozenset[str]) -> None:
-    """Delete what a killed writer left half written of these files.
+    """Delete what a killed writer left half written of these files, which stand in a journal.
 
     Raises:
         OutputError: one cannot be deleted.
     """
-    for name in names:
-        top, _, last = name.rpartition("/")
-        folder.remove(f"{top}/{PARTIAL}{last}" if top else PARTIAL + last)
+    tops = {name: name.rpartition("/") for name in names}
+    partials = {name: f"{top}{slash}{PARTIAL}{last}" for name, (top, slash, last) in tops.items()}
+    remove_known(folder, frozenset(partials.values()))
 
 
 def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:

@@ -125,6 +125,9 @@ class Gradients:
         return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
+        # A view that was written over gets a new node when it is asked for it. torch 2.14 crashes where
+        # that happens inside register_hook, which has put the hooks in place already.
+        _ = tensor.grad_fn
         hook = tensor.register_hook(partial(self._come, call))  # type: ignore[no-untyped-call]
         self.handles.append(hook)
 

@@ -196,14 +196,14 @@ class RunFolder:
         if held is not None and begun and self._resume:
             _refuse_other_run(begun, self.path, self._request)
             self._known = set(held.known)
-            remove_half_written(self._folder, held.known)
+            remove_half_written(self._folder, held.begun)
             self._open_journal()
             return
         if held is not None and begun != b"":
             # The journal first, so that a run that is killed while it deletes still knows what is its own.
             self._known = set(held.known)
             self._open_journal(held.known)
-            remove_half_written(self._folder, frozenset({REQUEST, JOURNAL}))
+            remove_half_written(self._folder, held.begun)
             remove_known(self._folder, held.known - {REQUEST, JOURNAL})
         self._write_request(text, begun)
         self._known = {REQUEST}
@@ -434,7 +434,7 @@ def replace_page(path: Path, page: bytes) -> Path:
                     f"{str(path / name)!r} is not known to be of the run, and would be written over",
                     "move it away, or run hookcli inspect again",
                 )
-            remove_half_written(folder, frozenset({name, MANIFEST}))
+            remove_half_written(folder, held.begun)
             folder.write(name, page)
             if held.complete is not None and held.complete.sizes.get(name, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
