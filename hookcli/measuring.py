@@ -141,7 +141,8 @@ def _over(distance: float, tolerated: float) -> float:
 def _as_float(values: NDArray[Any]) -> NDArray[np.float64]:
     if values.dtype.kind == "c":
         values = np.stack([values.real, values.imag], -1)
-    return values.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore"):  # a NaN of the kind that signals, of which numpy would warn
+        return values.astype(np.float64).ravel()
 
 
 def _size(values: NDArray[np.float64]) -> Size:
