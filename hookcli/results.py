@@ -112,6 +112,8 @@ class ModelInfo:
         dtype: of parameters and pixels.
         preprocessing: the weights' own transforms in words.
         input_shape: of the pixels of an image of usual size, (1, …); an image's own is its ``pixels_shape``.
+        notes: what was done to the model unasked that changes what it computes, each with what else can be
+            done; not about values that are random, see ``warning``.
     """
 
     name: str
@@ -124,6 +126,7 @@ class ModelInfo:
     dtype: str = "float32"
     preprocessing: str = ""
     input_shape: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
