@@ -76,7 +76,7 @@ class ImageResult:
         predictions: the foremost first; empty when the output has no form that is known.
         pixels_shape: of what the network was given, with the leading axis 1.
         seen: file of the picture that the network saw, relative to the run folder.
-        note: what was made of the image when a network wants more than one: a clip, a pair.
+        note: what was made of the image that is another one: a clip, a pair, a part; empty for the image itself.
         score: what the backward started at; None in a run without one.
         unedited: what the model says without edits; empty in a run without any.
         unedited_score: the score without edits.

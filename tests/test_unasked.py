@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from PIL import Image
 
 from hookcli.config import ModelRequest
 from hookcli.models import load_model
@@ -205,3 +206,52 @@ def test_notes_that_are_no_list_of_text_do_no_harm(run):
         other["model"]["notes"] = notes
         Path("b.json").write_text(json.dumps(other))
         assert run("diff", "a.json", "b.json", "--format", "json").code == 0
+
+
+# --- pixels
+
+
+def noise(width, height):
+    values = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(values)
+
+
+@pytest.mark.parametrize("size", [(163, 20), (20, 163), (309, 30), (1999, 20)])
+def test_a_long_picture_becomes_the_pixels_that_torchvision_makes_of_it(size):
+    prepare = load("squeezenet1_1", "random").prepare
+    picture = noise(*size)
+    expected = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.transforms()(picture)
+    assert torch.equal(prepare.to_pixels([picture]), expected)
+    assert prepare.describe([picture], 1) == ""
+
+
+def test_of_a_picture_longer_than_a_hundred_times_its_short_side_the_middle_is_used_and_it_is_said(
+    run,
+):
+    noise(1011, 10).save("long.png")
+    words = (
+        "long.png",
+        "--weights",
+        "random",
+        "--device",
+        "cpu",
+        "--layers",
+        "conv[1]",
+        "-o",
+        "out",
+    )
+    ended = run("inspect", "squeezenet1_1", *words, "--grids", "none")
+    note = "the middle of a very long picture, cut out before it was resized"
+    assert f"the model saw {note}\n" in ended.err
+    assert json.loads(Path("out/manifest.json").read_text())["images"][0]["note"] == note
+    assert f"The model saw {note}." in Path("out/report.html").read_text()
+
+
+def test_a_pair_that_is_resized_for_the_network_says_so():
+    prepare = load("raft_small", "random").prepare
+    assert prepare.describe([noise(136, 128)], 1) == "a pair: the same image twice"
+    assert prepare.describe([noise(136, 128), noise(136, 128)], 2) == "a pair of images"
+    resized = "a pair of images, resized to 136 by 128 pixels"
+    assert prepare.describe([noise(136, 128), noise(136, 129)], 2) == resized
+    assert prepare.describe([noise(137, 128), noise(137, 128)], 2) == resized
+    assert prepare.describe([], 1) == "a pair: the same image twice"  # pixels, used as they are
