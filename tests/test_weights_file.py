@@ -260,7 +260,7 @@ def test_a_tensor_without_values_gives_no_model_its_size(monkeypatch):
     # 10,000,000 rows of nothing have no bytes; a classifier of so many rows has 20 GB
     whole = torchvision.models.squeezenet1_1(weights=None).state_dict()
     nothing = torch.zeros(10_000_000, 0, 1, 1)
-    built = count_builds_with_values(monkeypatch)
+    built = note_builds_with_values(monkeypatch, torchvision.models.SqueezeNet)
     message = refusal(whole | {"classifier.1.weight": nothing}, "squeezenet1_1")
     assert message == misfit(
         "1 of another shape (classifier.1.weight is 10000000x0x1x1 and not 1000x512x1x1)"
@@ -268,36 +268,38 @@ def test_a_tensor_without_values_gives_no_model_its_size(monkeypatch):
     assert built == []
 
 
-def count_builds_with_values(monkeypatch):
-    """The number of classes of each SqueezeNet that is built and holds values."""
+def note_builds_with_values(monkeypatch, kind):
+    """The number of classes of each model of a kind that is built and whose weights have values."""
     built = []
-    usual = torchvision.models.SqueezeNet.__init__
+    usual = kind.__init__
 
-    def make(self, version, num_classes=1000, **more):
-        usual(self, version, num_classes, **more)
-        if not self.classifier[1].weight.is_meta:
-            built.append(num_classes)
+    def make(self, *arguments, **more):
+        usual(self, *arguments, **more)
+        if not next(self.parameters()).is_meta:
+            built.append(more.get("num_classes", 1000))
 
-    monkeypatch.setattr(torchvision.models.SqueezeNet, "__init__", make)
+    monkeypatch.setattr(kind, "__init__", make)
     return built
 
 
 def test_a_model_is_built_with_values_once_and_of_the_right_size(monkeypatch):
     seven = torchvision.models.squeezenet1_1(weights=None, num_classes=7).state_dict()
     torch.save(seven, "w.pth")
-    built = count_builds_with_values(monkeypatch)
+    built = note_builds_with_values(monkeypatch, torchvision.models.SqueezeNet)
     assert_loaded(load(name="squeezenet1_1").module, seven)
     assert built == [7]
 
 
-def test_a_regnet_takes_the_number_of_classes_from_the_file():  # it computes its widths with tensors
+def test_a_model_that_computes_its_widths_with_tensors_is_built_with_values_once(monkeypatch):
     three = torchvision.models.regnet_y_400mf(weights=None, num_classes=3).state_dict()
     torch.save(three, "w.pth")
+    built = note_builds_with_values(monkeypatch, torchvision.models.RegNet)
     assert_loaded(load(name="regnet_y_400mf").module, three)
+    assert built == [3]
 
 
 def test_a_file_that_does_not_fit_is_refused_before_a_model_is_built(monkeypatch):
-    built = count_builds_with_values(monkeypatch)
+    built = note_builds_with_values(monkeypatch, torchvision.models.SqueezeNet)
     assert refusal({"a": torch.zeros(1)}, "squeezenet1_1").startswith(
         misfit("52 missing (features")
     )
@@ -399,6 +401,7 @@ def test_attributes_in_the_place_of_methods_are_not_called():
     assert_loaded(load().module, state())
     parameter = nn.Parameter(torch.tensor([0.5, -0.5]))
     parameter.detach = parameter.dim = parameter.numel = parameter.storage_offset = 5
+    parameter.is_complex = parameter.is_floating_point = parameter.to = 5
     torch.save(state(conv__bias=parameter), "w.pth")
     assert_loaded(load().module, state())
 
