@@ -81,6 +81,7 @@ def compare_ways(
     comparison = Comparison(
         a.name, b.name, tolerance, judge.rows(), tuple(list_ways(a, b)), tuple(keys),
         skipped=(*early, *late), uncalled=list_uncalled(a.prepared, called),
+        notes=tuple(dict.fromkeys(n for way in (a, b) for n in way.prepared.loaded.info.notes)),
     )  # fmt: skip
     check_comparison(comparison, judge)
     return comparison

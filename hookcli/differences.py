@@ -98,6 +98,7 @@ class Comparison:
         only_in_b: keys of images that A lacks.
         skipped: images that could not be used.
         uncalled: chosen layers that ran in neither; known of two models that ran now.
+        notes: what was done to a model of either unasked that changes what it computes.
     """
 
     a: str
@@ -110,6 +111,7 @@ class Comparison:
     only_in_b: tuple[str, ...] = ()
     skipped: tuple[Any, ...] = field(default=())
     uncalled: tuple[Any, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def first(self) -> DiffRow | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.tolerances import Match, Tolerance
 
 _FACTS = {
-    "model": ("name", "weights", "sha256", "device", "dtype", "preprocessing", "input_shape"),
+    "model": ("name", "weights", "sha256", "device", "dtype", "preprocessing", "input_shape", "notes"),
     "versions": (
         "hookcli", "torch", "torchvision", "timm", "pillow", "numpy", "python", "platform", "processor",
         "threads", "memory_format", "matmul",
@@ -52,6 +52,7 @@ def diff_sides(a: Side, b: Side, tolerance: Tolerance, match: Match | None = Non
         a.name, b.name, tolerance, judge.rows(), tuple(list_changed(a.facts, b.facts)), tuple(keys),
         tuple(key for key in a.images if key not in keys),
         tuple(key for key in b.images if key not in others),
+        notes=list_notes(a.facts["model"], b.facts["model"]),
     )  # fmt: skip
     check_comparison(comparison, judge)
     return comparison
@@ -131,10 +132,17 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
-            if one != two:
+            if (one or None) != (two or None):  # what a run has none of, an older one does not tell
                 yield Changed(f"model {name}" if group == "model" else name, one, two)
     for name, one, two in list_value_options(a["command"], b["command"]):
         yield Changed(name, one, two)
+
+
+def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was done to models unasked, each once; ``models`` as manifests have them."""
+    given = (model.get("notes") for model in models)
+    notes = (note for each in given if isinstance(each, (list, tuple)) for note in each)
+    return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
 
 
 def _pair_by_order(

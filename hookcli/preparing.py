@@ -42,7 +42,7 @@ class PreparedImage:
         pixels: of the image alone, without a leading axis; None when it is skipped.
         reason: why it is skipped.
         size: width and height of the image.
-        note: what was made of it when the model wants more than one picture.
+        note: what was made of it that is another picture, or more than one.
     """
 
     key: str
@@ -197,5 +197,5 @@ def _prepared(fitter: Fitter, source: ImageSource, state: FileState) -> Prepared
         state,
         prepare_pixels(fitter, source),
         size=source.size,
-        note=fitter.prepare.describe(count),
+        note=fitter.prepare.describe(source.pictures, count),
     )

@@ -76,7 +76,7 @@ class ImageResult:
         predictions: the foremost first; empty when the output has no form that is known.
         pixels_shape: of what the network was given, with the leading axis 1.
         seen: file of the picture that the network saw, relative to the run folder.
-        note: what was made of the image when a network wants more than one: a clip, a pair.
+        note: what was made of the image that is another one: a clip, a pair, a part; empty for the image itself.
         score: what the backward started at; None in a run without one.
         unedited: what the model says without edits; empty in a run without any.
         unedited_score: the score without edits.
@@ -112,6 +112,8 @@ class ModelInfo:
         dtype: of parameters and pixels.
         preprocessing: the weights' own transforms in words.
         input_shape: of the pixels of an image of usual size, (1, …); an image's own is its ``pixels_shape``.
+        notes: what was done to the model unasked that changes what it computes, each with what else can be
+            done; not about values that are random, see ``warning``.
     """
 
     name: str
@@ -124,6 +126,7 @@ class ModelInfo:
     dtype: str = "float32"
     preprocessing: str = ""
     input_shape: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,7 +314,7 @@ def flow(inspect, *words):
 
 def test_one_picture_is_its_own_pair_and_the_update_block_is_called_12_times(inspect, photo):
     document, err = flow(inspect, photo, "update_block")
-    assert err[-2] == "the model saw a pair: the same image twice"
+    assert err[-2] == "the model saw a pair: the same image twice, resized to 168 by 128 pixels"
     assert Counter(layer["call_index"] for layer in document["layers"]) == dict.fromkeys(
         range(12), 2
     )
@@ -325,7 +325,7 @@ def test_one_picture_is_its_own_pair_and_the_update_block_is_called_12_times(ins
 
 def test_a_second_picture_makes_the_pair(inspect, photo, other):
     document, err = flow(inspect, photo, "(model)", "--pair", other, "--at", "input")
-    assert err[-2] == "the model saw a pair of images"
+    assert err[-2] == "the model saw a pair of images, resized to 168 by 128 pixels"
     assert ids(document) == ["input:(model)[0]", "input:(model)[1]"]
     # 40 x 30 with a short side of 128 is 170.7 wide, and 168 is the nearest multiple of 8
     means = [

@@ -15,7 +15,7 @@ from hookcli.cli import console, options, reading
 from hookcli.cli.inspect import inspect
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.cli.outcome import count, print_notes, score_text, weights_text
-from hookcli.cli.running import read_config, share_options, warn_of_skipped
+from hookcli.cli.running import read_config, share_options, warn_of_models, warn_of_skipped
 from hookcli.command import to_command
 from hookcli.config import SCORES, AblationStyle, BackwardStyle
 from hookcli.rows import ChannelRow
@@ -134,8 +134,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> AblationResult:
     with console.no_data():
         prepared = prepare_run(config)
     warn_of_skipped(prepared.skipped)
-    if prepared.loaded.info.warning:
-        console.warn(prepared.loaded.info.warning)
+    warn_of_models(prepared.loaded.info)
     from hookcli.ablating import ablate_images
     from hookcli.cli.completion import save_model_names
 

@@ -11,7 +11,7 @@ import typer
 
 from hookcli.cli import console, diff
 from hookcli.cli.inspect import inspect
-from hookcli.cli.running import read_config, share_options, warn_of_skipped
+from hookcli.cli.running import read_config, share_options, warn_of_models, warn_of_skipped
 from hookcli.cli.verdict import print_comparison
 from hookcli.command import to_command
 from hookcli.config import Dtype, InspectConfig
@@ -170,9 +170,7 @@ def _run(config: InspectConfig, other: Other, tolerance: Tolerance, *, quiet: bo
     images = len(pair_sources(a.prepared, b.prepared))
     early = list_skipped(a.prepared, b.prepared)
     warn_of_skipped(early)
-    warnings = (way.prepared.loaded.info.warning for way in (a, b))
-    for warning in dict.fromkeys(filter(None, warnings)):
-        console.warn(warning)
+    warn_of_models(*(way.prepared.loaded.info for way in (a, b)))
     bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
         comparison = compare_ways(a, b, tolerance, progress.part_done)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hookcli.estimating import Plan
-    from hookcli.results import RunResult, SkippedImage
+    from hookcli.results import ModelInfo, RunResult, SkippedImage
 
 _MODEL = ("weights", "seed", "device", "dtype", "size", "resize", "interpolation")
 _BACKWARD = ("target", "score", "input_grad", "times_activation", "saliency")
@@ -156,8 +156,7 @@ def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> Run
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, prepared.plan, keeps=keeps), quiet=quiet)
     warn_of_skipped(prepared.skipped)
-    if prepared.loaded.info.warning:
-        console.warn(prepared.loaded.info.warning)
+    warn_of_models(prepared.loaded.info)
     from hookcli.cli.completion import save_model_names
     from hookcli.cli.progress import Progress
     from hookcli.pipeline import run
@@ -168,6 +167,13 @@ def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> Run
         result = run(prepared, progress)
     warn_of_skipped(result.skipped[len(prepared.skipped) :])
     return result
+
+
+def warn_of_models(*models: ModelInfo) -> None:
+    """Say what must be known about the weights, and what was done to a model unasked; each once."""
+    texts = (text for model in models for text in (model.warning, *model.notes))
+    for text in dict.fromkeys(filter(None, texts)):
+        console.warn(text)
 
 
 def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:

@@ -146,6 +146,7 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, obj
         "only_in_b": comparison.only_in_b,
         "skipped": comparison.skipped,
         "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in comparison.uncalled],
+        "notes": comparison.notes,
         "layers": comparison.rows,
     }
 

@@ -8,6 +8,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -38,6 +39,7 @@ class Weighted:
         trained: False when any of them is known to be random.
         warning: what must be known about them.
         sha256: of their file or, for the user's own models without one, of their values; else empty.
+        notes: what was done to it unasked that changes what it computes.
     """
 
     module: nn.Module
@@ -47,6 +49,7 @@ class Weighted:
     trained: bool = True
     warning: str = ""
     sha256: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
@@ -94,6 +97,23 @@ def build_random(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.
         return build_model(origin, request, **arguments)
 
 
+def build_shapes(origin: Origin, request: ModelRequest) -> nn.Module:
+    """The model for the names, shapes and dtypes of its state dict: its weights take no memory, however many."""
+    for nowhere in (torch.device("meta"), _EmptyOnMeta()):
+        try:
+            with SkipInitialisation(), nowhere:
+                return build_model(origin, request)
+        except RuntimeError:  # it computes with its tensors, or mixes devices
+            continue
+    return build_unset(origin, request)
+
+
+def build_unset(origin: Origin, request: ModelRequest) -> nn.Module:
+    """The model to be filled from a file; not for code of the user's, which keeps its own initialisation."""
+    with SkipInitialisation():
+        return build_model(origin, request)
+
+
 class SkipInitialisation(TorchFunctionMode):
     """Leaves new parameters unset: for a model whose weights are loaded right after."""
 
@@ -114,6 +134,20 @@ class SkipInitialisation(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
+
+
+class _EmptyOnMeta(TorchFunctionMode):
+    """Puts what is not initialised on the meta device, and nothing else: regnets compute their widths with tensors."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        device = {"device": "meta"} if func is torch.empty else {}
+        return func(*args, **((kwargs or {}) | device))
 
 
 def categories_of(origin: Origin) -> tuple[str, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from PIL import Image
 from torch import nn
 from torchvision.transforms.functional import pil_to_tensor
 
+from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
 from hookcli.feed import Feed
 from hookcli.models.building import SkipInitialisation, build_model, build_random, categories_of
@@ -176,8 +178,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
             f"{request.name} has parameters on the meta device, which have no values",
             "give it values; for shapes alone: hookcli layers MODEL",
         )
+    notes = (*weighted.notes, _note_dtype(weighted.module, request))
     try:
-        module = weighted.module.eval().to(device=device, dtype=getattr(torch, request.dtype))
+        module = _to_dtype(weighted.module.eval().to(device), request.dtype)
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
     info = ModelInfo(
@@ -191,8 +194,28 @@ def load_model(request: ModelRequest) -> LoadedModel:
         dtype=request.dtype,
         preprocessing=prepare.words,
         input_shape=prepare.nominal_shape,
+        notes=tuple(filter(None, notes)),
     )
     return LoadedModel(info, module, prepare, weighted.categories)
+
+
+def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
+    """What there is to say of floats in a model that will run in a dtype that nobody asked for; empty for none."""
+    values = itertools.chain(module.parameters(), module.buffers())
+    floats = {str(value.dtype) for value in values if value.is_floating_point()}
+    others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
+    if not others or request.dtype != DEFAULTS.model.dtype:
+        return ""
+    kept = [f"--dtype {name}" for name in others if name in get_args(Dtype)]
+    option = f"{' or '.join(kept)} runs all in that" if kept else "no --dtype keeps it"
+    return f"what is {' or '.join(others)} in the model runs in {request.dtype}: {option}"
+
+
+def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
+    """The floats of a model in one dtype; complex numbers, which ``Module.to`` would cut to their real part, stay."""
+    if dtype == "float16":
+        return module.half()
+    return module.bfloat16() if dtype == "bfloat16" else module.float()
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
 
-_CROPPED = 8  # a picture longer than this is cropped before it is resized: the rest is never seen
-_LONGEST = 100  # times the short side, where the whole picture is shown
+# Times the short side. Resized as it is, a longer picture could fill the memory: of one that is cropped
+# the middle is taken before, which moves it by less than a pixel, and one that is shown whole is refused.
+_LONGEST = 100
 _FLOW_STEP, _FLOW_LEAST, _FLOW_MOST = (
     8,
     128,
@@ -70,7 +71,7 @@ class Preprocessing:
 
     def refuse(self, picture: Image.Image) -> str:
         """Why ``picture`` cannot be shown to this network; empty if it can."""
-        if self.crop is None and max(picture.size) > _LONGEST * min(picture.size):
+        if self.crop is None and _is_long(picture):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
 
@@ -102,14 +103,23 @@ class Preprocessing:
             return pixels.unsqueeze(1).expand(-1, CLIP_FRAMES, -1, -1).clone()
         return torch.stack([pixels, pixels]) if self.task == "optical_flow" else pixels
 
-    def describe(self, count: int) -> str:
-        """What was made of ``count`` pictures for a network that wants more than one; else empty."""
+    def describe(self, pictures: Sequence[Image.Image], count: int) -> str:
+        """What was made of an image that is another one; empty where the transform is all.
+
+        Args:
+            pictures: as ``to_pixels`` takes them; none of pixels that are used as they are.
+            count: how many pictures the image has, of which ``pictures`` may be some.
+        """
         if self.task == "video":
             source = f"{count} frames" if count > 1 else "the still image"
             return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
         if self.task == "optical_flow":
-            return "a pair of images" if count > 1 else "a pair: the same image twice"
-        return ""
+            made = "a pair of images" if count > 1 else "a pair: the same image twice"
+            size = _flow_size(pictures[0], self.size) if pictures else (0, 0)
+            is_other = any(picture.size != size for picture in pictures[:2])
+            return f"{made}, resized to {size[0]} by {size[1]} pixels" if is_other else made
+        is_cut = self.crop is not None and any(map(_is_long, pictures))
+        return "the middle of a very long picture, cut out before it was resized" if is_cut else ""
 
 
 def make_preprocessing(
@@ -203,12 +213,16 @@ def _interpolation(name: str) -> InterpolationMode:
 
 def _crop_long(picture: Image.Image) -> Image.Image:
     """The middle of a very long picture, which is all that a transform that crops would leave of it."""
-    short = min(picture.size)
-    if max(picture.size) <= _CROPPED * short:
+    if not _is_long(picture):
         return picture
-    width, height = min(picture.width, _CROPPED * short), min(picture.height, _CROPPED * short)
+    longest = _LONGEST * min(picture.size)
+    width, height = min(picture.width, longest), min(picture.height, longest)
     left, top = (picture.width - width) // 2, (picture.height - height) // 2
     return picture.crop((left, top, left + width, top + height))
+
+
+def _is_long(picture: Image.Image) -> bool:
+    return max(picture.size) > _LONGEST * min(picture.size)
 
 
 def _flow_size(picture: Image.Image, short: int | None) -> tuple[int, int]:

@@ -18,11 +18,8 @@ from hookcli.models.from_file import load_from_file
 from hookcli.models.hashing import hash_weights
 from hookcli.models.origins import OWN, TIMM
 from hookcli.models.timm_models import fail_fast_offline, has_timm_weights, timm_categories
-from hookcli.models.weights import (
-    UNREACHABLE,
-    UNREADABLE,
-    cache_weights,
-)
+from hookcli.models.weights import UNREACHABLE, cache_weights
+from hookcli.models.weights_file import UNREADABLE
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest

@@ -1,0 +1,258 @@
+"""What changes computed values and was not asked for is said: on stderr, on the page, and in what programs read."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from hookcli.config import ModelRequest
+from hookcli.models import load_model
+
+RESCALED = (
+    "transform_input=True, with which torchvision's own weights were trained, rescales the input: "
+    "weights that were trained without it need --model-arg transform_input=False"
+)
+HALVED = "what is float16 in the model runs in float32: --dtype float16 runs all in that"
+INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet", "quantized_inception_v3"]
+TOY = """
+import torch
+from torch import nn
+def make(dtype=torch.float16):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)).to(dtype)
+def double(): return make(torch.float64)
+def plain(): return make(torch.float32)
+def mixed():
+    model = make()
+    model[0].double()
+    model[3].bfloat16()
+    return model
+def eight():
+    model = plain()
+    model[0].to(torch.float8_e4m3fn)
+    return model
+"""
+
+
+@pytest.fixture(autouse=True)
+def toy():
+    Path("net.py").write_text(TOY)
+    np.save("pixels.npy", np.ones((3, 2, 2), np.float32))
+
+
+def zeros_of(name):
+    """A file of zeros for a model of torchvision."""
+    with torch.device("meta"):
+        module = torchvision.models.get_model_builder(name)(weights=None, init_weights=False)
+    state = module.state_dict()
+    torch.save({k: torch.zeros(v.shape, dtype=v.dtype) for k, v in state.items()}, "w.pth")
+
+
+def load(name, weights="auto", dtype="float32", **arguments):
+    words = tuple((key, str(value)) for key, value in arguments.items())
+    return load_model(
+        ModelRequest(name, weights=weights, device="cpu", dtype=dtype, arguments=words)
+    )
+
+
+# --- what is said
+
+
+@pytest.mark.parametrize("name", INCEPTIONS)
+def test_an_inception_from_a_file_says_that_its_input_is_rescaled(name):
+    zeros_of(name)
+    loaded = load(name, "w.pth")
+    assert (loaded.module.transform_input, loaded.info.notes) == (True, (RESCALED,))
+    assert (loaded.info.trained, loaded.info.warning) == (True, "")  # which is another matter
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_of_an_inception_that_was_told_nothing_is_said(chosen):
+    zeros_of("googlenet")
+    loaded = load("googlenet", "w.pth", transform_input=chosen)
+    assert (loaded.module.transform_input, loaded.info.notes) == (chosen, ())
+
+
+def test_an_inception_with_random_weights_is_as_torchvision_makes_it():
+    loaded = load("googlenet", "random", init_weights=False)
+    assert (loaded.module.transform_input, loaded.info.notes) == (False, ())
+
+
+def test_an_inception_of_ones_own_is_left_as_its_code_made_it():
+    zeros_of("googlenet")
+    Path("own.py").write_text(
+        "from torchvision.models import GoogLeNet\n"
+        "def make(): return GoogLeNet(init_weights=False)\n"
+    )
+    loaded = load("own.py:make", "w.pth")
+    assert (loaded.module.transform_input, loaded.info.notes) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("net.py:make", HALVED),
+        ("net.py:double", "what is float64 in the model runs in float32: no --dtype keeps it"),
+        ("net.py:mixed", "what is bfloat16 or float64 in the model runs in float32: --dtype bfloat16 runs all in that"),
+        ("net.py:eight", "what is float8_e4m3fn in the model runs in float32: no --dtype keeps it"),
+    ],
+)  # fmt: skip
+def test_an_own_model_whose_dtype_is_changed_says_so(name, note):
+    loaded = load(name)
+    assert loaded.info.notes == (note,)
+    assert {p.dtype for p in loaded.module.parameters()} == {torch.float32}
+
+
+def test_of_a_dtype_that_is_the_models_own_or_was_asked_for_nothing_is_said():
+    assert load("net.py:plain").info.notes == ()
+    assert load("net.py:make", dtype="float16").info.notes == ()
+    assert load("net.py:plain", dtype="bfloat16").info.notes == ()
+    assert load("squeezenet1_1", "random").info.notes == ()
+
+
+# --- where it is said
+
+
+COMMANDS = {
+    "inspect": ("--layers", "leaf", "-o", "out"),
+    "gradients": ("--layers", "0", "-o", "out"),
+    "ablate": ("--layers", "0"),
+    "compare": ("--layers", "0", "--against", "threads=1"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_says_it_once_on_stderr_and_in_its_document(run, command):
+    words = ("net.py:make", "pixels.npy", "--device", "cpu", *COMMANDS[command])
+    ended = run(command, *words, "--format", "json", "--quiet")
+    assert ended.code == 0
+    assert ended.err.splitlines().count(f"warning: {HALVED}") == 1
+    document = json.loads(ended.out)
+    assert document.get("model", document)["notes"] == [HALVED]
+
+
+def test_a_golden_file_says_it(run):
+    ended = run("golden", "net.py:make", "pixels.npy", "--device", "cpu", "--layers", "0", "-q")
+    assert (ended.code, ended.err.count(HALVED)) == (0, 1)
+    assert json.loads(ended.out)["model"]["notes"] == [HALVED]
+
+
+def test_the_page_and_the_manifest_say_it(run):
+    zeros_of("googlenet")
+    words = ("googlenet", "pixels.npy", "--weights", "w.pth", "--device", "cpu")
+    np.save("pixels.npy", np.ones((3, 32, 32), np.float32))
+    ended = run("inspect", *words, "--layers", "conv1.conv", "-o", "out", "--grids", "none")
+    assert ended.err.splitlines().count(f"warning: {RESCALED}") == 1
+    for name in ("run.json", "manifest.json", "report.json"):
+        assert json.loads(Path("out", name).read_text())["model"]["notes"] == [RESCALED]
+    page = html.unescape(Path("out/report.html").read_text())
+    assert page.count(f"<strong>Not asked for.</strong> {RESCALED}.</p>") == 1
+
+
+def test_where_nothing_was_done_unasked_nothing_is_said(run):
+    words = ("net.py:plain", "pixels.npy", "--device", "cpu", "--layers", "0", "-o", "out")
+    ended = run("inspect", *words)
+    assert "runs in" not in ended.err
+    assert json.loads(Path("out/manifest.json").read_text())["model"]["notes"] == []
+    assert "Not asked for" not in Path("out/report.html").read_text()
+
+
+def test_the_page_of_a_run_from_before_it_was_said_is_made_again(run):
+    words = ("net.py:plain", "pixels.npy", "--device", "cpu", "--layers", "0", "-o", "out")
+    run("inspect", *words)
+    document = json.loads(Path("out/report.json").read_text())
+    del document["model"]["notes"]
+    Path("out/report.json").write_text(json.dumps(document))
+    assert run("report", "out").code == 0
+
+
+# --- two runs
+
+
+def golden(run, file, name):
+    run("golden", name, "pixels.npy", "--device", "cpu", "--layers", "0", "-o", file)
+
+
+def test_what_was_done_to_one_of_two_models_is_among_what_changed(run):
+    golden(run, "a.json", "net.py:plain")
+    golden(run, "b.json", "net.py:make")
+    ended = run("diff", "a.json", "b.json", "--match", "id", "--format", "json")
+    document = json.loads(ended.out)
+    assert document["notes"] == [HALVED]
+    assert {"name": "model notes", "a": [], "b": [HALVED]} in document["changed"]
+
+
+def test_a_golden_file_from_before_it_was_said_differs_in_nothing(run):
+    golden(run, "a.json", "net.py:plain")
+    older = json.loads(Path("a.json").read_text())
+    del older["model"]["notes"]
+    Path("b.json").write_text(json.dumps(older))
+    ended = run("diff", "a.json", "b.json")
+    assert ended.code == 0
+    assert "nothing else changed" in ended.out
+
+
+def test_notes_that_are_no_list_of_text_do_no_harm(run):
+    golden(run, "a.json", "net.py:plain")
+    for notes in (5, "text", [1, None], {"a": 1}):
+        other = json.loads(Path("a.json").read_text())
+        other["model"]["notes"] = notes
+        Path("b.json").write_text(json.dumps(other))
+        ended = run("diff", "a.json", "b.json", "--format", "json")
+        assert (ended.code, json.loads(ended.out)["notes"]) == (0, [])
+
+
+# --- pixels
+
+
+def noise(width, height):
+    values = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(values)
+
+
+@pytest.mark.parametrize("size", [(163, 20), (20, 163), (309, 30), (1999, 20)])
+def test_a_long_picture_becomes_the_pixels_that_torchvision_makes_of_it(size):
+    prepare = load("squeezenet1_1", "random").prepare
+    picture = noise(*size)
+    expected = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.transforms()(picture)
+    assert torch.equal(prepare.to_pixels([picture]), expected)
+    assert prepare.describe([picture], 1) == ""
+
+
+def test_of_a_picture_longer_than_a_hundred_times_its_short_side_the_middle_is_used_and_it_is_said(
+    run,
+):
+    noise(1011, 10).save("long.png")
+    words = (
+        "long.png",
+        "--weights",
+        "random",
+        "--device",
+        "cpu",
+        "--layers",
+        "conv[1]",
+        "-o",
+        "out",
+    )
+    ended = run("inspect", "squeezenet1_1", *words, "--grids", "none")
+    note = "the middle of a very long picture, cut out before it was resized"
+    assert f"the model saw {note}\n" in ended.err
+    assert json.loads(Path("out/manifest.json").read_text())["images"][0]["note"] == note
+    assert f"The model saw {note}." in Path("out/report.html").read_text()
+
+
+def test_a_pair_that_is_resized_for_the_network_says_so():
+    prepare = load("raft_small", "random").prepare
+    assert prepare.describe([noise(136, 128)], 1) == "a pair: the same image twice"
+    assert prepare.describe([noise(136, 128), noise(136, 128)], 2) == "a pair of images"
+    resized = "a pair of images, resized to 136 by 128 pixels"
+    assert prepare.describe([noise(136, 128), noise(136, 129)], 2) == resized
+    assert prepare.describe([noise(137, 128), noise(137, 128)], 2) == resized
+    assert prepare.describe([], 1) == "a pair: the same image twice"  # pixels, used as they are
