@@ -118,6 +118,10 @@ def _check_weights_file(config: InspectConfig) -> None:
             f"--save-weights writes .safetensors, not {file.name!r}",
             f"--save-weights {file.with_suffix('.safetensors')}",
         )
+    if file.is_symlink():
+        raise OutputError(
+            f"{str(file)!r} is a link, which is never followed", "name the file itself"
+        )
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
         raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
     if file.exists() and not config.overwrite:

@@ -296,6 +296,19 @@ def test_a_golden_file_is_replaced_and_another_file_is_not(run):
     assert run("golden", "out", "-o", "out").code == 5
 
 
+def test_a_golden_file_never_takes_the_place_of_a_link(run):
+    run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
+    assert run("golden", "out", "-o", "golden.json").code == 0
+    whole = Path("golden.json").read_bytes()
+    Path("link.json").symlink_to("golden.json")
+    for words in ((), ("--overwrite",)):
+        ended = run("golden", "out", "-o", "link.json", *words)
+        assert (ended.code, ended.err.splitlines()[0]) == (
+            5, "error: 'link.json' is a link, which is never followed",
+        )  # fmt: skip
+    assert (Path("golden.json").read_bytes(), Path("link.json").is_symlink()) == (whole, True)
+
+
 def test_of_a_file_that_stands_there_only_the_beginning_is_read(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     with Path("golden.json").open("w") as file:

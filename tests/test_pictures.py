@@ -531,6 +531,20 @@ def test_golden_files_have_no_pictures(run):
     )  # fmt: skip
 
 
+def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
+    run_of(conv=[3, 4]).write("a")
+    run_of(conv=[3, 5]).write("b")
+    assert run("diff", "a", "b", "--pictures", "p").code == 7
+    page = Path("p/report.html").read_bytes()
+    Path("p/01_conv.png").unlink()
+    Path("mine.png").write_text("mine")
+    Path("p/01_conv.png").symlink_to(Path("mine.png").resolve())
+    ended = run("diff", "a", "b", "--pictures", "p")
+    assert ended.code == 5
+    assert "error: 'p/01_conv.png' is not of a comparison" in ended.err
+    assert (Path("p/report.html").read_bytes(), Path("mine.png").read_text()) == (page, "mine")
+
+
 def test_runs_that_cannot_be_compared_leave_no_folder(run):
     run_of(conv=[3, 4]).write("a")
     run_of(conv=[3, 4, 5]).write("b")

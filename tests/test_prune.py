@@ -338,6 +338,17 @@ def test_overwrite_replaces_weights_that_are_there(run, net):
     assert [file.name for file in Path().glob(".partial-*")] == []
 
 
+def test_weights_never_take_the_place_of_a_link(run, net):
+    Path("mine.safetensors").write_text("mine")
+    Path(FILE).symlink_to("mine.safetensors")
+    words = ("--layers", "conv", "--prune", "conv=0.5", "--save-weights", FILE, "--overwrite")
+    ended = run("inspect", net, *OWN, *words)
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        5, f"error: '{FILE}' is a link, which is never followed",
+    )  # fmt: skip
+    assert (Path("mine.safetensors").read_text(), Path(FILE).is_symlink()) == ("mine", True)
+
+
 def test_a_run_that_fails_writes_none(run, net):
     Path("net.py").write_text(
         f"{NET}\n\nclass Net(Net):\n    def forward(self, x):\n        1 / 0\n"

@@ -268,7 +268,7 @@ def changed(document, path, change):
     return whole
 
 
-MAPS = ("calls", "histograms", "written", "top_images")  # whose keys are call ids
+MAPS = ("calls", "histograms", "written", "top_images", "sizes")  # whose keys are call ids or files
 
 
 def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):
@@ -286,6 +286,7 @@ def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):
             for step in path:
                 part = part[step]
             optional = {"channels"} if name == "index.json" and path else set()
+            optional |= {"sizes"} if name == "manifest.json" and not path else set()
             taken += [
                 f"{here} without {key}"
                 for key in part.keys() - optional
