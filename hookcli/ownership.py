@@ -20,6 +20,7 @@ from hookcli.errors import OutputError
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
 R = TypeVar("R", Request, FileList)
@@ -145,7 +146,7 @@ def is_not_ours(folder: Directory, name: str) -> OutputError:
     )
 
 
-def remove_known(folder: Directory, names: frozenset[str]) -> None:
+def remove_known(folder: Directory, names: AbstractSet[str]) -> None:
     """Delete these files, and the folders that become empty by that.
 
     Raises:
@@ -160,7 +161,7 @@ def remove_known(folder: Directory, names: frozenset[str]) -> None:
         folder.remove_if_empty(each)
 
 
-def remove_half_written(folder: Directory, names: frozenset[str]) -> None:
+def remove_half_written(folder: Directory, names: AbstractSet[str]) -> None:
     """Delete what a killed writer left half written of these files, which stand in a journal.
 
     Raises:
@@ -168,7 +169,7 @@ def remove_half_written(folder: Directory, names: frozenset[str]) -> None:
     """
     tops = {name: name.rpartition("/") for name in names}
     partials = {name: f"{top}{slash}{PARTIAL}{last}" for name, (top, slash, last) in tops.items()}
-    remove_known(folder, frozenset(partials.values()))
+    remove_known(folder, set(partials.values()))
 
 
 def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:

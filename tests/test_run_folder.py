@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hookcli.directory import Directory
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
 from hookcli.ownership import PlannedNames
@@ -472,6 +473,24 @@ def test_a_run_goes_on_with_the_files_of_the_one_that_was_killed():
         run.complete(REQUEST, ["layers.csv"])
     assert files() == ["layers.csv", "manifest.json", "run.json"]
     assert Path("run/layers.csv").read_bytes() == b"new"
+
+
+def test_what_a_run_goes_on_from_is_there_until_the_manifest_is(monkeypatch):
+    """So that a run that is killed at its very end need not begin again."""
+    seen = []
+    before = Directory.write
+
+    def look(folder, name, data):
+        if name == "manifest.json":
+            seen.extend(files())
+        return before(folder, name, data)
+
+    with open_folder() as run:
+        run.write("parts/000000.json", b"")
+        monkeypatch.setattr(Directory, "write", look)
+        run.complete(REQUEST, [])
+    assert seen == ["parts/000000.json", JOURNAL, "run.json"]
+    assert files() == ["manifest.json", "run.json"]
 
 
 # --- folders that are taken away

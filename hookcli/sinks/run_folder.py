@@ -139,7 +139,7 @@ class RunFolder:
         Raises:
             OutputError: one cannot be deleted.
         """
-        remove_known(self._folder, frozenset(names & self._known))
+        remove_known(self._folder, names & self._known)
 
     def list_parts(self) -> set[str]:
         """The names in ``parts/`` that this run is known to have written, without the journal."""
@@ -161,10 +161,13 @@ class RunFolder:
                 f"the folder {str(self.path)!r} was deleted or moved while the run was writing into it",
                 "run the same command again",
             )
-        remove_known(self._folder, frozenset(self._known - sizes.keys() - {JOURNAL, MANIFEST}))
+        parts = frozenset(self.list_parts())
+        remove_known(self._folder, self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
         text = render_json(manifest | {"files": list(sizes), "sizes": sizes})
         self.write(MANIFEST, text.encode())
-        remove_known(self._folder, frozenset({JOURNAL}))
+        # Only now: without them a run that is killed here would have to begin again.
+        remove_known(self._folder, parts)
+        remove_known(self._folder, {JOURNAL})
 
     def _close(self) -> None:
         for descriptor in (self._journal, self._lock):
@@ -479,7 +482,7 @@ def finish_complete(path: Path, command: Sequence[str], weights_sha256: str = ""
             )
         with open(folder.open_inside(REQUEST, os.O_RDWR)) as lock:  # noqa: PTH123
             _take_lock(lock.fileno(), path)
-            remove_known(folder, frozenset(n for n in held.known if n.startswith(f"{PARTS}/")))
+            remove_known(folder, {n for n in held.known if n.startswith(f"{PARTS}/")})
     raise CompleteError(f"the run in {str(path)!r} is complete")
 
 
