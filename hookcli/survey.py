@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from hookcli import hooks
 from hookcli.errors import ForwardError
@@ -27,6 +27,20 @@ if TYPE_CHECKING:
 
     from hookcli.feed import Feed
     from hookcli.records import Call, LayerInfo
+
+
+_Shape: TypeAlias = tuple[int, ...]
+
+
+def _count_attention(
+    query: _Shape, key: _Shape, value: _Shape, *_more: object, **_words: object
+) -> int:
+    """The operations of scaled dot-product attention, from the shapes of its tensors."""
+    return sdpa_flop_count(query, key, value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# Attention on a CPU is an operator of its own, which torch's counter knows from 2.15 on.
+_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _count_attention}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,7 @@ def _watch_forward(
 ) -> _Watcher:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the FLOP counter
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping=_ATTENTION)
     watcher = _Watcher(counter)
     try:
         with (

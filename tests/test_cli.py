@@ -305,7 +305,7 @@ def test_a_forward_that_fails_ends_with_4_and_names_the_module(run, photo):
 def test_what_was_seen_before_a_forward_failed_is_written_without_a_manifest(run, photo):
     run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
     folder = Path("hookcli-runs/squeezenet1_1-photo")
-    assert sorted(contents(folder)) == ["layers.csv", "run.json"]
+    assert sorted(contents(folder)) == ["layers.csv", "parts/written.jsonl", "run.json"]
     # the first convolution and two fire modules of three
     assert len((folder / "layers.csv").read_text().splitlines()) == 1 + 1 + 2 * 3
 
@@ -379,7 +379,7 @@ def test_overwrite_does_not_write_over_a_file_that_is_not_a_runs(inspect, photo)
     Path("out/report.html").write_bytes(b"mine")
     err = check_error(inspect(photo, *TWO, "-o", "out", "--overwrite"), 5)
     assert err.startswith(
-        "error: 'out/report.html' is not a run's, and a run would write over it\n"
+        "error: 'out/report.html' is not a run's, and this run would write over it\n"
     )
     assert contents("out") == {"report.html": b"mine"}
 

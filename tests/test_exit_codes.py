@@ -140,7 +140,11 @@ def test_a_failing_module_is_named_with_what_it_was_given(hookcli, photo):
 def test_what_was_observed_before_a_failure_is_written_without_a_manifest(hookcli, photo):
     words = ("--weights", "random", "--size", "32", "--grids", "none", "-o", "run")
     hookcli("inspect", "inception_v3", photo, *words)
-    assert sorted(file.name for file in Path("run").iterdir()) == ["layers.csv", "run.json"]
+    assert sorted(file.name for file in Path("run").iterdir()) == [
+        "layers.csv",
+        "parts",
+        "run.json",
+    ]
     assert Path("run/layers.csv").read_text().splitlines()[1].startswith("1,Conv2d_1a_3x3.conv,")
 
 

@@ -20,6 +20,8 @@ from hookcli.images import read_images
 from hookcli.images.finding import find_files, unique_keys
 from hookcli.results import SkippedImage
 
+OURS = json.dumps({"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
+
 
 def make(*names):
     """Empty files, and folders where a name ends with a slash."""
@@ -326,7 +328,7 @@ def test_the_output_folder_as_a_word_is_skipped_with_the_reason():
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("run.json", ""), ("manifest.json", json.dumps({"hookcli": "0.1.0", "files": []}))],
+    [("run.json", OURS), ("manifest.json", json.dumps(json.loads(OURS) | {"files": []}))],
 )
 def test_the_folder_of_a_run_is_left_out_with_all_that_is_in_it(name, content):
     make("photos/a.png", "photos/run/overview.png", "photos/run/grids/x/b.png")
@@ -337,7 +339,23 @@ def test_the_folder_of_a_run_is_left_out_with_all_that_is_in_it(name, content):
 
 
 def test_a_run_that_has_begun_beside_another_tools_manifest_is_a_run():
-    make("photos/a.png", "photos/run/b.png", "photos/run/run.json", "photos/run/manifest.json")
+    make("photos/a.png", "photos/run/b.png", "photos/run/manifest.json")
+    Path("photos/run/run.json").write_text(OURS)
+    assert found("photos") == ["photos/a.png"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"lr": 0.1}', '{"hookcli": "0.1.0"}'])
+def test_a_run_json_of_another_tool_leaves_nothing_out(text):
+    make("photos/app/a.png")
+    Path("photos/app/run.json").write_text(text)
+    assert found("photos") == ["photos/app/a.png"]
+    assert found("photos/*/*.png") == ["photos/app/a.png"]
+
+
+def test_a_pipe_called_like_a_manifest_is_not_waited_for():
+    make("photos/a.png")
+    os.mkfifo("photos/manifest.json")
+    os.mkfifo("photos/run.json")
     assert found("photos") == ["photos/a.png"]
 
 
@@ -396,14 +414,16 @@ def test_a_file_that_a_glob_matches_by_itself_and_in_a_folder_is_found_once():
 
 
 def test_below_its_first_star_a_glob_leaves_out_runs_and_the_output_folder():
-    make("p/a.png", "p/run/run.json", "p/run/seen/b.png", "p/out/deep/c.png")
+    make("p/a.png", "p/run/seen/b.png", "p/out/deep/c.png")
+    Path("p/run/run.json").write_text(OURS)
     assert found("p/**/*.png") == ["p/a.png", "p/out/deep/c.png"]
     assert found("p/**/*.png", leave_out=Path("p/out")) == ["p/a.png"]
 
 
 @pytest.mark.parametrize("word", ["run/seen/*", "run/see?/a.png", "run/[s]een/a.png"])
 def test_what_a_glob_names_before_its_first_star_may_be_a_run(word):
-    make("run/run.json", "run/seen/a.png")
+    make("run/seen/a.png")
+    Path("run/run.json").write_text(OURS)
     assert found(word) == ["run/seen/a.png"]
 
 

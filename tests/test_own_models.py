@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import socket
 import struct
 import sys
@@ -264,10 +265,17 @@ def test_weights_on_a_gpu_have_the_hash_of_the_same_on_the_host():
     assert hash_weights(part.cuda()) == expected
 
 
-def test_a_run_of_weights_made_at_import_goes_on_to_the_same_bytes(inspect, net):
+def interrupt(*_args, **_words):
+    raise KeyboardInterrupt
+
+
+def test_a_run_of_weights_made_at_import_goes_on_to_the_same_bytes(inspect, net, monkeypatch):
     assert inspect("net.py:net").code == 0
     whole = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
-    Path("out/manifest.json").unlink()
+    shutil.rmtree("out")
+    with monkeypatch.context() as patch:
+        patch.setattr("hookcli.pipeline._finish", interrupt)
+        assert inspect("net.py:net").code == 130
     ended = inspect("net.py:net", "--resume")
     assert ended.code == 0, ended.err
     assert {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()} == whole
@@ -443,7 +451,11 @@ def test_a_forward_that_raises_anything_ends_with_4_and_leaves_what_was_seen(ins
         "error: the model failed in (model) (Net): half way",
         "hint: it was given x 1x3x8x8; the last observed layers were first",
     ]
-    assert sorted(file.name for file in Path("out").iterdir()) == ["layers.csv", "run.json"]
+    assert sorted(file.name for file in Path("out").iterdir()) == [
+        "layers.csv",
+        "parts",
+        "run.json",
+    ]
     rows = Path("out/layers.csv").read_text().splitlines()
     assert [row.split(",")[1] for row in rows] == ["call_id", "first"]
 
