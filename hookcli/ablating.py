@@ -16,7 +16,7 @@ from hookcli import errors, hooks
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.fitting import need_one
 from hookcli.layouts import resolve_layout
-from hookcli.preparing import prepare_image
+from hookcli.preparing import prepare_image, release_pictures
 from hookcli.results import ImageResult, SkippedImage
 from hookcli.rows import ChannelRow
 from hookcli.zeroing import Batch, has_rows, plan_ablation, row_of, run_model, to_batch
@@ -78,6 +78,7 @@ def ablate_images(
     style = prepared.config.ablation
     assert style is not None  # noqa: S101
     skipped, ablation = list(prepared.skipped), None
+    prepared.sources = release_pictures(prepared.fitter, prepared.sources)
     for source in prepared.sources:
         image = prepare_image(prepared.fitter, source)
         if image.pixels is None:

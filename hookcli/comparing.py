@@ -18,7 +18,7 @@ from hookcli.diffing import check_comparison, pair_ids
 from hookcli.fitting import need_one
 from hookcli.judging import Judge, Pair, Seen
 from hookcli.measuring import measure_arrays
-from hookcli.preparing import prepare_image
+from hookcli.preparing import prepare_image, release_pictures
 from hookcli.results import SkippedImage
 from hookcli.stats import to_dense
 from hookcli.ways import list_uncalled, list_ways, make_ready, run_way
@@ -57,6 +57,8 @@ def compare_ways(
         NoImageError: no image could be used.
     """
     make_ready(a, b)
+    for way in (a, b):
+        way.prepared.sources = release_pictures(way.prepared.fitter, way.prepared.sources)
     judge = Judge(tolerance, tuple(way.prepared.loaded.info.dtype for way in (a, b)))
     keys: list[str] = []
     early = list_skipped(a.prepared, b.prepared)

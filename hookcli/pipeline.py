@@ -21,7 +21,7 @@ from hookcli.focusing import describe_focus, find_focus
 from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.parts import Found
 from hookcli.planning import prepare_run
-from hookcli.preparing import prepare_images
+from hookcli.preparing import prepare_images, release_pictures
 from hookcli.running import PartRunner
 from hookcli.sinks.run_folder import RunFolder
 from hookcli.sinks.tensors import write_weights
@@ -68,6 +68,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         replace_any=config.overwrite,
         resume=config.resume,
     )
+    prepared.sources = release_pictures(prepared.fitter, prepared.sources)
     focus = find_focus(prepared)
     forward = _hook(prepared, focus)
     found = Found(Tally(prepared.limits))

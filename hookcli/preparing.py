@@ -55,10 +55,42 @@ class PreparedImage:
 
 
 def prepare_pixels(fitter: Fitter, source: ImageSource) -> Tensor:
-    """The pixels of one image that fits, on the CPU."""
+    """The pixels of one image that fits, on the CPU, and of nobody else."""
+    if source.ready is not None:
+        return torch.from_numpy(source.ready).clone()
     if source.pixels is None:
         return fitter.prepare.to_pixels(source.pictures).float()
     return fitter.prepare.repeat(torch.from_numpy(source.pixels.astype("float32")))
+
+
+def release_pictures(
+    fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
+) -> list[ImageSource | ImageFile]:
+    """The same images, with what the model is shown of them in the place of pictures.
+
+    A large picture takes 340 MB for as long as it is kept. A detection model is shown the whole of it,
+    as floats that take three times as much: those are made when their turn comes.
+    """
+    if fitter.prepare.task == "detection":
+        return list(sources)
+    return [
+        source
+        if isinstance(source, ImageFile) or not source.pictures
+        else _without_pictures(fitter, source)
+        for source in sources
+    ]
+
+
+def _without_pictures(fitter: Fitter, source: ImageSource) -> ImageSource:
+    ready = prepare_pixels(fitter, source)
+    note = _describe(fitter, source)
+    return replace(source, pictures=(), ready=ready.numpy(), note=note)
+
+
+def _describe(fitter: Fitter, source: ImageSource) -> str:
+    """What was made of the image that is another one; empty where the transform is all."""
+    count = max(len(source.pictures), source.frame_count)
+    return fitter.prepare.describe(source.pictures, count)
 
 
 def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedImage:
@@ -190,12 +222,11 @@ def _begin_worker(close: int | None, _worker: int) -> None:
 
 
 def _prepared(fitter: Fitter, source: ImageSource, state: FileState) -> PreparedImage:
-    count = max(len(source.pictures), source.frame_count)
     return PreparedImage(
         source.key,
         source.file,
         state,
         prepare_pixels(fitter, source),
         size=source.size,
-        note=fitter.prepare.describe(source.pictures, count),
+        note=_describe(fitter, source) if source.ready is None else source.note,
     )

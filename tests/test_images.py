@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import struct
 import sys
@@ -560,7 +561,7 @@ def test_threads_that_read_tiffs_leave_stderr_and_filters_as_they_were(capfd):
     data = Path("photo.tif").read_bytes()
     before = list(warnings.filters)
     with ThreadPoolExecutor(8) as threads:
-        assert len(list(threads.map(decode, [data] * 200))) == 200
+        assert len(list(threads.map(decode, [io.BytesIO(data) for _ in range(200)]))) == 200
     os.write(2, b"ours\n")
     assert capfd.readouterr().err == "ours\n"
     assert warnings.filters == before

@@ -40,6 +40,7 @@ FLOORS = (
             "tolerances",
             "thresholds",
             "levels",
+            "uncalled",
         ),
     ),
     ("0, a step up", ("records", "files", "command", "differences")),

@@ -96,7 +96,8 @@ def ablate(**words: Any) -> None:
     }
     caption = tuple(_caption(result, len(rows)))
     print_listing(Listing(ChannelRow, rows, _cells, document, caption), _LOOK, output_format)
-    print_notes(result.images, result.uncalled, quiet=quiet)
+    chosen = {row.layer for row in result.rows}
+    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
     raise typer.Exit(result.exit_code)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from hookcli.cli import console, diff
 from hookcli.cli.inspect import inspect
+from hookcli.cli.outcome import print_uncalled
 from hookcli.cli.running import read_config, share_options, warn_of_models, warn_of_skipped
 from hookcli.cli.verdict import print_comparison
 from hookcli.command import to_command
@@ -175,8 +176,8 @@ def _run(config: InspectConfig, other: Other, tolerance: Tolerance, *, quiet: bo
     with console.no_data(), bar as progress:
         comparison = compare_ways(a, b, tolerance, progress.part_done)
     warn_of_skipped(comparison.skipped[len(early) :])
-    for each in comparison.uncalled:
-        console.say(f"not called: {each.layer.label}: {each.reason}", quiet=quiet)
+    chosen = {layer.label for layer in a.prepared.layers}
+    print_uncalled(comparison.uncalled, chosen, quiet=quiet)
     return comparison
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from hookcli.cli import console
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.command import to_command
-from hookcli.records import shape_text
+from hookcli.records import ROOT_LABEL, shape_text
 from hookcli.rows import LayerRow
+from hookcli.uncalled import group_uncalled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from hookcli.config import InspectConfig
     from hookcli.records import Uncalled
@@ -235,18 +236,36 @@ def _warn_of_overflow(config: InspectConfig, result: RunResult) -> None:
 
 
 def print_notes(
-    images: Sequence[ImageResult], uncalled: Sequence[Uncalled], *, quiet: bool
+    images: Sequence[ImageResult],
+    uncalled: Sequence[Uncalled],
+    *,
+    quiet: bool,
+    chosen: Collection[str] = (),
 ) -> None:
-    """What the model was shown instead of one picture, and which layers did not run, on stderr."""
+    """What the model was shown instead of one picture, and which layers did not run, on stderr.
+
+    Args:
+        images: of the run.
+        uncalled: the layers that did not run.
+        quiet: say nothing.
+        chosen: the names of all layers that were chosen, where they are known.
+    """
     for note in dict.fromkeys(image.note for image in images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)
-    for each in uncalled:
-        console.say(f"not called: {each.layer.label}: {each.reason}", quiet=quiet)
+    print_uncalled(uncalled, chosen, quiet=quiet)
+
+
+def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, quiet: bool) -> None:
+    """Which layers did not run and why, a line a reason, on stderr."""
+    for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
+        number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
+        console.say(f"not called{number}: {group.names}: {group.reason}", quiet=quiet)
 
 
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
     """What happened and where it is, on stderr."""
-    print_notes(result.images, result.uncalled, quiet=quiet)
+    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
+    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
     left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
     console.say(written + left * bool(result.skipped), quiet=quiet)

@@ -1,6 +1,8 @@
-"""Bytes to an upright RGB picture of 8 bits a channel, whatever the file's mode.
+"""A file to an upright RGB picture of 8 bits a channel, whatever the file's mode.
 
 An image object that has raised once is never used again: its second try returns partial pixels.
+At most two pictures of full size are in memory at a time, one before a step and one after it: the
+largest that is allowed takes 340 MB, and the file itself is not held at all.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ import struct
 import threading
 import warnings
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
-from hookcli.images import greys
+from hookcli.images.rgb import to_rgb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +34,25 @@ _DECODING_ERRORS = (
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _WIDENED = {"L;2": 85, "L;4": 17}  # how Pillow names them, and what it multiplies them by
-_UNREADABLE = re.compile(r"^-?\d+$|invalid literal|decoder error|unpack|b['\"]|0x|<")
+_UNREADABLE = re.compile(
+    r"^-?\d+$|invalid literal|Invalid argument|decoder error|unpack|b['\"]|0x|<"
+)
 # Filters of warnings and file descriptor 2 belong to the process: two threads that turned them aside
 # at once would each put the other's back, and stderr would be gone for good.
 _ALONE = threading.Lock()
 _MOST_ASPECT = 10_000  # resized by its short side, a longer picture could fill the memory
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # by the orientation of EXIF 2.3
+
+_BUFFER = 1 << 16  # bytes
+_MOST_READ = 256 << 20  # bytes
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # else its warnings go to stderr
 
@@ -45,24 +61,22 @@ class UndecodableError(Exception):
     """A file is not an image that can be used; the text says why."""
 
 
-def decode(data: bytes, frames: int = 1) -> tuple[list[Image.Image], int]:
+def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
     """The first picture, or ``frames`` of an animation at even distances, and how many the file holds.
+
+    Args:
+        file: is read from its beginning, and stays open.
+        frames: how many pictures are wanted at most.
 
     Raises:
         UndecodableError: it cannot be decoded.
     """
     try:
-        with _ALONE, warnings.catch_warnings(), _silent_tiff(data):
+        with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with _open_raster(data) as image:
-                if max(image.size) > _MOST_ASPECT * min(image.size):
-                    raise UndecodableError(
-                        f"is {image.width} by {image.height} pixels, too thin to show a network"
-                    )
-                count = getattr(image, "n_frames", 1) if frames > 1 else 1
-                _mend_transparency(image)
-                return _decode_frames(image, count, frames), count
+            stored, count = _read_frames(file, frames)
+            return [_turn(*stored.pop(0)) for _ in range(len(stored))], count
     except UnidentifiedImageError as error:
         raise UndecodableError("is not an image that can be read") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -72,22 +86,40 @@ def decode(data: bytes, frames: int = 1) -> tuple[list[Image.Image], int]:
 
 
 def to_upright_rgb(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF data says, transparency on white, as 8-bit RGB.
+    """Turned as its EXIF data says, transparency on white, as 8-bit RGB; ``image`` stays as it is.
 
-    Greys of more than 8 bits are scaled to 8, see ``greys.to_rgb``.
+    Greys of more than 8 bits are scaled to 8.
     """
+    return _turn(*_to_stored_rgb(image))
+
+
+def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
+    """The picture as it is stored, as RGB, and its orientation, which is 1 where it is upright."""
     image.load()
-    samples = greys.samples_of(image)
-    image = ImageOps.exif_transpose(image)
-    if samples is not None:
-        return greys.to_rgb(image, samples)
-    if image.mode == "La":
-        image = image.convert("LA")
-    if image.has_transparency_data:
-        layer = image.convert("RGBA")
-        page = Image.new("RGBA", layer.size, "white")
-        return Image.alpha_composite(page, layer).convert("RGB")
-    return image.convert("RGB")
+    return to_rgb(image), image.getexif().get(ExifTags.Base.Orientation, 1)
+
+
+def _turn(picture: Image.Image, orientation: int) -> Image.Image:
+    turn = _TURNS.get(orientation)
+    return picture if turn is None else picture.transpose(turn)
+
+
+def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image.Image, int]], int]:
+    """The pictures as they are stored, with their orientations; what they were made from is let go.
+
+    Raises:
+        UndecodableError: the picture is of no use.
+    """
+    with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
+        if max(image.size) > _MOST_ASPECT * min(image.size):
+            raise UndecodableError(
+                f"is {image.width} by {image.height} pixels, too thin to show a network"
+            )
+        count = getattr(image, "n_frames", 1) if frames > 1 else 1
+        if count == 1 and hasattr(image, "_decoder"):
+            _drop_decoder(image)
+        _mend_transparency(image)
+        return _decode_frames(image, count, frames), count
 
 
 def _mend_transparency(image: ImageFile) -> None:
@@ -109,27 +141,69 @@ def _mend_transparency(image: ImageFile) -> None:
         raise UndecodableError("has a transparent colour of 16 bits, which cannot be read")
 
 
-def _decode_frames(image: Image.Image, count: int, wanted: int) -> list[Image.Image]:
+def _drop_decoder(image: ImageFile) -> None:
+    """Let the decoder of a WebP or AVIF file go with its one frame: it keeps pictures of its own."""
+
+    def load_prepare() -> None:  # when the frame is there, and the picture not yet
+        del image.__dict__["_decoder"], image.__dict__["load_prepare"]
+        image.load_prepare()
+
+    image.__dict__["load_prepare"] = load_prepare
+
+
+def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Image.Image, int]]:
     """Frames at even distances; those after the first that cannot be decoded are left out."""
-    pictures = [to_upright_rgb(image)]
+    stored = [_to_stored_rgb(image)]
     number = min(count, wanted)
     for place in range(1, number):
         try:
             image.seek(round(place * (count - 1) / (number - 1)))
-            pictures.append(to_upright_rgb(image))
+            stored.append(_to_stored_rgb(image))
         except _DECODING_ERRORS:
             break
-    return pictures
+    return stored
 
 
-def _open_raster(data: bytes) -> ImageFile:
+class _Unmapped(io.RawIOBase):
+    """A file that only Python reads, through its methods, unless it is very large.
+
+    By its number libtiff would map it into memory, and where somebody then cut it short the process
+    would be killed. Without one it is read as a whole, which is too much for a large one.
+    """
+
+    def __init__(self, file: io.BufferedIOBase) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        number = self._file.fileno()
+        if os.fstat(number).st_size <= _MOST_READ:
+            raise io.UnsupportedOperation
+        return number
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer)
+
+    def readall(self) -> bytes:
+        return self._file.read()
+
+
+def _open_raster(file: io.BufferedReader) -> ImageFile:
     """The image, tried with the common formats first: finding all of Pillow's takes a while."""
     Image.preinit()
     try:
-        return Image.open(io.BytesIO(data), formats=_raster_formats())
+        return Image.open(file, formats=_raster_formats())
     except UnidentifiedImageError:
         Image.init()
-        return Image.open(io.BytesIO(data), formats=_raster_formats())
+        return Image.open(file, formats=_raster_formats())
 
 
 def _raster_formats() -> list[str]:
@@ -145,9 +219,10 @@ def _reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _silent_tiff(data: bytes) -> Iterator[None]:
+def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
     """Keep what libtiff prints on its own from the terminal."""
-    if not data.startswith(_TIFF):
+    file.seek(0)
+    if not file.read(len(_TIFF[0])).startswith(_TIFF) or _stands_for_stderr(file):
         yield
         return
     with contextlib.ExitStack() as back:
@@ -161,3 +236,11 @@ def _silent_tiff(data: bytes) -> Iterator[None]:
                 os.dup2(nothing.fileno(), 2)
             back.callback(os.dup2, kept, 2)
         yield
+
+
+def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
+    """Whether the file was given the number of stderr, which was closed; nothing can be printed there."""
+    try:
+        return file.fileno() == 2
+    except OSError:  # it is in memory
+        return False

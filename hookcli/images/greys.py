@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -24,14 +26,22 @@ class Samples:
     """What the numbers of a grey picture mean.
 
     Attributes:
-        white: the largest whole number that the file's depth allows.
+        white: the largest whole number that the file's depth allows; None for floats.
         is_white_zero: the smallest number is white, the largest black.
         is_unsigned: 32 bits of which Pillow takes the first for a sign.
     """
 
-    white: int = 65535
+    white: int | None = 65535
     is_white_zero: bool = False
     is_unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The numbers that become black and white."""
+
+    black: float
+    white: float
 
 
 def samples_of(image: Image.Image) -> Samples | None:
@@ -40,15 +50,16 @@ def samples_of(image: Image.Image) -> Samples | None:
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
     if image.mode not in _DEEP:
         return None
+    white = None if image.mode == "F" else 65535
     return Samples(
-        white=4095 if bits == (12,) else 65535,
+        white=4095 if bits == (12,) else white,
         is_white_zero=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO,
         is_unsigned=bits == (32,) and sign == _UNSIGNED,
     )
 
 
-def to_rgb(image: Image.Image, samples: Samples) -> Image.Image:
-    """8 bits a channel; the number that stands for transparency becomes white.
+def find_scale(bands: Iterable[Image.Image], samples: Samples) -> Scale:
+    """From which to which number a picture, given in bands, goes from black to white.
 
     Whole numbers are scaled from their depth: 16 bits by 257, 12 bits by 16.06, 32 bits as 16 if
     they fit; floats from 0 to 1, or 0 to 255, are as they are; all else goes from its own smallest
@@ -56,10 +67,22 @@ def to_rgb(image: Image.Image, samples: Samples) -> Image.Image:
     """
     import numpy as np  # 0.1 s: only for deep pictures
 
-    values = np.asarray(image)
-    if samples.is_unsigned:
-        values = values.view(np.uint32)
-    grey = _to_bytes(values, samples.white)
+    low, high, white = np.inf, -np.inf, samples.white
+    for band in bands:
+        numbers = _numbers(band, samples)
+        finite = numbers if white else numbers[np.isfinite(numbers)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    if low > high:  # there is no finite number
+        low = high = 0.0
+    white = white or (1 if high <= 1 else 255)
+    return Scale(0.0, float(white)) if low >= 0 and high <= white else Scale(low, high)
+
+
+def to_rgb(image: Image.Image, samples: Samples, scale: Scale) -> Image.Image:
+    """8 bits a channel; the number that stands for transparency becomes white."""
+    values = _numbers(image, samples)
+    grey = _to_bytes(values, scale)
     if samples.is_white_zero:
         grey = 255 - grey
     transparent = image.info.get("transparency")
@@ -68,19 +91,18 @@ def to_rgb(image: Image.Image, samples: Samples) -> Image.Image:
     return Image.fromarray(grey).convert("RGB")
 
 
-def _to_bytes(numbers: NDArray[Any], white: int) -> NDArray[np.uint8]:
-    """In place where it can be: a large picture as float64 is eight times its file."""
+def _numbers(image: Image.Image, samples: Samples) -> NDArray[Any]:
     import numpy as np
 
-    is_whole = numbers.dtype.kind != "f"
-    finite = numbers if is_whole else numbers[np.isfinite(numbers)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    if not is_whole:
-        white = 1 if high <= 1 else 255
-    if low >= 0 and high <= white:
-        low, high = 0.0, float(white)
-    scaled: NDArray[np.float64] = np.subtract(numbers, low, dtype=np.float64)
-    scaled *= 255 / ((high - low) or 1.0)
+    values = np.asarray(image)
+    return values.view(np.uint32) if samples.is_unsigned else values
+
+
+def _to_bytes(numbers: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
+    import numpy as np
+
+    scaled: NDArray[np.float64] = np.subtract(numbers, scale.black, dtype=np.float64)
+    scaled *= 255 / ((scale.white - scale.black) or 1.0)
     np.nan_to_num(scaled, copy=False, nan=0, posinf=255, neginf=0)
     scaled.round(out=scaled)
     scaled.clip(0, 255, out=scaled)

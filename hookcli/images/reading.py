@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.files import safe_name
+from hookcli.files import NotRegularError, open_regular, read_regular, safe_name
 from hookcli.images.decoding import UndecodableError, decode
 from hookcli.images.finding import unique_keys
 from hookcli.images.tensors import TENSOR_SUFFIXES, tensor_rows
@@ -17,6 +18,7 @@ from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from io import BufferedReader
 
     from numpy.typing import NDArray
     from PIL import Image
@@ -30,24 +32,23 @@ class ImageSource:
         key: safe as a file name, unique in the run.
         file: as the user gave it; a row of a tensor file has its number after it.
         sha256: of the file's bytes; of a clip, of its frames' bytes one after the other.
+        size: width and height.
         pictures: upright, RGB, 8 bits a channel: one, or the frames of a clip.
         pixels: (C, H, W) floats from a tensor file; None for pictures.
         frame_count: how many pictures an animated file, or a folder, holds.
+        ready: what a model is shown of the pictures, where they are no longer kept.
+        note: what was made of the pictures for it, where that is another image.
     """
 
     key: str
     file: str
     sha256: str
+    size: tuple[int, int]
     pictures: tuple[Image.Image, ...] = ()
     pixels: NDArray[Any] | None = None
     frame_count: int = 1
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height."""
-        if self.pixels is not None:
-            return int(self.pixels.shape[-1]), int(self.pixels.shape[-2])
-        return self.pictures[0].size
+    ready: NDArray[Any] | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
         yield from _read(file, clip_frames)
     except FileNotFoundError as error:
         raise UndecodableError("does not exist") from error
+    except NotRegularError as error:
+        raise UndecodableError("is not a regular file") from error
     except OSError as error:
         raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a NUL in the name
@@ -141,10 +144,10 @@ def with_frames(source: ImageSource, most: int) -> ImageSource:
     if len(source.pictures) != 1:
         return source
     try:
-        data = Path(source.file).read_bytes()
+        with open_regular(source.file) as stream:
+            pictures, count = decode(stream, most)
     except OSError as error:  # gone since it was read first
         raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
-    pictures, count = decode(data, most)
     return replace(source, pictures=tuple(pictures), frame_count=count)
 
 
@@ -161,17 +164,18 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
             raise UndecodableError("is a directory; a folder of frames needs --clip")
         yield _read_clip(file, clip_frames)
         return
-    if path.exists() and not path.is_file():
-        raise UndecodableError("is not a regular file")
     if path.suffix.lower() in TENSOR_SUFFIXES:
         facts = path.stat()
         digest, rows = _read_tensor_file(file, facts.st_size, facts.st_mtime_ns)
         for number, pixels in rows:
-            yield ImageSource(f"{path.stem}{number}", f"{file}{number}", digest, pixels=pixels)
+            size = pixels.shape[-1], pixels.shape[-2]
+            yield ImageSource(
+                f"{path.stem}{number}", f"{file}{number}", digest, size, pixels=pixels
+            )
         return
-    digest, data = _read_bytes(path)
-    pictures, _ = decode(data)
-    yield ImageSource(path.stem, file, digest, tuple(pictures))
+    sha256 = hashlib.sha256()
+    pictures = _read_pictures(path, sha256)
+    yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
 
 
 @functools.lru_cache(maxsize=1)  # the rows of a file come one after the other
@@ -179,16 +183,32 @@ def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
 ) -> tuple[str, list[tuple[str, NDArray[Any]]]]:
     path = Path(file)
-    digest, data = _read_bytes(path)
-    return digest, list(tensor_rows(path, data))
-
-
-def _read_bytes(path: Path) -> tuple[str, bytes]:
-    """The hash of a file, and what is in it."""
-    data = path.read_bytes()
+    data = read_regular(path)
     if not data:
         raise UndecodableError("is empty")
-    return hashlib.sha256(data).hexdigest(), data
+    return hashlib.sha256(data).hexdigest(), list(tensor_rows(path, data))
+
+
+def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
+    """The picture in a file, read twice since it may be large: its bytes go into ``sha256`` first.
+
+    Raises:
+        UndecodableError: it cannot be used, or is no longer what ``sha256`` was told.
+    """
+    with open_regular(path) as stream:
+        before = _state(stream)
+        hashlib.file_digest(stream, lambda: sha256)
+        if not stream.tell():
+            raise UndecodableError("is empty")
+        pictures, _ = decode(stream)
+        if _state(stream) != before:
+            raise UndecodableError("was changed while it was read")
+    return tuple(pictures)
+
+
+def _state(stream: BufferedReader) -> tuple[int, int]:
+    facts = os.fstat(stream.fileno())
+    return facts.st_size, facts.st_mtime_ns
 
 
 def _read_clip(file: str, most: int) -> ImageSource:
@@ -198,17 +218,17 @@ def _read_clip(file: str, most: int) -> ImageSource:
         raise UndecodableError("is a directory without images")
     number = min(most, len(files))
     chosen = [files[round(i * (len(files) - 1) / max(1, number - 1))] for i in range(number)]
-    digest = hashlib.sha256()
-    pictures = []
+    sha256 = hashlib.sha256()
+    pictures: list[Image.Image] = []
     for frame in chosen:
-        data = frame.read_bytes()
-        digest.update(data)
         try:
-            pictures += decode(data)[0]
+            pictures += _read_pictures(frame, sha256)
         except UndecodableError as error:
             raise UndecodableError(f"has a frame, {frame.name!r}, that {error}") from error
     name = Path(file).resolve().name
-    return ImageSource(name, file, digest.hexdigest(), tuple(pictures), frame_count=len(files))
+    return ImageSource(
+        name, file, sha256.hexdigest(), pictures[0].size, tuple(pictures), frame_count=len(files)
+    )
 
 
 def _unique_key(name: str, keys: set[str]) -> str:

@@ -122,19 +122,21 @@ class LoadedModel:
             as_pixels: the image is a tensor file, which is used as it is.
         """
         left, top, width, height = box
-        pictures = [Image.new("RGB", size, colour) for colour in ("black", "white", "black")]
-        pictures[2].paste("white", (left, top, left + width, top + height))
         prepare = self.prepare
-        black, white, drawn = (
-            seen_pixels(
-                self.module,
-                self.info.task,
-                prepare.repeat(pil_to_tensor(picture).float() / 255).unsqueeze(0)
+
+        def show(colour: str, inside: str) -> Tensor:
+            """What the layers see of one picture, which is let go: it may be large."""
+            picture = Image.new("RGB", size, colour)
+            picture.paste(inside, (left, top, left + width, top + height))
+            pixels = (
+                prepare.repeat(pil_to_tensor(picture).float() / 255)
                 if as_pixels
-                else prepare.to_pixels([picture]).unsqueeze(0),
+                else prepare.to_pixels([picture])
             )
-            for picture in pictures
-        )
+            return seen_pixels(self.module, self.info.task, pixels.unsqueeze(0))
+
+        black, white = show("black", "black"), show("white", "white")
+        drawn = show("black", "white")
         seen = white != black
         inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
         return torch.stack([inside, seen * (1 - inside)])

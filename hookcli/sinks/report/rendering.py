@@ -29,6 +29,7 @@ from hookcli.sinks.report.document import (
 from hookcli.sinks.report.flow import draw_flow_svg
 from hookcli.sinks.report.plot import draw_depth, draw_histogram
 from hookcli.sinks.report.templating import asset, linked, make_environment, ours
+from hookcli.uncalled import group_uncalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -97,6 +98,10 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             first_grids={grid["call_id"]: grid for grid in reversed(first)},
             sheets=any(grid["file"].startswith("sheets/") for grid in first),
             flat=explain_flat(layers, first),
+            uncalled=group_uncalled(
+                [(each["layer"], each["reason"]) for each in document["uncalled"]],
+                {row["module_path"] for row in layers},
+            ),
             written=document.get("written", {}),
             missing=document.get("missing", ()),
             histograms=histograms,

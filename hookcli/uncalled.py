@@ -1,0 +1,88 @@
+"""Layers that did not run, told together where the reason is the same. Standard library only."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+_FEW = 3  # that stand by their names
+_HOLDER = re.compile(r"inside .+ \((\w+)\)")  # the module that a reason names
+
+
+@dataclass(frozen=True, slots=True)
+class UncalledGroup:
+    """Layers that did not run for one reason.
+
+    Attributes:
+        layers: their names.
+        names: the same in short.
+        reason: why.
+    """
+
+    layers: tuple[str, ...]
+    names: str
+    reason: str
+
+    @property
+    def is_few(self) -> bool:
+        """Whether ``names`` has each of them."""
+        return len(self.layers) <= _FEW
+
+
+def group_uncalled(
+    uncalled: Iterable[tuple[str, str]], chosen: Collection[str] = ()
+) -> list[UncalledGroup]:
+    """The layers by reason, in the order of the first of each.
+
+    Args:
+        uncalled: the name of each layer, and why it did not run.
+        chosen: the names of all layers that were chosen; where they are known, globs that match no
+            other of them stand for many names, or else the first few do and a number.
+    """
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for layer, reason in uncalled:
+        kind = _HOLDER.sub(r"inside the \1 that holds it", reason)
+        alike.setdefault(kind, []).append((layer, reason))
+    known = {*chosen, *(layer for group in alike.values() for layer, _ in group)} if chosen else ()
+    groups = []
+    for kind, group in alike.items():
+        layers = tuple(layer for layer, _ in group)
+        reasons = {reason for _, reason in group}
+        shared = reasons.pop() if len(reasons) == 1 else kind
+        groups.append(UncalledGroup(layers, _shorten(layers, known), shared))
+    return groups
+
+
+def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
+    if len(layers) <= _FEW:
+        return ", ".join(layers)
+    globs = _find_globs(layers, known) if known else []
+    return ", ".join(globs) or f"{', '.join(layers[:_FEW])} and {len(layers) - _FEW} more"
+
+
+def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
+    """A glob for the layers whose names differ in numbers alone, if it takes few and all are exact; else none."""
+    alike: dict[str, list[str]] = {}
+    for layer in layers:
+        alike.setdefault(re.sub(r"\d+", "0", layer), []).append(layer)
+    globs = [_find_glob(names, known) for names in alike.values()] if len(alike) <= _FEW else []
+    return globs if all(globs) else []
+
+
+def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
+    """The shortest glob that matches these of the known layers and no others; empty if there is none."""
+    if len(layers) == 1:
+        return layers[0]
+    if any(sign in layers[0] for sign in "*?["):
+        return ""
+    parts = zip(*(re.split(r"(\d+)", layer) for layer in layers), strict=True)
+    full = "".join(part[0] if len(set(part)) == 1 else "*" for part in parts)
+    for glob in (re.sub(r"\*(\.\*)+", "*", full), full):
+        if {name for name in known if fnmatch.fnmatchcase(name, glob)} == set(layers):
+            return glob
+    return ""

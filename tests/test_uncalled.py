@@ -1,0 +1,171 @@
+"""Layers that did not run are told together where the reason is the same, so that a person can still see which ones."""
+
+from __future__ import annotations
+
+import fnmatch
+import html
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torchvision import models
+
+from hookcli.layers import explain_uncalled, select_layers
+from hookcli.uncalled import group_uncalled
+
+REASON = "its weights are used inside {} (MultiheadAttention) without calling it"
+ALIKE = "its weights are used inside the MultiheadAttention that holds it without calling it"
+
+
+def told(uncalled, chosen=()):
+    return [(group.names, group.reason) for group in group_uncalled(uncalled, chosen)]
+
+
+def attention(*parents):
+    return [(f"{parent}.out_proj", REASON.format(parent)) for parent in parents]
+
+
+def blocks(*numbers):
+    return attention(*(f"blocks.{number}.attn" for number in numbers))
+
+
+def test_few_layers_of_one_reason_stand_by_their_names():
+    uncalled = [("b", "unused"), ("a", "unused"), ("c", "other"), ("d", "unused")]
+    assert told(uncalled) == [("b, a, d", "unused"), ("c", "other")]
+
+
+def test_one_layer_keeps_its_own_reason_and_several_share_one():
+    assert told(blocks(7)) == [("blocks.7.attn.out_proj", REASON.format("blocks.7.attn"))]
+    assert told(blocks(0, 1)) == [("blocks.0.attn.out_proj, blocks.1.attn.out_proj", ALIKE)]
+
+
+def test_many_layers_are_a_glob_where_it_matches_no_other():
+    assert told(blocks(*range(12)), ["head", "blocks.0.attn"]) == [
+        ("blocks.*.attn.out_proj", ALIKE)
+    ]
+
+
+def test_many_layers_are_the_first_and_a_number_where_a_glob_would_match_one_that_ran():
+    names = "blocks.0.attn.out_proj, blocks.1.attn.out_proj, blocks.2.attn.out_proj and 9 more"
+    assert told(blocks(*range(12)), ["blocks.12.attn.out_proj"]) == [(names, ALIKE)]
+
+
+def test_so_they_are_where_it_is_not_known_which_others_were_chosen():
+    (group,) = group_uncalled(blocks(*range(5)))
+    assert group.names.endswith("blocks.2.attn.out_proj and 2 more")
+    assert group.layers == tuple(f"blocks.{number}.attn.out_proj" for number in range(5))
+
+
+def test_a_number_that_is_the_same_in_all_is_no_star():
+    uncalled = [(f"stage2.{block}.conv{n}", "unused") for block in (0, 1) for n in (1, 3)]
+    assert told(uncalled, ["stage1.0.conv1"]) == [("stage2.*.conv*", "unused")]
+
+
+def test_stars_of_neighbouring_parts_are_one_unless_it_would_match_more():
+    uncalled = [(f"stages.{a}.{b}.proj", "unused") for a in (0, 1) for b in (0, 1)]
+    assert told(uncalled, ["x"]) == [("stages.*.proj", "unused")]
+    assert told(uncalled, ["stages.proj.proj"]) == [("stages.*.*.proj", "unused")]
+
+
+def test_two_kinds_of_layers_are_two_globs_and_four_are_none():
+    def kinds(*names):
+        return [(f"layers.{number}.{name}", "unused") for number in (0, 1) for name in names]
+
+    assert told(kinds("qkv", "proj"), ["x"]) == [("layers.*.qkv, layers.*.proj", "unused")]
+    assert told(kinds("a", "b", "c", "d"), ["x"]) == [
+        ("layers.0.a, layers.0.b, layers.0.c and 5 more", "unused")
+    ]
+
+
+def test_a_name_with_the_characters_of_a_glob_is_never_part_of_one():
+    uncalled = [(f"table.[{number}]", "unused") for number in range(5)]
+    assert told(uncalled, ["x"]) == [("table.[0], table.[1], table.[2] and 2 more", "unused")]
+
+
+def test_nothing_is_no_group():
+    assert told([], ["x"]) == []
+
+
+@pytest.mark.parametrize(("name", "form", "count"), [("vit_b_16", "linear", 12), ("swin_t", "linear", 24), ("googlenet", "linear", 4)])  # fmt: skip
+def test_the_globs_of_real_models_match_the_layers_that_they_stand_for(name, form, count):
+    import torch
+
+    with torch.device("meta"):
+        model = models.get_model(name, weights=None)
+    chosen = select_layers(model, [form])
+    uncalled = [
+        (layer.label, explain_uncalled(model, layer))
+        for layer in chosen
+        if re.search(r"out_proj|attn|aux", layer.label)
+    ]
+    (group,) = group_uncalled(uncalled, [layer.label for layer in chosen])
+    matched = {
+        layer.label
+        for layer in chosen
+        for glob in group.names.split(", ")
+        if fnmatch.fnmatchcase(layer.label, glob)
+    }
+    assert (len(matched), matched) == (count, set(group.layers))
+
+
+# The commands and the page
+
+NETS = """
+import torch
+from torch import nn
+
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.idle = nn.ModuleList(nn.Linear(2, 2) for _ in range(5))
+        self.conv = nn.Conv2d(3, 2, 1)
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+"""
+WHY = "the model did not call it for this input"
+
+
+@pytest.fixture
+def own():
+    Path("nets.py").write_text(NETS)
+    np.save("a.npy", np.ones((3, 4, 4), "f4"))
+    return "nets.py:Idle", "a.npy", "--layers", "conv,linear", "--device", "cpu"
+
+
+def noted(err):
+    return [line for line in err.splitlines() if line.startswith("not called")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect"], ["gradients", "--score", "sum"], ["ablate", "--score", "sum"],
+        ["compare", "--against", "seed=1"],
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_each_command_tells_them_together_and_lists_them_one_by_one_for_programs(own, run, words):
+    ended = run(words[0], *own, *words[1:], "--format", "json")
+    assert noted(ended.err) == [f"not called, 6 layers: idle.*, last: {WHY}"]
+    labels = [*(f"idle.{number}" for number in range(5)), "last"]
+    assert json.loads(ended.out)["uncalled"] == [{"layer": each, "reason": WHY} for each in labels]
+
+
+def test_the_page_tells_them_together_and_can_show_each_name(own, run):
+    run("inspect", *own, "-o", "run")
+    manifest = json.loads(Path("run/manifest.json").read_text())
+    assert len(manifest["uncalled"]) == 6
+    page = Path("run/report.html").read_text()
+    listed = page.partition("<h3>Not called</h3>")[2].partition("</section>")[0]
+    assert listed.count("<li>") == 1
+    (summary,) = re.findall(r"<summary>(.*?)</summary>", listed, re.DOTALL)
+    assert " ".join(html.unescape(re.sub("<.*?>", " ", summary)).split()) == f"6 layers: idle.*, last {WHY}"  # fmt: skip
+    assert re.findall(r"<code>(idle\.\d)</code>", listed) == [f"idle.{n}" for n in range(5)]
+    again = run("report", "run")
+    assert again.code == 0
+    assert Path("run/report.html").read_text() == page
