@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli import hooks
+from hookcli.calling import call_model
 from hookcli.config import part_size
-from hookcli.errors import ForwardError, RequestError
-from hookcli.failures import ModelFailure, describe_failure
+from hookcli.errors import RequestError
 from hookcli.layouts import resolve_layout
 from hookcli.pooling import saved_shape
 from hookcli.results import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
@@ -214,14 +214,8 @@ def estimate_bytes(
         kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
         total += math.prod(shape) * kept.itemsize
 
-    with (
-        ModelFailure() as failure,
-        torch.no_grad(),
-        hooks.observe(model, layers, measure, at),
-    ):
-        model(*feed.arguments_of(pixels))
-    if failure.error is not None:
-        raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
+    with torch.no_grad(), hooks.observe(model, layers, measure, at):
+        call_model(model, feed.arguments_of(pixels))
     if style.channels is not None and not total:
         raise RequestError(
             "no selected layer has any of the channels that --tensor-channels asks for",

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hookcli.errors import ForeignCode, ModelError, RequestError
+from hookcli.errors import ModelError, RequestError
+from hookcli.foreign import ForeignCode
 from hookcli.models.catalog import find_builder, find_task, find_weights
 from hookcli.models.timm_models import find_timm_builder
 

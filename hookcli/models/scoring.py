@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hookcli.errors import ForeignCode, ModelError, NoBoxError, RequestError
+from hookcli.errors import ModelError, NoBoxError, RequestError
+from hookcli.foreign import ForeignCode
 from hookcli.models.origins import import_code
 from hookcli.models.predictions import is_boxes, is_floats, is_flow, name_class
 from hookcli.results import Score
