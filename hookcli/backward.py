@@ -16,7 +16,7 @@ from hookcli.calling import call_backward
 from hookcli.collecting import BatchResult, Collector, Heat, keep_tensor
 from hookcli.errors import ForwardError
 from hookcli.feature_maps import take_cam
-from hookcli.forward import BrokenForwardError, HookedForward
+from hookcli.forward import BrokenForwardError, HookedForward, broken_forwards
 from hookcli.layouts import UNKNOWN, resolve_layout
 from hookcli.records import LayerRecord, TensorStats
 
@@ -58,6 +58,10 @@ class HookedBackward(HookedForward):
         return [self._run_one(key, pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _run_one(self, key: str, pixels: Tensor) -> BatchResult:
+        with broken_forwards():
+            return self._observe_one(key, pixels)
+
+    def _observe_one(self, key: str, pixels: Tensor) -> BatchResult:
         unedited: dict[str, Tensor] = {}
         plain: _Pass | None = None
         size = self.feed.size_of(pixels)

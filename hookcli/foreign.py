@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Python 3.11 ends by a segmentation fault where endless recursion meets the end of the stack before
 # the limit: with 8 MB at 30,000 calls of modules, properties or __getattr__, and not yet at 8,000.
 _DEEPEST = 8_000
+_BUILT = "it runs when the model is built; try it in Python first"
 
 
 class TheirDirectory:
@@ -51,9 +52,11 @@ class ForeignCode:
     a recursion limit beyond what the stack of the process holds is lowered again.
     """
 
-    def __init__(self, what: str, directory: TheirDirectory | None = None) -> None:
+    def __init__(
+        self, what: str, directory: TheirDirectory | None = None, hint: str = _BUILT
+    ) -> None:
         """``what`` begins the message; ``directory`` is shared with other blocks of the same code."""
-        self._what = what
+        self._what, self._hint = what, hint
         self._directory = directory or TheirDirectory()
         self._limit = 0
 
@@ -76,7 +79,7 @@ class ForeignCode:
         if error is not None and not isinstance(error, (HookcliError, KeyboardInterrupt)):
             raise ModelError(
                 f"{self._what} raised {type(error).__name__}: {first_line(error)}",
-                "it runs when the model is built; try it in Python first",
+                self._hint,
             ) from error
 
 

@@ -11,10 +11,12 @@ import torch
 from PIL import Image
 from torch import nn
 
+import hookcli
 from hookcli import hooks
 from hookcli.calling import call_backward, call_model
-from hookcli.errors import ForwardError, RequestError
+from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.layers import list_layers
+from hookcli.models.structure import check_structure
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--size", "8")
 RUN = (*PLAIN, "--grids", "none", "-o", "out")
@@ -216,3 +218,232 @@ def test_channels_of_a_model_that_cannot_take_batches_are_zeroed_one_at_a_time(r
     ended = run("ablate", "net.py:Net", "photo.png", *PLAIN, "--format", "csv")
     assert ended.code == 0, ended.err
     assert len(ended.out.splitlines()) == 3
+
+
+# --- what makes a model
+
+ODD = "class Odd(BaseException):\n    pass\n"
+BROKEN = {
+    "a BaseException": (ODD + "def Net(): raise Odd('no luck')", "net.py:Net raised Odd: no luck"),
+    "a GeneratorExit": ("def Net(): raise GeneratorExit", "net.py:Net raised GeneratorExit: GeneratorExit"),
+    "a BaseException at import": (ODD + "raise Odd('bye')", "the code in net.py raised Odd: bye"),
+    "a GeneratorExit at import": ("raise GeneratorExit(3)", "the code in net.py raised GeneratorExit: 3"),
+    "an error without words": (
+        ("class Mute(Exception):\n    def __str__(self): raise BaseException('mute')\n"
+        "def Net(): raise Mute"),
+        "net.py:Net raised Mute: Mute",
+    ),
+    "an error that says itself without end": (
+        "class Mute(Exception):\n    def __str__(self): return str(self)\ndef Net(): raise Mute",
+        "net.py:Net raised Mute: Mute",
+    ),
+    "a Sequential 2,000 deep": (
+        ("def Net():\n    part = nn.Conv2d(3, 2, 1)\n"
+        "    for _ in range(2000): part = nn.Sequential(part)\n    return part"),
+        "net.py:Net nests its modules 2,001 deep, and Python walks 750 levels of them",
+    ),
+    "a module that contains itself": (
+        ("def Net():\n    part = nn.Sequential(nn.ReLU())\n    part.add_module('me', part)\n"
+        "    return nn.ModuleList([part])"),
+        "net.py:Net: 0 (Sequential) contains itself, as 0.me",
+    ),
+    "a model that contains itself": (
+        "Net = nn.Sequential(nn.Sequential(nn.ReLU()))\nNet[0].add_module('up', Net)",
+        "net.py:Net: (model) (Sequential) contains itself, as 0.up",
+    ),
+    "__getattr__ without end": (
+        ("class Net(nn.Sequential):\n    def __init__(self): super().__init__(nn.Conv2d(3, 2, 1))\n"
+        "    def __getattr__(self, name): return self.nothing"),
+        "net.py:Net raised RecursionError: maximum recursion depth exceeded",
+    ),
+    "named_modules that raises": (
+        "class Net(nn.ReLU):\n    def named_modules(self, *_a, **_k): raise KeyError('names')",
+        "net.py:Net raised KeyError: 'names'",
+    ),
+    "named_modules that lies": (
+        "class Net(nn.ReLU):\n    def named_modules(self, *_a, **_k): return [('', self), ('part', 5)]",
+        "net.py:Net: its named_modules gives 'part', and get_submodule another module or none",
+    ),
+    "eval that raises": (
+        ODD + "class Net(nn.ReLU):\n    def eval(self): raise Odd('awake')",
+        "net.py:Net raised Odd: awake",
+    ),
+    "to that returns nothing": (
+        "class Net(nn.ReLU):\n    def to(self, *_a, **_k): pass",
+        "net.py:Net: its own eval or to returned a NoneType, not the model",
+    ),
+    "no constructor of nn.Module": (
+        "class Net(nn.Module):\n    def __init__(self): pass",
+        "net.py:Net raised AttributeError: 'Net' object has no attribute '_modules'",
+    ),
+    "a class": ("def Net(): return nn.ReLU", "net.py:Net returned a type, not an nn.Module"),
+    "a generator": ("def Net(): yield nn.ReLU()", "net.py:Net returned a generator, not an nn.Module"),
+    "something without a class": (
+        ODD + "class Thing:\n    @property\n    def __class__(self): raise Odd('none')\nNet = Thing()",
+        "net.py:Net raised Odd: none",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_cannot_be_built_or_walked_ends_with_4_and_one_line(run, kind):
+    text, expected = BROKEN[kind]
+    write(text)
+    assert error_of(run(*words_of("inspect"))).startswith(expected)
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", ["a GeneratorExit", "a Sequential 2,000 deep", "a model that contains itself"]
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_cannot_be_built_or_walked(run, command, kind):
+    text, expected = BROKEN[kind]
+    write(text)
+    assert error_of(run(*words_of(command))) == expected
+
+
+def test_a_chain_of_modules_is_measured_and_let_go_without_a_call_a_level():
+    part = nn.Identity()
+    for _ in range(100_000):
+        part = nn.Sequential(part)
+    with pytest.raises(ModelError, match=r"^chain nests its modules 100,001 deep, "):
+        check_structure("chain", part)
+    del part
+
+
+def test_a_module_may_stand_in_several_places():
+    part = nn.Sequential(nn.ReLU(), nn.ReLU())
+    check_structure("twice", nn.Sequential(part, part, nn.ModuleList([part])))
+
+
+# --- errors without end
+
+ENDLESS = {
+    "forward": "return self(x)",
+    "forward after a layer": "return self(x + self.conv(x).mean())",
+    "an error that says itself": "raise type('Mute', (Exception,), {'__str__': lambda self: str(self)})",
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_forward_without_end_ends_every_command_with_4(run, command, kind):
+    net(f"): {ENDLESS[kind]}")
+    error = error_of(run(*words_of(command)))
+    assert "the model failed in " in error
+    assert "recursion depth exceeded" in error or error.endswith(": Mute")
+
+
+def test_a_property_without_end_is_none(run):
+    """torch never asks for these, hookcli does: the model works all the same."""
+    names = ("weight", "embed_dim", "out_channels", "image_size", "_orig_mod", "normalized_shape")
+    prop = "\n".join(f"    @property\n    def {name}(self): return self.{name}" for name in names)
+    net("): return self.conv(x)\n" + prop)
+    ended = run(*words_of("inspect"), "--layers", "all")
+    assert ended.code == 0, ended.err
+
+
+def test_a_failure_is_told_without_asking_the_model_for_what_it_cannot_say(run):
+    net("): raise ValueError('wrong')", weight="raise BaseException('none')")
+    text = Path("net.py").read_text().replace("    def weight", "    @property\n    def weight")
+    Path("net.py").write_text(text)
+    assert error_of(run(*words_of("inspect"))) == "the model failed in (model) (Net): wrong"
+
+
+def test_an_output_whose_tensors_cannot_be_had_has_none(run):
+    write(
+        "class Box:\n    @property\n    def tensors(self): raise BaseException('shut')\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.conv = nn.Conv2d(3, 2, 1)\n"
+        "    def forward(self, x): self.conv(x); return Box()\n"
+    )
+    ended = run(*words_of("inspect"), "--layers", "all", "--format", "csv")
+    assert ended.code == 0, ended.err
+    assert [row.split(",")[1] for row in ended.out.splitlines()] == ["call_id", "conv"]
+    assert "not called: (model): it ran, and no tensor went in or came out" in ended.err
+
+
+def test_an_output_in_5000_lists_is_walked(run):
+    net("):\n        y = self.conv(x)\n        for _ in range(5000): y = [y]\n        return y")
+    ended = run(*words_of("inspect"), "--format", "csv")
+    assert ended.code == 0, ended.err
+
+
+# --- hooks that are taken off
+
+TAKEN_OFF = {
+    "cleared": "y = self.conv(x); self.conv._forward_hooks.clear(); return y",
+    "cleared before": "self.conv._forward_hooks.clear(); return self.conv(x)",
+    "replaced": "self.conv._forward_hooks = type(self.conv._forward_hooks)(); return self.conv(x)",
+    "popped": "self.conv._forward_hooks.popitem(); return self.conv(x)",
+    "deleted": "y = self.conv(x); del self.conv._forward_hooks; return y",
+}
+
+
+@pytest.mark.parametrize("how", TAKEN_OFF)
+def test_a_model_that_takes_hooks_off_is_told_to_do_so(run, how):
+    net(f"): {TAKEN_OFF[how]}")
+    assert error_of(run(*words_of("inspect"))) == (
+        "the model took the hooks off conv (Conv2d) while it ran, so what that module gave was not seen"
+    )
+    assert not Path("out/manifest.json").exists()
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"ablate, dry run"}))
+def test_every_command_says_who_takes_hooks_off(run, command):
+    net(
+        "):\n        for part in self.modules(): part._forward_hooks.clear()\n        return self.conv(x).mean((2, 3))"
+    )
+    error = error_of(run(*words_of(command), "--layers", "all"))
+    assert error.endswith(
+        "the model took the hooks off (model) (Net) while it ran, so what that module gave was not seen"
+    )
+
+
+def test_hooks_before_a_call_that_are_taken_off_are_missed_too(run):
+    net("): self.conv._forward_pre_hooks.clear(); return self.conv(x)")
+    error = error_of(run(*words_of("inspect"), "--at", "input"))
+    assert error.startswith("the model took the hooks off conv (Conv2d) while it ran")
+
+
+def test_what_was_seen_before_hooks_were_taken_off_is_not_left_in_a_table(run):
+    net(f"): {TAKEN_OFF['cleared']}")
+    assert run(*words_of("inspect"), "--layers", "all").code == 4
+    assert Path("out/layers.csv").read_text().count("\n") == 1
+
+
+def clear_hooks_while_captured(error=None):
+    model = Doubler()
+    with hookcli.capture(model, "part"):
+        model(torch.ones(1))
+        model.part._forward_hooks.clear()
+        if error is not None:
+            raise error
+
+
+def test_capture_says_that_hooks_were_taken_off():
+    with pytest.raises(ForwardError, match=r"^the model took the hooks off part \(ReLU\) "):
+        clear_hooks_while_captured()
+
+
+def test_an_error_inside_the_block_goes_before_that_of_hooks_taken_off():
+    with pytest.raises(BugError):
+        clear_hooks_while_captured(BugError())
+
+
+def test_a_model_may_take_its_own_hooks_off_and_put_others_on(run):
+    net(
+        "):\n        handle = self.conv.register_forward_hook(lambda *_: None)\n"
+        "        y = self.conv(x)\n        handle.remove()\n"
+        "        torch.nn.utils.parametrizations.weight_norm(self.conv)\n        return y"
+    )
+    ended = run(*words_of("inspect"), "--layers", "all")
+    assert ended.code == 0, ended.err
+
+
+def test_a_module_that_takes_another_registration_is_hooked_all_the_same(run):
+    net("): return self.conv(x)", register_forward_hook="raise BaseException('no hooks')")
+    ended = run(*words_of("inspect"), "--layers", "all", "--format", "csv")
+    assert ended.code == 0, ended.err
+    assert "(model)" in ended.out

@@ -13,6 +13,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.errors import ModelError, RequestError
 from hookcli.feed import Feed
+from hookcli.foreign import ask
 from hookcli.models.building import SkipInitialisation, build_model, build_random, categories_of
 from hookcli.models.device import find_device
 from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
@@ -147,9 +148,7 @@ def _ends_in_classifier(module: nn.Module, output: Any) -> bool:
     own = [
         part for part in module.modules() if next(part.parameters(recurse=False), None) is not None
     ]
-    width = (
-        getattr(own[-1], "out_features", getattr(own[-1], "out_channels", None)) if own else None
-    )
+    width = ask(own[-1], "out_features", ask(own[-1], "out_channels")) if own else None
     return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
 
 
@@ -169,17 +168,10 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """
     device = find_device(request.device)
     origin = find_origin(request.name, request.seed)
-    weighted = add_weights(origin, request)
-    prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
-    if any(parameter.is_meta for parameter in weighted.module.parameters()):
-        raise ModelError(
-            f"{request.name} has parameters on the meta device, which have no values",
-            "give it values; for shapes alone: hookcli layers MODEL",
-        )
-    try:
-        module = weighted.module.eval().to(device=device, dtype=getattr(torch, request.dtype))
-    except torch.OutOfMemoryError as error:
-        raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
+    with origin.guard():
+        weighted = add_weights(origin, request)
+        prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
+        module = _place(weighted.module, request, device)
     info = ModelInfo(
         name=request.name,
         task=origin.task,
@@ -195,6 +187,39 @@ def load_model(request: ModelRequest) -> LoadedModel:
     return LoadedModel(info, module, prepare, weighted.categories)
 
 
+def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
+    """The model in evaluation mode, on its device and in its dtype.
+
+    Raises:
+        ModelError: it has no values, or does not fit.
+    """
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ModelError(
+            f"{request.name} has parameters on the meta device, which have no values",
+            "give it values; for shapes alone: hookcli layers MODEL",
+        )
+    try:
+        return _see_module(
+            request.name, module.eval().to(device=device, dtype=getattr(torch, request.dtype))
+        )
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
+
+
+def _see_module(name: str, module: Any) -> nn.Module:
+    """What ``eval`` and ``to`` of a model returned, which can be anything where they are its own.
+
+    Raises:
+        ModelError: it is no module.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"{name}: its own eval or to returned a {type(module).__name__}, not the model",
+            "let them return self, as those of nn.Module do",
+        )
+    return module
+
+
 def build_skeleton(request: ModelRequest) -> LoadedModel:
     """The model without weights, for looking at its structure.
 
@@ -203,13 +228,15 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     code is the user's own.
     """
     origin = find_origin(request.name, request.seed)
-    module = _build_bare(origin, request)
     transforms = None if origin.weights is None else origin.weights.DEFAULT.transforms
-    prepare = make_preprocessing(origin, request, module, transforms)
+    with origin.guard():
+        module = _build_bare(origin, request)
+        prepare = make_preprocessing(origin, request, module, transforms)
+        module = _see_module(request.name, module.eval())
     info = ModelInfo(
         request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
     )
-    return LoadedModel(info, module.eval(), prepare, categories_of(origin))
+    return LoadedModel(info, module, prepare, categories_of(origin))
 
 
 def _build_bare(origin: Origin, request: ModelRequest) -> nn.Module:

@@ -205,13 +205,14 @@ def load_score(text: str) -> Callable[[Any, int | None], Any]:
         RequestError: there is none of this name.
     """
     place, _, name = text.rpartition(":")
-    with ForeignCode(f"--score {text}"):
+    code = ForeignCode(f"--score {text}", hint="try the function in Python first")
+    with code:
         function = getattr(import_code(place), name, None)
     if not callable(function):
         raise RequestError(f"--score {text}: {place} has no function {name!r}")
 
     def call(output: Any, target: int | None) -> Any:
-        with ForeignCode(f"--score {text}"):
+        with code:
             return function(output, target)
 
     return call
