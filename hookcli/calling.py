@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import ForwardError, first_line
 from hookcli.failures import describe_failure, frames_of, is_module, is_out_of_memory
-from hookcli.foreign import TheirDirectory
+from hookcli.foreign import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def call_model(
     arguments: tuple[Any, ...],
     observed: Callable[[], Sequence[str]] = tuple,
 ) -> Any:
-    """Return what ``model`` returns for ``arguments``; the working directory stays what it was.
+    """Return what ``model`` returns for ``arguments``; the process stays where it was.
 
     Args:
         model: its hooks are part of the call.
@@ -55,10 +55,10 @@ class _Door:
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
         """``describe`` gives the message and the hint."""
         self._describe = describe
-        self._directory = TheirDirectory()
+        self._surroundings = Surroundings()
 
     def __enter__(self) -> None:
-        self._directory.__enter__()
+        self._surroundings.__enter__()
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
@@ -68,7 +68,7 @@ class _Door:
         Raises:
             ForwardError: the model raised.
         """
-        self._directory.__exit__(kind, error, trace)
+        self._surroundings.__exit__(kind, error, trace)
         if error is not None and _is_the_models(error):
             raise ForwardError(*self._describe(error)) from error
 

@@ -123,13 +123,14 @@ def plan_ablation(
     pixels = to_batch(loaded, pixels)
     one = _look(loaded, layers, pixels)
     two = one
-    is_batched = not loaded.feed.alone and style.batch_size > 1 and has_rows(one.output, 1)
+    is_batched = not loaded.feed.alone and style.batch_size > 1
     if is_batched:
         try:
             two = _look(loaded, layers, torch.cat([pixels, pixels]))
-            is_batched = has_rows(two.output, 2)
         except ForwardError:
             is_batched = False  # the model takes one image at a time
+    with loaded.guard():
+        is_batched = is_batched and has_rows(one.output, 1) and has_rows(two.output, 2)
     size = loaded.feed.size_of(pixels)
     found = []
     for layer in layers:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
+import shutil
+import sys
 from pathlib import Path
 from types import FunctionType
 
@@ -14,8 +18,11 @@ from torch import nn
 import hookcli
 from hookcli import hooks
 from hookcli.calling import call_backward, call_model
+from hookcli.config import ModelRequest
 from hookcli.errors import ForwardError, ModelError, RequestError
+from hookcli.foreign import Surroundings
 from hookcli.layers import list_layers
+from hookcli.models import load_model
 from hookcli.models.structure import check_structure
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--size", "8")
@@ -137,18 +144,25 @@ def test_an_error_of_a_hook_of_others_is_the_models():
         call_under(lambda *_: None, model)
 
 
-def test_code_of_others_that_a_hook_of_ours_runs_raises_the_models_errors():
-    class Mean(nn.Module):
-        def forward(self, x):
-            return {Weird(): x}
+class Shy:
+    """An output that raises when it is asked for its ``words``."""
 
-    with pytest.raises(ForwardError, match="no words"):
-        call_under(lambda _call, value: list(hooks.named_tensors(value)), Mean())
-
-
-class Weird:
-    def __str__(self):
+    @property
+    def words(self):
         raise ValueError("no words")
+
+
+def test_code_of_others_that_a_hook_of_ours_runs_raises_the_models_errors():
+    class Net(nn.Module):
+        def forward(self, x):
+            return Shy()
+
+    def listen(_call, value):
+        return value.words
+
+    ours = FunctionType(listen.__code__, {"__name__": "hookcli.anything"})
+    with pytest.raises(ForwardError, match="no words"):
+        call_under(ours, Net())
 
 
 @pytest.mark.parametrize(
@@ -262,7 +276,7 @@ BROKEN = {
     ),
     "named_modules that lies": (
         "class Net(nn.ReLU):\n    def named_modules(self, *_a, **_k): return [('', self), ('part', 5)]",
-        "net.py:Net: its named_modules gives 'part', and get_submodule another module or none",
+        "net.py:Net: its named_modules gives 'part' (int), and get_submodule another module or none",
     ),
     "eval that raises": (
         ODD + "class Net(nn.ReLU):\n    def eval(self): raise Odd('awake')",
@@ -447,3 +461,199 @@ def test_a_module_that_takes_another_registration_is_hooked_all_the_same(run):
     ended = run(*words_of("inspect"), "--layers", "all", "--format", "csv")
     assert ended.code == 0, ended.err
     assert "(model)" in ended.out
+
+
+# --- the working directory
+
+MOVES = {
+    "at import": ("os.makedirs('far', exist_ok=True); os.chdir('far')\n", "", ""),
+    "when it is built": ("", "os.makedirs('far', exist_ok=True); os.chdir('far'); ", ""),
+    "in its forward": ("", "", "os.makedirs('far', exist_ok=True); os.chdir('far'); "),
+}
+
+
+def moving_net(when):
+    """A model that changes the working directory to ``far``; it ends in a classifier."""
+    at_import, built, forward = MOVES[when]
+    net(
+        f"):\n        {forward}return self.fc(self.conv(x).mean((2, 3)))",
+        init=f"{built}self.conv, self.fc = nn.Conv2d(3, 2, 1), nn.Linear(2, 2)",
+    )
+    Path("net.py").write_text(
+        Path("net.py").read_text().replace("class Net", f"{at_import}class Net")
+    )
+
+
+def run_of_a_still_net(run, words):
+    """What a run leaves whose model does not move."""
+    net(
+        "):\n        return self.fc(self.conv(x).mean((2, 3)))",
+        init="self.conv, self.fc = nn.Conv2d(3, 2, 1), nn.Linear(2, 2)",
+    )
+    ended = run(*words)
+    assert ended.code == 0, ended.err
+    files = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
+    for name in ("out", "w.safetensors"):
+        shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink(missing_ok=True)
+    return ended, files
+
+
+@pytest.mark.parametrize("when", MOVES)
+@pytest.mark.parametrize("command", ["inspect", "gradients"])
+def test_a_model_that_changes_the_working_directory_changes_nothing_else(run, when, command):
+    here = Path.cwd()
+    Path("forms.txt").write_text("conv\n")
+    images = [
+        f"photo{number}.png" for number in range(10)
+    ]  # so many are read when their turn comes
+    for name in images:
+        shutil.copy("photo.png", name)
+    words = [command, "net.py:Net", *images, *PLAIN, "-o", "out", "--layers", "@forms.txt"]
+    words += [
+        "--prune",
+        "conv=0.5",
+        "--save-weights",
+        "w.safetensors",
+        "--grids",
+        "layers",
+        "--save",
+        "tensors",
+    ]
+    still, expected = run_of_a_still_net(run, words)
+    moving_net(when)
+    ended = run(*words)
+    assert (ended.code, ended.err, ended.out) == (0, still.err, still.out)
+    assert Path.cwd() == here
+    found = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
+    assert found.keys() == expected.keys()
+    assert [str(file) for file in found if found[file] != expected[file]] == ["net.py"]
+    assert list(Path("far").iterdir()) == []
+
+
+def test_a_factory_finds_what_lies_where_its_file_went():
+    Path("far").mkdir()
+    torch.save(nn.Conv2d(3, 5, 1), "far/part.pt")
+    write("os.chdir('far')\ndef Net(): return torch.load('part.pt', weights_only=False)")
+    here = Path.cwd()
+    request = ModelRequest("net.py:Net", device="cpu")
+    assert load_model(request).module.out_channels == 5
+    assert Path.cwd() == here
+
+
+@pytest.mark.parametrize("ending", ["pass", "raise KeyError('lost')"])
+def test_a_score_that_changes_the_working_directory_changes_nothing_else(run, ending):
+    net("): return self.fc(self.conv(x).mean((2, 3)))", init=TWO)
+    Path("far").mkdir()
+    name = f"score_{len(ending)}.py"  # it is imported once
+    text = f"os.chdir('far')\ndef score(output, target):\n    {ending}\n    os.chdir('..')\n"
+    write(f"{text}    return output.sum()", name)
+    here = Path.cwd()
+    ended = run("gradients", "net.py:Net", "photo.png", *RUN, "--score", f"{name}:score")
+    assert ended.code == (0 if ending == "pass" else 4), ended.err
+    assert Path.cwd() == here
+    assert Path("out/run.json").is_file()
+    assert list(Path("far").iterdir()) == []
+
+
+TWO = "self.conv, self.fc = nn.Conv2d(3, 2, 1), nn.Linear(2, 2)"
+
+
+def test_a_model_that_leaves_for_a_folder_that_is_gone_is_brought_back(run):
+    net(
+        "):\n        os.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())\n        return self.conv(x)"
+    )
+    assert run(*words_of("inspect")).code == 0
+    assert Path("out/manifest.json").is_file()
+
+
+def test_a_working_directory_that_the_model_deletes_is_an_error_of_its_own(run):
+    Path("here").mkdir()
+    os.chdir("here")
+    net(
+        "):\n        here = os.getcwd(); os.chdir('/'); import shutil; shutil.rmtree(here)\n        return x"
+    )
+    error = error_of(run("inspect", "net.py:Net", "../photo.png", *RUN, "--layers", "all"))
+    assert error.startswith("cannot go back to the working directory '")
+
+
+def test_a_file_that_raises_the_recursion_limit_beyond_the_stack_gets_less(run):
+    before = sys.getrecursionlimit()
+    try:
+        net("): return self(x)")
+        text = Path("net.py").read_text()
+        Path("net.py").write_text(f"{text}\nsys.setrecursionlimit(10**6)")
+        assert error_of(run(*words_of("layers"))).startswith("the model failed in")
+        assert sys.getrecursionlimit() == 8000
+    finally:
+        sys.setrecursionlimit(before)
+
+
+# --- the streams
+
+
+class Talk(io.StringIO):
+    """A stream that keeps what was written when it is closed."""
+
+    text = ""
+
+    def close(self):
+        self.text = self.getvalue()
+        super().close()
+
+
+STREAMS = {
+    "no stderr": "sys.stderr = None",
+    "another stderr": "sys.stderr = open(os.devnull, 'w')",
+    "stderr is no stream": "sys.stderr = 5",
+    "no stdout": "sys.stdout = None",
+    "another stdout": "sys.stdout = open(os.devnull, 'w')",
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file")
+@pytest.mark.parametrize("where", ["at import", "in its forward"])
+@pytest.mark.parametrize("what", STREAMS)
+def test_a_model_that_changes_the_streams_changes_nothing_that_we_say(run, what, where):
+    words = (*words_of("inspect"), "--format", "csv")
+    net("): return self.conv(x)")
+    expected = run(*words)
+    shutil.rmtree("out")
+    net(
+        f"):\n        {STREAMS[what] if where == 'in its forward' else 'pass'}\n        return self.conv(x)"
+    )
+    if where == "at import":
+        Path("net.py").write_text(Path("net.py").read_text() + STREAMS[what])
+    assert run(*words) == expected
+
+
+def test_what_is_said_after_a_model_has_closed_stderr_goes_to_its_number(run, monkeypatch):
+    net("): sys.stderr.close(); raise ValueError('wrong')")
+    talk, before = Talk(), os.dup(2)
+    try:
+        with Path("said").open("w") as said:
+            os.dup2(said.fileno(), 2)
+        monkeypatch.setattr(sys, "stderr", talk)
+        assert run(*words_of("inspect")).code == 4
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+    assert "into out" in talk.text
+    assert Path("said").read_text().splitlines()[0] == (
+        "error: the model failed in (model) (Net): wrong"
+    )
+
+
+def test_the_number_of_a_stream_that_a_model_closes_is_given_to_no_file():
+    numbers = [os.dup(number) for number in (1, 2)]
+    try:
+        with Surroundings():
+            os.close(1)
+            os.close(2)
+        with Path("next").open("w") as file:
+            taken = file.fileno()
+        assert os.path.samestat(os.fstat(2), Path(os.devnull).stat())
+    finally:
+        for number, kept in zip((1, 2), numbers, strict=True):
+            os.dup2(kept, number)
+            os.close(kept)
+    assert taken > 2

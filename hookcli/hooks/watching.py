@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
 
-from hookcli.errors import ForwardError
-from hookcli.foreign import ask
+from hookcli.errors import Forgiven, ForwardError
+from hookcli.foreign import ForeignCode, ask
 from hookcli.records import Call
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def watch(
     Raises:
         ForwardError: when the block ends without another error, and the model has taken a hook off.
     """
-    modules = dict(model.named_modules())
+    with ForeignCode("named_modules of the model"):
+        modules = dict(model.named_modules())
     watched = _Watched(started, finished)
     placed: list[_Placed] = []
     try:
@@ -184,19 +185,24 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=True))
-    if isinstance(value, (tuple, list)):
-        return list(enumerate(value))
-    if isinstance(tensors := ask(value, "tensors"), Tensor):
-        return [("tensors", tensors)]
+    """What a container holds, by name; nothing of one of others that cannot be asked."""
+    with Forgiven():
+        if isinstance(value, dict):
+            return list(value.items())
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return list(zip(value._fields, value, strict=True))
+        if isinstance(value, (tuple, list)):
+            return list(enumerate(value))
+        if isinstance(tensors := ask(value, "tensors"), Tensor):
+            return [("tensors", tensors)]
     return []
 
 
 def _join(key: str, name: object) -> str:
-    return f"{key}.{name}" if key else str(name)
+    text = type(name).__name__
+    with Forgiven():
+        text = str(name)
+    return f"{key}.{text}" if key else text
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.errors import ModelError, RequestError
 from hookcli.feed import Feed
-from hookcli.foreign import ask
+from hookcli.foreign import ForeignCode, ask
 from hookcli.models.building import SkipInitialisation, build_model, build_random, categories_of
 from hookcli.models.device import find_device
 from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
@@ -93,7 +95,13 @@ class LoadedModel:
                 "use the float model, or --input-grad for the pixels' alone",
             )
         target = find_target(style.target, self.categories)
-        return partial(
+        lazy = [name for name, each in self.module.named_parameters() if is_lazy(each)]
+        if lazy and needs_gradient:
+            raise ModelError(
+                f"{self.info.name} has parameters without a shape, such as {lazy[0]}",
+                "they get it in the first forward: call the model once where it is made",
+            )
+        unguarded = partial(
             score_output,
             style=style,
             target=target,
@@ -101,11 +109,31 @@ class LoadedModel:
             needs_gradient=needs_gradient,
         )
 
+        def score(output: Any, **options: Any) -> Scored:
+            with self.guard():
+                return unguarded(output, **options)
+
+        return score
+
     def read(self, output: Any) -> list[tuple[Prediction, ...]]:
-        """The predictions of each image of a batch; a model of the user's own must end in a classifier."""
-        if self.info.task == OWN and not _ends_in_classifier(self.module, output):
-            return []
-        return read_predictions(output, self.categories)
+        """The predictions of each image of a batch; a model of the user's own must end in a classifier.
+
+        Raises:
+            ModelError: what a model of the user's own returned cannot be read.
+        """
+        with self.guard():
+            if self.info.task == OWN and not _ends_in_classifier(self.module, output):
+                return []
+            return read_predictions(output, self.categories)
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for looking at what the model returned: one of the user's own may return anything."""
+        if self.info.task != OWN:
+            return contextlib.nullcontext()
+        return ForeignCode(
+            f"what {self.info.name} returned",
+            hint="let it return tensors, or lists and dicts of them",
+        )
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False

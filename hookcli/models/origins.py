@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.foreign import ForeignCode, TheirDirectory
+from hookcli.foreign import ForeignCode, Surroundings
 from hookcli.models.catalog import find_builder, find_task, find_weights
 from hookcli.models.structure import check_structure
 from hookcli.models.timm_models import find_timm_builder
@@ -79,8 +79,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     place, _, attribute = name.rpartition(":")
-    directory = TheirDirectory()
-    with ForeignCode(f"the code in {place}", directory), seeded(seed):
+    surroundings = Surroundings()
+    with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
         target: Any = import_code(place)
         for part in attribute.split("."):  # a module may run code for its attributes too
             if not hasattr(target, part):
@@ -90,16 +90,16 @@ def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
                     f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
                 )
             target = getattr(target, part)
-    return partial(_make_own, name, target, directory)
+    return partial(_make_own, name, target, surroundings)
 
 
-def _make_own(name: str, target: Any, directory: TheirDirectory, /, **arguments: Any) -> nn.Module:
+def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments: Any) -> nn.Module:
     """The module itself, or what the factory returns.
 
     Raises:
         ModelError: the factory raised, or it is not a module that can be walked.
     """
-    with ForeignCode(name, directory):
+    with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
         check_structure(name, made)
     return made

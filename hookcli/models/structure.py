@@ -36,10 +36,11 @@ def check_structure(name: str, model: nn.Module) -> None:
             "put them side by side, as one nn.Sequential does",
         )
     for path, module in model.named_modules():
+        kind = type(module).__name__
         is_module = issubclass(module.__class__, nn.Module)  # which may be a property of its own
         if not is_module or model.get_submodule(path) is not module:
             raise ModelError(
-                f"{name}: its named_modules gives {path!r}, and get_submodule another module or none",
+                f"{name}: its named_modules gives {path!r} ({kind}), and get_submodule another module or none",
                 "leave named_modules as nn.Module has it",
             )
     for parameter in model.parameters():

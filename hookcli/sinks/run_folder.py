@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hookcli.command import list_differences
 from hookcli.errors import CompleteError, HookcliError, OutputError, RequestError
-from hookcli.files import cannot_write, is_full, is_manifest, write_atomic
+from hookcli.files import cannot_write, full_name, is_full, is_manifest, write_atomic
 from hookcli.sinks.leftovers import MANIFEST, list_files, list_half_files, remove_files, remove_run
 from hookcli.sinks.table import render_json, to_plain
 
@@ -48,7 +48,8 @@ class RunFolder:
 
         ``resume`` goes on with the same run, if it stands there.
         """
-        self.folder = folder
+        self.shown = folder
+        self.folder = full_name(folder)
         self.files: list[str] = []
         self._request = request
         self._replace_run = replace_run
@@ -58,7 +59,7 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         held_run = check_folder(
-            self.folder,
+            self.shown,
             replace_run=self._replace_run or self._resume,
             replace_any=self._replace_any,
         )
@@ -68,11 +69,11 @@ class RunFolder:
             self._lock = os.fdopen(
                 os.open(self.folder / REQUEST, flags, 0o666), "a+", encoding="utf-8"
             )
-            _take_lock(self._lock, self.folder)
-            _begin(self._lock, self.folder, self._request, held_run=held_run, resume=self._resume)
+            _take_lock(self._lock, self.shown)
+            _begin(self._lock, self.shown, self._request, held_run=held_run, resume=self._resume)
         except OSError as error:
             self._unlock()
-            raise cannot_write(self.folder, error) from error
+            raise cannot_write(self.shown, error) from error
         except HookcliError:
             self._unlock()
             raise
@@ -90,6 +91,8 @@ class RunFolder:
         trace: TracebackType | None,
     ) -> None:
         self._unlock()
+        if isinstance(error, OutputError):  # files are named as the user named the folder
+            error.message = error.message.replace(str(self.folder), str(self.shown))
         if isinstance(error, OutputError) and is_full(error.__cause__):
             error.hint = "make room and go on with --resume, or choose another folder with -o"
 
