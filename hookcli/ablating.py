@@ -156,9 +156,10 @@ class _Ablation:
         output = run_model(self.prepared.loaded, batch)
         if rows == 1:
             return [output]
-        if not has_rows(output, rows):
-            raise _refuse_batch("the output of the model", rows)
-        return [row_of(output, row) for row in range(rows)]
+        with self.prepared.loaded.guard():
+            if not has_rows(output, rows):
+                raise _refuse_batch("the output of the model", rows)
+            return [row_of(output, row) for row in range(rows)]
 
     def _add_up(self, batch: Batch, outputs: list[object], plain: list[float]) -> None:
         for place, output, unchanged in zip(batch.places, outputs, plain, strict=False):

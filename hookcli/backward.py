@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli import hooks
+from hookcli.calling import call_backward
 from hookcli.collecting import BatchResult, Collector, Heat, keep_tensor
-from hookcli.errors import first_line
-from hookcli.failures import ModelFailure, is_out_of_memory
+from hookcli.errors import ForwardError
 from hookcli.feature_maps import take_cam
-from hookcli.forward import BrokenForwardError, HookedForward
+from hookcli.forward import BrokenForwardError, HookedForward, broken_forwards
 from hookcli.layouts import UNKNOWN, resolve_layout
 from hookcli.records import LayerRecord, TensorStats
 
@@ -58,6 +58,10 @@ class HookedBackward(HookedForward):
         return [self._run_one(key, pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _run_one(self, key: str, pixels: Tensor) -> BatchResult:
+        with broken_forwards():
+            return self._observe_one(key, pixels)
+
+    def _observe_one(self, key: str, pixels: Tensor) -> BatchResult:
         unedited: dict[str, Tensor] = {}
         plain: _Pass | None = None
         size = self.feed.size_of(pixels)
@@ -113,14 +117,11 @@ class HookedBackward(HookedForward):
             output = self._call(leaf.clone(), collector)
             collector.called |= gradients.called
             scored = self.score(output) if target is None else self.score(output, target=target)
-            with ModelFailure() as failure:
-                _backward_from(scored)
-            if failure.error is not None:
-                raise BrokenForwardError(
-                    f"the backward failed: {first_line(failure.error)}",
-                    "fewer layers or a smaller --size" * is_out_of_memory(failure.error),
-                    collector.result(None),
-                ) from failure.error
+            try:
+                call_backward(scored.value)
+            except ForwardError as error:
+                partial = collector.result(None)
+                raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
         return _Pass(output, scored.score, gradients.absent, leaf)
 
 
@@ -154,10 +155,6 @@ class _Observer:
             self.gradients[output] = (call, gradient.detach().clone())
         if self.selected is None or call.layer.module_path in self.selected:
             self.collector(call, gradient)
-
-
-def _backward_from(scored: Scored) -> None:
-    scored.value.backward()  # type: ignore[no-untyped-call]
 
 
 def _find_cams(

@@ -224,7 +224,10 @@ def _complete_row(prepared: PreparedRun, row: LayerRow, sparsities: dict[str, fl
     """A row with what is known of the model's own weights."""
     if row.side == "param" and row.norm is not None:
         name = ".".join(filter(None, (row.module_path, row.output_key)))
-        weight = float(attrgetter(name)(prepared.loaded.module).detach().double().norm())
+        try:
+            weight = float(attrgetter(name)(prepared.loaded.module).detach().double().norm())
+        except AttributeError:  # the model has taken this part of itself away
+            weight = 0.0
         row = replace(row, ratio=row.norm / weight if weight else None)
     return replace(row, sparsity=sparsities.get(row.module_path))
 

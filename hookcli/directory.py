@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.files import cannot_read, cannot_write
+from hookcli.files import cannot_read, cannot_write, full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,7 @@ class Directory:
             OSError: it is not there, is no folder, or may not be read.
         """
         self.path = path
+        self._full = full_name(path)
         self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def __enter__(self) -> Directory:
@@ -56,7 +57,7 @@ class Directory:
     def is_in_place(self) -> bool:
         """Whether the path of the folder still leads to the folder that is held."""
         try:
-            return os.path.samestat(self.path.stat(), os.fstat(self._held))
+            return os.path.samestat(self._full.stat(), os.fstat(self._held))
         except OSError:
             return False
 

@@ -14,6 +14,7 @@ from torch.nn.utils import prune
 from hookcli import hooks, layers
 from hookcli.edits import Prune, apply_edit, check_channels, read_edit, read_prune
 from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.foreign import ask
 from hookcli.layouts import resolve_layout
 from hookcli.stats import name_not_finite
 
@@ -168,7 +169,7 @@ def _plan(model: nn.Module, edit: Edit, edits: Edits) -> hooks.Change:
     chosen = layers.select_layers(model, [edit.layers])
     for layer in chosen if edit.side.endswith("output") else ():
         module = model.get_submodule(layer.module_path)
-        count = getattr(module, "out_channels", getattr(module, "num_features", None))
+        count = ask(module, "out_channels", ask(module, "num_features"))
         if isinstance(count, int):
             check_channels(edit, count, layer.label)
     return hooks.Change(edit.side, chosen, (), apply)

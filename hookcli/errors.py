@@ -75,34 +75,32 @@ class OutputError(HookcliError):
     exit_code = 5
 
 
-def first_line(error: BaseException) -> str:
-    """The beginning of an error's own text: torch's can be thousands of characters."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+class Forgiven:
+    """A ``with`` block around code of others whose failure does not matter: it ends the block, and nothing else.
 
-
-class ForeignCode:
-    """A ``with`` block around code that is not ours and may raise anything: it becomes a ModelError."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
+    Ctrl-C is no failure, and goes on its way.
+    """
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Raise ModelError for any error but ours.
+    ) -> bool:
+        return error is not None and not isinstance(error, KeyboardInterrupt)
 
-        Raises:
-            ModelError: the block raised.
-        """
-        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, HookcliError):
-            raise ModelError(
-                f"{self._what} raised {type(error).__name__}: {first_line(error)}",
-                "it runs when the model is built; try it in Python first",
-            ) from error
+
+def text_of(error: BaseException) -> str:
+    """What an error says of itself; nothing where it is one of others and cannot be asked."""
+    with Forgiven():
+        return str(error).strip()
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of an error's own text: torch's can be thousands of characters."""
+    lines = text_of(error).splitlines()
+    return lines[0][:200] if lines else type(error).__name__
 
 
 class UnknownModelError(RequestError):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli import hooks
+from hookcli.calling import call_model
 from hookcli.config import part_size
-from hookcli.errors import ForwardError, RequestError
-from hookcli.failures import ModelFailure, describe_failure
+from hookcli.errors import RequestError
+from hookcli.foreign import ask
 from hookcli.layouts import resolve_layout
 from hookcli.pooling import saved_shape
 from hookcli.results import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
@@ -126,8 +127,9 @@ def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
     last, known = 3, {}
     modules = dict(model.named_modules())
     for path, module in modules.items():
-        width = next((getattr(module, name) for name in _WIDTHS if hasattr(module, name)), None)
-        shape = getattr(module, "normalized_shape", None)
+        widths = (ask(module, name) for name in _WIDTHS)
+        width = next((width for width in widths if width is not None), None)
+        shape = ask(module, "normalized_shape")
         width = shape[-1] if isinstance(shape, tuple) and shape else width
         if isinstance(width, int) or not any(module.children()):
             last = known[path] = width if isinstance(width, int) else last
@@ -214,14 +216,8 @@ def estimate_bytes(
         kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
         total += math.prod(shape) * kept.itemsize
 
-    with (
-        ModelFailure() as failure,
-        torch.no_grad(),
-        hooks.observe(model, layers, measure, at),
-    ):
-        model(*feed.arguments_of(pixels))
-    if failure.error is not None:
-        raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
+    with torch.no_grad(), hooks.observe(model, layers, measure, at):
+        call_model(model, feed.arguments_of(pixels))
     if style.channels is not None and not total:
         raise RequestError(
             "no selected layer has any of the channels that --tensor-channels asks for",

@@ -69,6 +69,17 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
         raise NotRegularError(errno.EINVAL, "is not a regular file", str(file))
 
 
+def full_name(file: Path) -> Path:
+    """The file by its full name, which stays true wherever code of others takes the process.
+
+    As it is where the working directory has been deleted.
+    """
+    try:
+        return file.absolute()
+    except OSError:
+        return file
+
+
 def write_atomic(file: Path, data: bytes) -> Path:
     """Write ``data`` so that ``file`` is complete or not there at all; folders are made.
 

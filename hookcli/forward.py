@@ -9,16 +9,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from hookcli import hooks
+from hookcli.calling import call_model
 from hookcli.collecting import BatchResult, Collector, LeadingAxisError, keep_tensor
 from hookcli.editing import Edits
-from hookcli.errors import ForwardError
-from hookcli.failures import ModelFailure, describe_failure
+from hookcli.errors import ForwardError, ModelError
 from hookcli.feed import PLAIN
 from hookcli.layers import list_watchable
 from hookcli.overwriting import WriteWatcher
@@ -37,6 +37,21 @@ class BrokenForwardError(ForwardError):
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
         self.partial = partial
+
+
+@contextmanager
+def broken_forwards() -> Iterator[None]:
+    """What ends the forward of an image becomes a BrokenForwardError.
+
+    Raises:
+        BrokenForwardError: of a ModelError, without anything observed if that cannot be trusted.
+    """
+    try:
+        yield
+    except BrokenForwardError:
+        raise
+    except ModelError as error:
+        raise BrokenForwardError(error.message, error.hint, BatchResult()) from error
 
 
 @dataclass(slots=True)
@@ -91,6 +106,10 @@ class HookedForward:
         return [self._run_batch([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _run_batch(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
+        with broken_forwards():
+            return self._observe_batch(keys, pixels)
+
+    def _observe_batch(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
         unedited: dict[str, Tensor] = {}
         size = self.feed.size_of(pixels)
         collector = Collector(
@@ -123,17 +142,15 @@ class HookedForward:
             BrokenForwardError: it raised.
         """
         self.edits.renew()
-        arguments, output = self.feed.arguments_of(pixels), None
-        with ModelFailure() as failure:
-            output = self._forward(arguments)
-        if failure.error is not None:
-            last = [observed.call.id for observed in collector.seen]
-            message, hint = describe_failure(self.model, failure.error, last)
-            raise BrokenForwardError(message, hint, collector.result(None)) from failure.error
-        return output
-
-    def _forward(self, arguments: tuple[Any, ...]) -> object:
-        return self.model(*arguments)
+        try:
+            return call_model(
+                self.model,
+                self.feed.arguments_of(pixels),
+                lambda: [observed.call.id for observed in collector.seen],
+            )
+        except ForwardError as error:
+            partial = collector.result(None)
+            raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
 
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from hookcli.checking import check_values
 from hookcli.clock import Clock
 from hookcli.command import to_command
 from hookcli.config import CLIP_FRAMES, part_size
-from hookcli.files import hash_file, safe_name
+from hookcli.files import full_name, hash_file, safe_name
 from hookcli.fitting import fit_sources, make_fitter, need_one
 from hookcli.images import ImageFile, find_files, list_images, read_images
 from hookcli.ownership import PlannedNames
@@ -141,6 +141,8 @@ def prepare_run(config: InspectConfig, found: Sources | None = None) -> Prepared
     """
     clock = Clock()
     sources, skipped = found or find_sources(config)
+    if config.save_weights is not None:
+        config = replace(config, save_weights=full_name(config.save_weights))
     clock.lap("read images")
     from hookcli import layers, models
     from hookcli.editing import plan_edits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import hooks
-from hookcli.failures import ModelFailure
+from hookcli.calling import call_backward, call_model
+from hookcli.errors import ForwardError
 from hookcli.layers import list_watchable
 from hookcli.stats import name_not_finite
 
@@ -65,11 +67,11 @@ def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, st
     held = _kinds([pixels])
     watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in held})
     with (
-        ModelFailure(),
+        contextlib.suppress(ForwardError),  # it can be told as far as the model came
         torch.inference_mode(),
         hooks.watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
-        model(*feed.arguments_of(pixels))
+        call_model(model, feed.arguments_of(pixels))
     return {kind: made for kind, made in watcher.made.items() if kind in watcher.came_out}
 
 
@@ -105,14 +107,14 @@ def find_gradient_producers(
                 made[kind] = f"{kind} is made by the backward of {name}: what went in was finite"
 
     with (
-        ModelFailure(),
+        contextlib.suppress(ForwardError),
         hooks.need_gradients(model),
         torch.enable_grad(),
         hooks.change(model, changes),
         hooks.observe_gradients(model, list_watchable(model), look),
         hooks.change_input_gradients(model, changes),
     ):
-        score(model(*feed.arguments_of(pixels.clone()))).value.backward()  # type: ignore[no-untyped-call]
+        call_backward(score(call_model(model, feed.arguments_of(pixels.clone()))).value)
     return made
 
 

@@ -191,7 +191,9 @@ class PartRunner:
                     part.broken.setdefault(kind, record.image)
         for call_id, key, tensor in result.kept:
             self._kept.setdefault(call_id, {})[key] = tensor
-        for kind in _kinds_of(result.output):
+        with self._prepared.loaded.guard():
+            kinds = _kinds_of(result.output)
+        for kind in kinds:
             part.broken.setdefault(kind, result.keys[0])
 
 

@@ -6,6 +6,7 @@ counters are all that is read, never a value.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from hookcli import hooks
+from hookcli.calling import call_model
 from hookcli.errors import ForwardError
-from hookcli.failures import ModelFailure, describe_failure
 from hookcli.feed import PLAIN
 from hookcli.layers import explain_uncalled, list_layers
 from hookcli.layouts import resolve_layout
@@ -131,7 +132,8 @@ def survey(
     doubled = []
     if not feed.alone:
         two = feed.arguments_of(_blank(model, (2, *input_shape[1:])))
-        doubled = _watch_forward(model, layers, two).outputs
+        with contextlib.suppress(ForwardError):  # some models take one image at a time
+            doubled = _watch_forward(model, layers, two).outputs
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
     calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
     keys = Counter(entry.call.id for entry in outputs)
@@ -164,16 +166,13 @@ def _watch_forward(
     watcher = _Watcher(counter)
     try:
         with (
-            ModelFailure() as failure,
             torch.no_grad(),
             counter,
             hooks.watch(model, layers, watcher.started, watcher.finished),
         ):
-            model(*arguments)
+            call_model(model, arguments)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-    if failure.error is not None:
-        raise ForwardError(*describe_failure(model, failure.error, [])) from failure.error
     return watcher
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookcli import hooks
+from hookcli.calling import call_model
 from hookcli.errors import ForwardError, RequestError
-from hookcli.failures import ModelFailure, describe_failure
 from hookcli.layers import explain_uncalled
 from hookcli.layouts import resolve_layout
 from hookcli.records import Uncalled
@@ -125,8 +125,12 @@ def plan_ablation(
     two = one
     is_batched = not loaded.feed.alone and style.batch_size > 1
     if is_batched:
-        two = _look(loaded, layers, torch.cat([pixels, pixels]))
-        is_batched = has_rows(one.output, 1) and has_rows(two.output, 2)
+        try:
+            two = _look(loaded, layers, torch.cat([pixels, pixels]))
+        except ForwardError:
+            is_batched = False  # the model takes one image at a time
+    with loaded.guard():
+        is_batched = is_batched and has_rows(one.output, 1) and has_rows(two.output, 2)
     size = loaded.feed.size_of(pixels)
     found = []
     for layer in layers:
@@ -158,12 +162,8 @@ def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
     Raises:
         ForwardError: the model raised.
     """
-    arguments, output = loaded.feed.arguments_of(pixels), None
-    with ModelFailure() as failure, torch.inference_mode():
-        output = _forward(loaded.module, arguments)
-    if failure.error is not None:
-        raise ForwardError(*describe_failure(loaded.module, failure.error, [])) from failure.error
-    return output
+    with torch.inference_mode():
+        return call_model(loaded.module, loaded.feed.arguments_of(pixels))
 
 
 def has_rows(output: Any, rows: int) -> bool:
@@ -243,7 +243,3 @@ def _is_list_of_images(output: Any) -> bool:
     """Whether an output is a list of mappings, one an image, as of a detection model."""
     is_list = isinstance(output, list) and bool(output)
     return is_list and all(isinstance(part, Mapping) for part in output)
-
-
-def _forward(model: nn.Module, arguments: tuple[Any, ...]) -> object:
-    return model(*arguments)

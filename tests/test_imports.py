@@ -43,7 +43,7 @@ FLOORS = (
             "uncalled",
         ),
     ),
-    ("0, a step up", ("records", "files", "command", "differences")),
+    ("0, a step up", ("records", "files", "command", "differences", "foreign")),
     ("0, two steps up", ("layouts", "results", "directory", "documents")),
     ("0, three steps up", ("ownership",)),
     (
@@ -66,7 +66,10 @@ FLOORS = (
             "versions",
         ),
     ),
-    ("1, a step up", ("observed", "overwriting", "tally", "pooling", "judging", "sketching")),
+    (
+        "1, a step up",
+        ("observed", "overwriting", "calling", "tally", "pooling", "judging", "sketching"),
+    ),
     ("1, two steps up", ("parts", "findings")),
     (
         "2",
@@ -131,7 +134,7 @@ LEVEL = {room: level for level, (_, rooms) in enumerate(FLOORS) for room in room
 # Where a third-party package may be imported at all.
 THIRD_PARTY = {
     "torch": {
-        *("failures", "observed", "overwriting", "feed", "producer"),
+        *("failures", "calling", "observed", "overwriting", "feed", "producer"),
         *("models", "layers", "hooks", "stats", "feature_maps"),
         *("forward", "backward", "collecting", "editing", "edits"),
         *("survey", "capturing", "closing", "zeroing", "ablating", "comparing", "ways"),
@@ -229,6 +232,16 @@ def test_hooks_are_registered_only_in_the_room_of_hooks():
         if re.fullmatch(r"register_(.*_)?hook", name_of(node))
     }
     assert rooms == {"hooks.changing", "hooks.gradients", "hooks.watching"}
+
+
+def test_a_model_is_called_in_one_place():
+    """Elsewhere it would have to be told again whose error an error is."""
+    assert {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and name_of(node.func) in ("model", "module", "backward")
+    } == {"calling"}
 
 
 def test_nothing_below_the_command_line_prints():

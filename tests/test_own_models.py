@@ -312,6 +312,7 @@ def test_a_name_for_the_folder_is_made_of_the_models_name(run, net, photo):
 
 # --- what cannot be found, and what is no model
 
+FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
 REFUSED = {
     "nofile.py:make": (2, "there is no file 'nofile.py'", "write FILE.py:FACTORY"),
     "net.py:mak": (2, "net.py has no 'mak'", "did you mean make?"),
@@ -338,8 +339,8 @@ REFUSED = {
         "there is no Python module '..net' here",
         "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
     ),
-    "net.py:number": (4, "net.py:number is of type int: not a module, not a factory", ""),
-    "net.py:Shelf": (4, "net.py:Shelf returned a Shelf, not an nn.Module", ""),
+    "net.py:number": (4, "net.py:number is of type int: not a module, not a factory", FACTORY),
+    "net.py:Shelf": (4, "net.py:Shelf returned a Shelf, not an nn.Module", FACTORY),
     "math:sqrt": (
         4,
         "math:sqrt raised TypeError: math.sqrt() takes exactly one argument (0 given)",

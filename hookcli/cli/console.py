@@ -77,8 +77,10 @@ def print_error(message: str, hint: str = "") -> None:
 def _talk(text: str, **style: Any) -> None:
     """A line on stderr.
 
-    A reader that has closed it stops the talk, not the run.
+    A reader that has closed it stops the talk, not the run; code of the user's that has closed it does not.
     """
+    if sys.stderr is not None and sys.stderr.closed:
+        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     try:
         typer.secho(text, err=True, color=False if is_plain() else None, **style)
     except OSError:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookcli.config import DEFAULTS, SIDES
 from hookcli.errors import RequestError
+from hookcli.foreign import ask
 from hookcli.hooks.watching import named_tensors, watch
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def refuse_unhookable(model: nn.Module) -> None:
                 f"{name} is a scripted module, on which hooks do not fire",
                 "observe the model before torch.jit.script or torch.jit.trace",
             )
-        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        compiled = ask(module, "_compiled_call_impl") is not None
         if compiled or type(module).__name__ == "OptimizedModule":
             raise RequestError(
                 f"{name} is compiled, and hooks put on after torch.compile never fire",

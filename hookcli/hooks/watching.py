@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
 
+from hookcli.errors import Forgiven, ForwardError
+from hookcli.foreign import ForeignCode, ask
 from hookcli.records import Call
 
 if TYPE_CHECKING:
@@ -41,27 +43,61 @@ def watch(
     ``call.order`` counts the calls by their start, so that a block stands before its parts. Inputs
     are what :func:`named_tensors` can walk: positional and keyword arguments together. With
     ``ends_first`` ``finished`` comes before that of all others that watch.
+
+    Raises:
+        ForwardError: when the block ends without another error, and the model has taken a hook off.
     """
-    modules = dict(model.named_modules())
+    with ForeignCode("named_modules of the model"):
+        modules = dict(model.named_modules())
     watched = _Watched(started, finished)
-    handles: list[RemovableHandle] = []
+    placed: list[_Placed] = []
     try:
         for layer in layers:
             module = modules[layer.module_path]
             if started is None and not module._modules and _is_torch_own(module):
-                handles.append(module.register_forward_hook(partial(watched.after_alone, layer)))
+                alone = nn.Module.register_forward_hook(module, partial(watched.after_alone, layer))
+                placed.append(_Placed(layer, module, "_forward_hooks", alone))
                 continue
-            pre = module.register_forward_pre_hook(partial(watched.before, layer), with_kwargs=True)
-            handles.append(pre)
-            # always_call: a call that raised ends too (with None), so that ``running`` stays in step
-            post = module.register_forward_hook(
-                partial(watched.after, layer), always_call=True, prepend=ends_first
+            pre = nn.Module.register_forward_pre_hook(
+                module, partial(watched.before, layer), with_kwargs=True
             )
-            handles.append(post)
+            placed.append(_Placed(layer, module, "_forward_pre_hooks", pre))
+            # always_call: a call that raised ends too (with None), so that ``running`` stays in step
+            post = nn.Module.register_forward_hook(
+                module, partial(watched.after, layer), always_call=True, prepend=ends_first
+            )
+            placed.append(_Placed(layer, module, "_forward_hooks", post))
         yield
+        _check_in_place(placed)
     finally:
-        for handle in handles:
-            handle.remove()
+        for each in placed:
+            each.handle.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A hook that was put on a module, into one of the dictionaries that torch keeps them in."""
+
+    layer: LayerInfo
+    module: nn.Module
+    dictionary: str
+    handle: RemovableHandle
+
+
+def _check_in_place(placed: Sequence[_Placed]) -> None:
+    """See that every hook is where it was put: calls of a module without it are not seen.
+
+    Raises:
+        ForwardError: one is not.
+    """
+    for each in placed:
+        hooks = ask(each.module, each.dictionary)
+        if not isinstance(hooks, dict) or each.handle.id not in hooks:
+            raise ForwardError(
+                f"the model took the hooks off {each.layer.label} ({each.layer.module_type}) while it ran, "
+                "so what that module gave was not seen",
+                "let it remove the hooks that it has put on itself, by their handles",
+            )
 
 
 @dataclass(slots=True)
@@ -94,22 +130,25 @@ class _Watched:
         return call
 
 
-def named_tensors(
-    value: object, key: str = "", inside: tuple[int, ...] = ()
-) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
     """Every tensor in a nested value with its output key, in order.
 
     Tuples and lists give ``0``, ``1``, …, named tuples and mappings their names, an ``ImageList``
     its ``tensors``; levels are joined with dots. A value that is one tensor has the key "". A container
-    inside itself is walked once: ``inside`` holds those that are being walked.
+    inside itself is walked once. However deep it is, nothing here calls itself.
     """
-    if isinstance(value, Tensor):
-        yield key, value
-        return
-    if id(value) in inside:
-        return
-    for name, part in _parts_of(value):
-        yield from named_tensors(part, _join(key, name), (*inside, id(value)))
+    inside = set[int]()
+    waiting: list[tuple[str | None, object]] = [("", value)]
+    while waiting:
+        key, part = waiting.pop()
+        if key is None:  # the end of a container, which was kept: another one could have its id
+            inside.remove(id(part))
+        elif isinstance(part, Tensor):
+            yield key, part
+        elif id(part) not in inside and (parts := _parts_of(part)):
+            inside.add(id(part))
+            waiting.append((None, part))
+            waiting += [(_join(key, name), each) for name, each in reversed(parts)]
 
 
 def map_tensors(
@@ -146,19 +185,24 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=True))
-    if isinstance(value, (tuple, list)):
-        return list(enumerate(value))
-    if isinstance(tensors := getattr(value, "tensors", None), Tensor):
-        return [("tensors", tensors)]
+    """What a container holds, by name; nothing of one of others that cannot be asked."""
+    with Forgiven():
+        if isinstance(value, dict):
+            return list(value.items())
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return list(zip(value._fields, value, strict=True))
+        if isinstance(value, (tuple, list)):
+            return list(enumerate(value))
+        if isinstance(tensors := ask(value, "tensors"), Tensor):
+            return [("tensors", tensors)]
     return []
 
 
 def _join(key: str, name: object) -> str:
-    return f"{key}.{name}" if key else str(name)
+    text = type(name).__name__
+    with Forgiven():
+        text = str(name)
+    return f"{key}.{text}" if key else text
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from hookcli.foreign import ask
 from hookcli.records import ROOT_LABEL, LayerInfo
 
 _TORCH_NN = "torch.nn.modules."
@@ -75,7 +76,7 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
         for path, module in model.named_modules()
         if isinstance(module, torch.jit.ScriptModule)
         or module._compiled_call_impl is not None  # by module.compile()
-        or hasattr(module, "_orig_mod")  # by torch.compile(module)
+        or ask(module, "_orig_mod") is not None  # by torch.compile(module)
     ]
     return tuple(
         layer

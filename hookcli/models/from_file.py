@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.errors import ForeignCode, ModelError, RequestError, WeightsError
+from hookcli.errors import ModelError, RequestError, WeightsError
 from hookcli.files import hash_file
+from hookcli.foreign import ForeignCode
 from hookcli.models.building import (
     Weighted,
     build_random,

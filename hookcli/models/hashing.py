@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookcli.errors import ForeignCode, ModelError
+from hookcli.errors import ModelError
+from hookcli.foreign import ForeignCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

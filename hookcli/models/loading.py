@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
 from hookcli.feed import Feed
+from hookcli.foreign import ForeignCode, ask
 from hookcli.models.building import SkipInitialisation, build_model, build_random, categories_of
 from hookcli.models.device import find_device
 from hookcli.models.feeding import ALONE, seen_pixels, seen_size, show_pixels, to_arguments
@@ -94,7 +97,13 @@ class LoadedModel:
                 "use the float model, or --input-grad for the pixels' alone",
             )
         target = find_target(style.target, self.categories)
-        return partial(
+        lazy = [name for name, each in self.module.named_parameters() if is_lazy(each)]
+        if lazy and needs_gradient:
+            raise ModelError(
+                f"{self.info.name} has parameters without a shape, such as {lazy[0]}",
+                "they get it in the first forward: call the model once where it is made",
+            )
+        unguarded = partial(
             score_output,
             style=style,
             target=target,
@@ -102,11 +111,31 @@ class LoadedModel:
             needs_gradient=needs_gradient,
         )
 
+        def score(output: Any, **options: Any) -> Scored:
+            with self.guard():
+                return unguarded(output, **options)
+
+        return score
+
     def read(self, output: Any) -> list[tuple[Prediction, ...]]:
-        """The predictions of each image of a batch; a model of the user's own must end in a classifier."""
-        if self.info.task == OWN and not _ends_in_classifier(self.module, output):
-            return []
-        return read_predictions(output, self.categories)
+        """The predictions of each image of a batch; a model of the user's own must end in a classifier.
+
+        Raises:
+            ModelError: what a model of the user's own returned cannot be read.
+        """
+        with self.guard():
+            if self.info.task == OWN and not _ends_in_classifier(self.module, output):
+                return []
+            return read_predictions(output, self.categories)
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for looking at what the model returned: one of the user's own may return anything."""
+        if self.info.task != OWN:
+            return contextlib.nullcontext()
+        return ForeignCode(
+            f"what {self.info.name} returned",
+            hint="let it return tensors, or lists and dicts of them",
+        )
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
@@ -151,9 +180,7 @@ def _ends_in_classifier(module: nn.Module, output: Any) -> bool:
     own = [
         part for part in module.modules() if next(part.parameters(recurse=False), None) is not None
     ]
-    width = (
-        getattr(own[-1], "out_features", getattr(own[-1], "out_channels", None)) if own else None
-    )
+    width = ask(own[-1], "out_features", ask(own[-1], "out_channels")) if own else None
     return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
 
 
@@ -173,18 +200,11 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """
     device = find_device(request.device)
     origin = find_origin(request.name, request.seed)
-    weighted = add_weights(origin, request)
-    prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
-    if any(parameter.is_meta for parameter in weighted.module.parameters()):
-        raise ModelError(
-            f"{request.name} has parameters on the meta device, which have no values",
-            "give it values; for shapes alone: hookcli layers MODEL",
-        )
-    notes = (*weighted.notes, _note_dtype(weighted.module, request))
-    try:
-        module = _to_dtype(weighted.module.eval().to(device), request.dtype)
-    except torch.OutOfMemoryError as error:
-        raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
+    with origin.guard():
+        weighted = add_weights(origin, request)
+        prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
+        notes = (*weighted.notes, _note_dtype(weighted.module, request))
+        module = _place(weighted.module, request, device)
     info = ModelInfo(
         name=request.name,
         task=origin.task,
@@ -220,6 +240,38 @@ def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
     return module.bfloat16() if dtype == "bfloat16" else module.float()
 
 
+def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
+    """The model in evaluation mode, on its device and in its dtype.
+
+    Raises:
+        ModelError: it has no values, or does not fit.
+    """
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ModelError(
+            f"{request.name} has parameters on the meta device, which have no values",
+            "give it values; for shapes alone: hookcli layers MODEL",
+        )
+    try:
+        module = _see_module(request.name, module.eval().to(device))
+        return _see_module(request.name, _to_dtype(module, request.dtype))
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
+
+
+def _see_module(name: str, module: Any) -> nn.Module:
+    """What ``eval`` and ``to`` of a model returned, which can be anything where they are its own.
+
+    Raises:
+        ModelError: it is no module.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"{name}: its own eval or to returned a {type(module).__name__}, not the model",
+            "let them return self, as those of nn.Module do",
+        )
+    return module
+
+
 def build_skeleton(request: ModelRequest) -> LoadedModel:
     """The model without weights, for looking at its structure.
 
@@ -228,13 +280,15 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     code is the user's own.
     """
     origin = find_origin(request.name, request.seed)
-    module = _build_bare(origin, request)
     transforms = None if origin.weights is None else origin.weights.DEFAULT.transforms
-    prepare = make_preprocessing(origin, request, module, transforms)
+    with origin.guard():
+        module = _build_bare(origin, request)
+        prepare = make_preprocessing(origin, request, module, transforms)
+        module = _see_module(request.name, module.eval())
     info = ModelInfo(
         request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
     )
-    return LoadedModel(info, module.eval(), prepare, categories_of(origin))
+    return LoadedModel(info, module, prepare, categories_of(origin))
 
 
 def _build_bare(origin: Origin, request: ModelRequest) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -15,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hookcli.errors import ForeignCode, ModelError, RequestError
+from hookcli.errors import ModelError, RequestError
+from hookcli.foreign import ForeignCode, Surroundings
 from hookcli.models.catalog import find_builder, find_task, find_weights
+from hookcli.models.structure import check_structure
 from hookcli.models.timm_models import find_timm_builder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OWN, TIMM = "own", "timm"
+_FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,10 @@ class Origin:
     task: str
     builder: Callable[..., nn.Module]
     weights: Any = None
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for asking a model of it for anything: one of the user's own may raise anything."""
+        return ForeignCode(self.name) if self.task == OWN else contextlib.nullcontext()
 
 
 def find_origin(name: str, seed: int) -> Origin:
@@ -71,7 +79,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     place, _, attribute = name.rpartition(":")
-    with ForeignCode(f"the code in {place}"), seeded(seed):
+    surroundings = Surroundings()
+    with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
         target: Any = import_code(place)
         for part in attribute.split("."):  # a module may run code for its attributes too
             if not hasattr(target, part):
@@ -81,25 +90,32 @@ def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
                     f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
                 )
             target = getattr(target, part)
-    return partial(_make_own, name, target)
+    return partial(_make_own, name, target, surroundings)
 
 
-def _make_own(name: str, target: Any, **arguments: Any) -> nn.Module:
+def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments: Any) -> nn.Module:
     """The module itself, or what the factory returns.
 
     Raises:
-        ModelError: the factory raised, or it is not a module.
+        ModelError: the factory raised, or it is not a module that can be walked.
     """
+    with ForeignCode(name, surroundings):
+        made = _call_factory(name, target, arguments)
+        check_structure(name, made)
+    return made
+
+
+def _call_factory(name: str, target: Any, arguments: dict[str, Any]) -> nn.Module:
     if isinstance(target, nn.Module):
         if arguments:
             raise RequestError(f"{name} is a module already, and takes no --model-arg")
         return target
     if not callable(target):
-        raise ModelError(f"{name} is of type {type(target).__name__}: not a module, not a factory")
-    with ForeignCode(name):
-        made = target(**arguments)
+        kind = type(target).__name__
+        raise ModelError(f"{name} is of type {kind}: not a module, not a factory", _FACTORY)
+    made = target(**arguments)
     if not isinstance(made, nn.Module):
-        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module")
+        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FACTORY)
     return made
 
 

@@ -14,6 +14,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
+from hookcli.foreign import ask
 from hookcli.models.origins import TIMM
 from hookcli.models.timm_models import timm_transform
 
@@ -157,7 +158,7 @@ def make_preprocessing(
         side = request.size or request.resize or transforms().resize_size[0]
         return Preprocessing(task, transforms(resize_size=side, **changes), size=side)
     base = transforms if transforms is not None else _imagenet
-    return _cropping(task, base, request, getattr(module, "image_size", None), changes)
+    return _cropping(task, base, request, ask(module, "image_size"), changes)
 
 
 def _cropping(

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hookcli.errors import ForeignCode, ModelError, NoBoxError, RequestError
+from hookcli.errors import ModelError, NoBoxError, RequestError
+from hookcli.foreign import ForeignCode
 from hookcli.models.origins import import_code
 from hookcli.models.predictions import is_boxes, is_floats, is_flow, name_class
 from hookcli.results import Score
@@ -204,13 +205,14 @@ def load_score(text: str) -> Callable[[Any, int | None], Any]:
         RequestError: there is none of this name.
     """
     place, _, name = text.rpartition(":")
-    with ForeignCode(f"--score {text}"):
+    code = ForeignCode(f"--score {text}", hint="try the function in Python first")
+    with code:
         function = getattr(import_code(place), name, None)
     if not callable(function):
         raise RequestError(f"--score {text}: {place} has no function {name!r}")
 
     def call(output: Any, target: int | None) -> Any:
-        with ForeignCode(f"--score {text}"):
+        with code:
             return function(output, target)
 
     return call
