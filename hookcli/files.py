@@ -110,7 +110,7 @@ def is_manifest(file: Path) -> bool:
     return isinstance(content, dict) and {"hookcli", "files"} <= content.keys()
 
 
-def hash_file(file: Path) -> str:
+def hash_file(file: str | Path) -> str:
     """sha256 of a file, in hexadecimal."""
     with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

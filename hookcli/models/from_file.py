@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ def load_from_file(origin: Origin, request: ModelRequest) -> Weighted:
         WeightsError: there is no such file, or it does not fit.
     """
     file = Path(request.weights)
-    if not file.is_file():
+    if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         members = () if origin.weights is None else tuple(member.name for member in origin.weights)
         raise WeightsError(
             f"no weights and no file are called {request.weights!r}",

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import ForeignCode, ModelError, RequestError
+from hookcli.files import open_regular
 from hookcli.models.catalog import find_builder, find_task, find_weights
 from hookcli.models.timm_models import find_timm_builder
 
@@ -113,8 +114,15 @@ def import_code(place: str) -> Any:
 
 
 def _import_file(file: Path) -> Any:
-    if not file.is_file():
-        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY")
+    try:
+        open_regular(file).close()  # Python would wait at a pipe
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(
+            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FACTORY"
+        ) from error
     sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

@@ -16,11 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hookcli.errors import WeightsError, first_line
+from hookcli.files import NotRegularError, open_regular
 from hookcli.models.catalog import cache_file
 from hookcli.records import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from io import BufferedReader
     from pathlib import Path
 
 CONNECT_SECONDS = 10
@@ -77,12 +79,10 @@ def read_weights_file(file: Path) -> dict[str, Tensor]:
         WeightsError: it cannot be read, holds no tensors, or would have to be unpickled.
     """
     try:
-        if file.suffix == ".safetensors":
-            content: Any = load_file(file)
-        elif not _is_torch_file(file):
-            raise WeightsError(f"cannot read the weights {file}: not a file that torch has saved")
-        else:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+        with open_regular(file) as stream:
+            content = _load(file, stream)
+    except NotRegularError as error:
+        raise WeightsError(f"cannot read the weights {file}: it is not a regular file") from error
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{file} holds more than tensors, and loading it would run its code",
@@ -117,10 +117,20 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Ten
         )
 
 
-def _is_torch_file(file: Path) -> bool:
+def _load(file: Path, stream: BufferedReader) -> Any:
+    """What is in a file, read from its open stream alone: the name may stand for something else by now."""
+    if file.suffix == ".safetensors":
+        return load_file(f"/dev/fd/{stream.fileno()}")
+    if not _is_torch_file(stream):
+        raise WeightsError(f"cannot read the weights {file}: not a file that torch has saved")
+    return torch.load(stream, map_location="cpu", weights_only=True)
+
+
+def _is_torch_file(stream: BufferedReader) -> bool:
     """Whether a file begins like a zip archive or, from before torch 1.6, like a pickle."""
-    with file.open("rb") as stream:
-        return stream.read(4).startswith((b"PK\x03\x04", b"\x80"))
+    start = stream.read(4)
+    stream.seek(0)
+    return start.startswith((b"PK\x03\x04", b"\x80"))
 
 
 def _unwrap(file: Path, content: object) -> dict[str, Tensor]:
