@@ -111,7 +111,7 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
 
 
-def hash_file(file: Path) -> str:
+def hash_file(file: str | Path) -> str:
     """sha256 of a file, in hexadecimal."""
     with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from hookcli.backward import HookedBackward
 from hookcli.clock import Clock
 from hookcli.closing import close, describe_request, write_tables
 from hookcli.config import part_size
+from hookcli.errors import OutputError
 from hookcli.focusing import describe_focus, find_focus
 from hookcli.forward import BrokenForwardError, HookedForward
 from hookcli.parts import Found
@@ -92,9 +93,10 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
 
                 writing.finish()
         except BrokenForwardError:
-            writing.finish()
-            found.merge(runner.part)
-            write_tables(folder, prepared, found)
+            with suppress(OutputError):  # that the model failed is what must be known
+                writing.finish()
+                found.merge(runner.part)
+                write_tables(folder, prepared, found)
             raise
         clock.lap("write grids")
         result = _finish(folder, prepared, found, is_resumed=is_resumed)

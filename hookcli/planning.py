@@ -7,6 +7,7 @@ torch is imported only after the images have been read, so that a wrong path is 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -216,8 +217,8 @@ def find_sources(config: InspectConfig) -> Sources:
         return sources, skipped  # nothing is written
     folder = _out_dir(config, sources)
     if config.resume:
-        weights = Path(config.model.weights)
-        known = hash_file(weights) if weights.is_file() else ""
+        weights = config.model.weights
+        known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
         finish_complete(folder, to_command(config), known)
     check_folder(
         folder,
@@ -259,8 +260,8 @@ def plan_names(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]
 
 
 def _out_dir(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:
-    first, several = Path(config.images[0]), len(sources) > 1 or len(config.images) > 1
     name = sources[0].key
-    if several:
-        name = (first if first.is_dir() else first.resolve().parent).resolve().name
+    if len(sources) > 1 or len(config.images) > 1:
+        first = Path(os.path.realpath(config.images[0]))  # pathlib's raises for what is no name
+        name = (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
     return config.out or Path("hookcli-runs") / f"{safe_name(config.model.name)}-{safe_name(name)}"

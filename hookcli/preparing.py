@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import resource
 import signal
-import stat
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import ModelError
+from hookcli.files import NotRegularError, hash_file
 from hookcli.images import ImageFile, UndecodableError
 from hookcli.parts import FileState
 
@@ -112,12 +111,14 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
     """The file as it is now; ``verify`` reads it for its hash."""
     try:
         facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
-        if not (verify and stat.S_ISREG(facts.st_mode)):  # opening a pipe would wait for a writer
-            return FileState(file, facts.st_size, facts.st_mtime_ns)
-        with open(file, "rb") as stream:  # noqa: PTH123
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return FileState(file, facts.st_size, facts.st_mtime_ns, digest)
+        state = FileState(file, facts.st_size, facts.st_mtime_ns)
     except (OSError, ValueError):
+        return FileState(file)
+    try:
+        return replace(state, sha256=hash_file(file)) if verify else state
+    except NotRegularError:
+        return state
+    except OSError:
         return FileState(file)
 
 

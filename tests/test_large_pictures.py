@@ -418,7 +418,7 @@ def test_a_pair_is_still_told_as_a_pair(cat):
     ((source,), _) = read_images([str(cat)])
     fitter = Fitter(loaded.prepare, source.pictures)
     (kept,) = release_pictures(fitter, [fitter.fit(source)])
-    assert prepare_image(fitter, kept).note == "a pair of images"
+    assert prepare_image(fitter, kept).note == "a pair of images, resized to 448 by 304 pixels"
 
 
 # Memory, of whole commands

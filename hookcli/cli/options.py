@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from hookcli import config
+from hookcli.files import read_regular
 
 CACHE_ENV = "XDG_CACHE_HOME"
 
@@ -21,8 +22,8 @@ def names_file() -> Path:
 def complete_model(incomplete: str) -> list[str]:
     """Model names that begin so, of those that the last run left."""
     try:
-        names = names_file().read_text(encoding="utf-8").split()
-    except OSError:
+        names = read_regular(names_file()).decode().split()
+    except (OSError, ValueError):
         return []
     return [name for name in names if name.startswith(incomplete)]
 

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 from PIL import Image
 
 from hookcli.errors import RequestError
-from hookcli.files import safe_name
+from hookcli.files import NotRegularError, read_regular, safe_name
 from hookcli.images import folders
 from hookcli.images.tensors import TENSOR_SUFFIXES
 from hookcli.results import SkippedImage
@@ -121,9 +121,14 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     """
     try:
         if word != "-":
-            return Path(word[1:]).read_bytes()
+            return read_regular(Path(word[1:]))
         stream = stdin or (sys.stdin and sys.stdin.buffer)
         return stream.read() if stream else b""
+    except NotRegularError as error:
+        raise RequestError(
+            f"cannot read the list {word!r}: it is not a regular file",
+            "what another command writes is read with '-': find . -name '*.png' | hookcli ... -",
+        ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise RequestError(
             f"cannot read the list {word!r}: {getattr(error, 'strerror', None) or error}",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
+from hookcli.files import NotRegularError, read_regular
 from hookcli.layers.listing import FAMILIES, family_of, list_layers
 
 if TYPE_CHECKING:
@@ -91,8 +92,13 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
-        text = Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        text = read_regular(Path(file)).decode("utf-8-sig")
+    except NotRegularError as error:
+        raise FilterSyntaxError(
+            f"cannot read the layer list {file!r}: it is not a regular file",
+            "write the forms into a file, one a line",
+        ) from error
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
     lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import OrderedDict
 from dataclasses import replace
@@ -42,7 +43,7 @@ def load_from_file(origin: Origin, request: ModelRequest) -> Weighted:
         ModelError: the model's own code for loading raised.
     """
     file = Path(request.weights)
-    if not file.is_file():
+    if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         members = () if origin.weights is None else tuple(member.name for member in origin.weights)
         raise WeightsError(
             f"no weights and no file are called {request.weights!r}",

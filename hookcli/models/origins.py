@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, RequestError
+from hookcli.files import open_regular
 from hookcli.foreign import ForeignCode, Surroundings
 from hookcli.models.catalog import find_builder, find_task, find_weights
 from hookcli.models.structure import check_structure
@@ -129,8 +130,15 @@ def import_code(place: str) -> Any:
 
 
 def _import_file(file: Path) -> Any:
-    if not file.is_file():
-        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY")
+    try:
+        open_regular(file).close()  # Python would wait at a pipe
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(
+            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FACTORY"
+        ) from error
     sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import WeightsError, first_line
-from hookcli.files import open_regular
+from hookcli.files import NotRegularError, open_regular
 from hookcli.records import shape_text
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def read_weights_file(file: Path) -> WeightsFile:
     try:
         with open_regular(file) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sparse tensors, which are refused below
-            # safetensors maps the file into memory by its name
-            content = load_file(file) if file.suffix == ".safetensors" else _load(file, stream)
+            content = _load(file, stream)
+    except NotRegularError as error:
+        raise WeightsError(f"cannot read the weights {file}: it is not a regular file") from error
     except pickle.UnpicklingError as error:
         raise _refuse_pickle(file, error) from error
     except (OSError, *UNREADABLE) as error:
@@ -155,11 +156,13 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any
 
 
 def _load(file: Path, stream: BufferedReader) -> Any:
-    """What torch saved, by its own reader of weights.
+    """What torch or safetensors saved, read from the open file alone: its name may stand for another by now.
 
     Raises:
-        WeightsError: torch has not saved it, or it would take far more memory than the file is large.
+        WeightsError: neither has saved it, or it would take far more memory than the file is large.
     """
+    if file.suffix == ".safetensors":
+        return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
     beginning = stream.read(4)
     stream.seek(0)
     if beginning == _ZIP:

@@ -1,0 +1,330 @@
+"""What the user names is opened only where it is a regular file: a pipe is not waited at, a device not read."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import resource
+import signal
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torchvision.models import get_model
+
+from hookcli.cli.completion import save_model_names
+from hookcli.cli.options import complete_model, names_file
+from hookcli.images import list_images, read_images
+from hookcli.preparing import file_state
+
+SMALL = ("--weights", "random", "--size", "64", "--layers", "conv1", "--device", "cpu", "-o", "run")
+NO_FILE = "is not a regular file"
+
+
+@pytest.fixture(autouse=True)
+def guard():
+    """A test that waits at a pipe is ended, and one that reads a device runs out of memory early."""
+
+    def give_up(_signal, _frame):
+        raise TimeoutError("still waiting")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    most = resource.getrlimit(resource.RLIMIT_AS)
+    pages = Path("/proc/self/statm")
+    if pages.exists():  # elsewhere the clock alone ends it
+        used = int(pages.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), most[1]))
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    resource.setrlimit(resource.RLIMIT_AS, most)
+
+
+class Writer:
+    """Somebody who waits at a pipe for a reader."""
+
+    def __init__(self, file):
+        self._file = str(file)
+        os.mkfifo(file)
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def _wait(self):
+        with contextlib.suppress(BrokenPipeError):
+            os.close(os.open(self._file, os.O_WRONLY))
+
+    def is_waiting(self):
+        """Nobody has opened the other end."""
+        self._thread.join(0.05)
+        return self._thread.is_alive()
+
+    def release(self):
+        reader = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK)
+        self._thread.join(10)
+        os.close(reader)
+
+
+@pytest.fixture
+def writer():
+    """Makes pipes, each with somebody waiting at it; nobody may have disturbed them."""
+    made = []
+
+    def make(file):
+        made.append(Writer(file))
+        return str(file)
+
+    yield make
+    undisturbed = [each.is_waiting() for each in made]
+    for each in made:
+        each.release()
+    assert all(undisturbed)
+
+
+@pytest.fixture(params=["pipe", "zero"])
+def no_file(request, writer):
+    """A name with a suffix that stands for a pipe, or for a device that never ends."""
+
+    def make(name):
+        if request.param == "pipe":
+            return writer(name)
+        Path(name).symlink_to("/dev/zero")
+        return name
+
+    return make
+
+
+def photo(name):
+    Image.linear_gradient("L").save(name)
+    return name
+
+
+# Images
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.npy", "a.safetensors"])
+def test_an_image_that_is_no_file_is_skipped(run, no_file, name):
+    ended = run("inspect", "resnet18", no_file(name), *SMALL)
+    assert (ended.code, ended.out) == (3, "")
+    assert f"error: no image can be used: '{name}' {NO_FILE}\n" in ended.err
+
+
+@pytest.mark.parametrize("count", [1, 9], ids=["read at once", "read when their turn comes"])
+def test_in_a_folder_it_is_skipped_with_the_reason(run, no_file, count):
+    Path("photos").mkdir()
+    for number in range(count):
+        photo(f"photos/{number}.png")
+    no_file("photos/a.png")
+    no_file("photos/b.tif")
+    ended = run("inspect", "resnet18", "photos", *SMALL, "--grids", "none", "--workers", "0")
+    assert ended.code == 6
+    with Path("run/skipped.csv").open() as file:
+        rows = [(row["file"], row["reason"]) for row in csv.DictReader(file)]
+    assert rows == [("photos/a.png", NO_FILE), ("photos/b.tif", NO_FILE)]
+
+
+def test_among_many_tensor_files_it_is_an_image_that_is_skipped_later(no_file):
+    no_file("a.npy")
+    (image,) = list_images(["a.npy"])
+    _, (skipped,) = read_images([image.file])
+    assert (image.row, skipped.reason) == ("", NO_FILE)
+
+
+def test_a_pair_that_is_no_file_cannot_be_used(run, no_file):
+    words = (
+        "inspect",
+        "raft_small",
+        photo("a.png"),
+        "--pair",
+        no_file("b.png"),
+        "--weights",
+        "random",
+    )
+    ended = run(*words)
+    assert ended.code == 3
+    assert f"error: the second image cannot be used: 'b.png' {NO_FILE}\n" in ended.err
+
+
+def test_it_is_no_frame_of_a_clip(no_file):
+    Path("clip").mkdir()
+    photo("clip/a.png")
+    no_file("clip/b.png")
+    ((source,), skipped) = read_images(["clip"], clip_frames=16)
+    assert (source.frame_count, skipped) == (1, [])
+
+
+def test_the_state_of_no_file_is_told_without_reading_it(no_file):
+    facts = Path(no_file("a.png")).stat()
+    for verify in (False, True):
+        state = file_state("a.png", verify=verify)
+        assert (state.size, state.mtime_ns, state.sha256) == (facts.st_size, facts.st_mtime_ns, "")
+
+
+# Lists
+
+
+def test_a_list_that_is_no_file_is_refused(run, no_file):
+    ended = run("inspect", "resnet18", f"@{no_file('list')}", *SMALL)
+    assert ended.code == 2
+    assert f"error: cannot read the list '@list': it {NO_FILE}\n" in ended.err
+    assert "hint: what another command writes is read with '-': " in ended.err
+
+
+def test_the_output_of_another_command_as_a_list_is_refused_and_stays_unread(run):
+    """As a shell makes it of ``@<(find ...)``."""
+    reader, other = os.pipe()
+    os.write(other, b"a.png\n")
+    os.close(other)
+    ended = run("inspect", "resnet18", f"@/dev/fd/{reader}", *SMALL)
+    assert (ended.code, os.read(reader, 99)) == (2, b"a.png\n")
+    os.close(reader)
+    assert f"cannot read the list '@/dev/fd/{reader}': it {NO_FILE}" in ended.err
+    assert "hint: what another command writes is read with '-': " in ended.err
+
+
+@pytest.mark.parametrize("option", ["--layers", "--exclude"])
+def test_a_list_of_layers_that_is_no_file_is_refused(run, no_file, option):
+    ended = run("inspect", "resnet18", photo("a.png"), *SMALL, option, f"@{no_file('layers.txt')}")
+    assert ended.code == 2
+    assert f"error: cannot read the layer list 'layers.txt': it {NO_FILE}\n" in ended.err
+
+
+# Weights and code
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "w"])
+def test_weights_that_are_no_file_are_refused(run, no_file, name):
+    ended = run("inspect", "resnet18", photo("a.png"), *SMALL, "--weights", no_file(name))
+    assert ended.code == 4
+    assert f"error: cannot read the weights {name}: it {NO_FILE}\n" in ended.err
+
+
+@pytest.mark.parametrize("name", ["w" * 300, "w.pth/w.pth", "folder", "nowhere.pth"])
+def test_weights_that_no_file_can_be_called_are_not_there(run, name):
+    Path("w.pth").touch()
+    Path("folder").mkdir()
+    ended = run("inspect", "resnet18", photo("a.png"), *SMALL, "--weights", name, "--resume")
+    assert ended.code == 4
+    assert f"error: no weights and no file are called '{name}'\n" in ended.err
+
+
+def test_code_that_is_no_file_is_refused(run, no_file):
+    no_file("own.py")
+    for words in (["own.py:make"], ["resnet18", "--score", "own.py:score"]):
+        command = "gradients" if len(words) > 1 else "inspect"
+        ended = run(command, words[0], photo("a.png"), *SMALL, *words[1:])
+        assert ended.code == 2
+        assert f"error: cannot read 'own.py': {NO_FILE}\n" in ended.err
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".png", "loop.png"])
+def test_an_image_that_no_file_can_be_called_is_skipped_also_as_the_first_of_several(run, name):
+    Path("loop.png").symlink_to("loop.png")
+    ended = run("inspect", "resnet18", name, photo("a.png"), *SMALL[:-2])
+    assert ended.code == 6
+    assert f"warning: skipped '{name}': cannot be read: " in ended.err
+    assert Path("hookcli-runs", f"resnet18-{Path.cwd().name}", "manifest.json").exists()
+
+
+# The cache
+
+
+def test_a_cache_of_names_that_is_no_file_gives_no_names_and_is_replaced(no_file, monkeypatch):
+    names_file().parent.mkdir(parents=True)
+    no_file(names_file())
+    assert complete_model("resnet") == []
+    # the pipe that is replaced stays open to those who wait at it
+    monkeypatch.chdir(names_file().parent)
+    os.link("models.txt", "kept", follow_symlinks=False)
+    save_model_names()
+    assert stat.S_ISREG(os.lstat("models.txt").st_mode)
+    assert "resnet18" in complete_model("resnet")
+    Path("kept").rename("models.txt")
+
+
+# What is looked at is what is opened
+
+
+@pytest.fixture
+def exchanged(monkeypatch):
+    """Every file turns into a pipe between the look at its name and its opening."""
+    os.mkfifo("exchanged")
+    before = os.open
+
+    def open_other(_name, flags, *more, **options):
+        return before("exchanged", os.O_RDONLY | os.O_NONBLOCK)
+
+    def begin():
+        monkeypatch.setattr(os, "open", open_other)
+
+    yield begin
+    monkeypatch.setattr(os, "open", before)
+
+
+def test_a_file_is_looked_at_again_when_it_is_open(exchanged):
+    from hookcli.errors import RequestError, WeightsError
+    from hookcli.images import find_files
+    from hookcli.layers import select_layers
+    from hookcli.models.origins import import_code
+    from hookcli.models.weights_file import read_weights_file
+
+    photo("a.png")
+    Path("list").write_text("a.png\n")
+    Path("own.py").write_text("x = 1\n")
+    state = {"weight": torch.zeros(2)}
+    torch.save(state, "w.pth")
+    save_file(state, "w.safetensors")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    exchanged()
+    assert read_images(["a.png"])[1][0].reason == NO_FILE
+    with pytest.raises(RequestError, match=NO_FILE):
+        find_files(["@list"])
+    with pytest.raises(RequestError, match=NO_FILE):
+        select_layers(model, ["@list"])
+    with pytest.raises(RequestError, match=NO_FILE):
+        import_code("own.py")
+    for name in ("w.pth", "w.safetensors"):
+        with pytest.raises(WeightsError, match=NO_FILE):
+            read_weights_file(Path(name))
+
+
+def test_weights_are_read_from_the_file_that_was_looked_at(monkeypatch):
+    """The name stands for another file as soon as it is open."""
+    from hookcli.models.weights_file import read_weights_file
+
+    before = os.open
+    for number, name in enumerate(("w.pth", "w.safetensors")):
+        save = torch.save if name == "w.pth" else save_file
+        save({"weight": torch.full((2,), 1.0)}, "first")
+        save({"weight": torch.full((2,), 2.0)}, "second")
+        Path("first").rename(name)
+
+        def exchange(file, flags, name=name):
+            opened = before(file, flags)
+            Path("second").rename(name)
+            return opened
+
+        monkeypatch.setattr(os, "open", exchange)
+        state = read_weights_file(Path(name)).tensors
+        monkeypatch.setattr(os, "open", before)
+        assert state["weight"].tolist() == [1.0, 1.0], number
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "old.pt"])
+def test_weights_in_a_file_are_read_as_before(run, name):
+    torch.manual_seed(7)
+    state = get_model("squeezenet1_1", weights=None).state_dict()
+    if name.endswith("safetensors"):
+        save_file(state, name)
+    else:
+        torch.save(state, name, _use_new_zipfile_serialization=name != "old.pt")
+    from hookcli.models.weights_file import read_weights_file
+
+    read = read_weights_file(Path(name)).tensors
+    assert read.keys() == state.keys()
+    assert all(torch.equal(read[key], state[key]) for key in state)
