@@ -14,9 +14,9 @@ import torch
 
 from hookcli import errors, hooks
 from hookcli.errors import NoBoxError, RequestError
-from hookcli.fitting import need_one
+from hookcli.fitting import need_one, skip_failing
 from hookcli.layouts import resolve_layout
-from hookcli.preparing import prepare_image, release_pictures
+from hookcli.preparing import prepare_like, release_pictures
 from hookcli.results import ImageResult, SkippedImage
 from hookcli.rows import ChannelRow
 from hookcli.zeroing import Batch, has_rows, plan_ablation, row_of, run_model, to_batch
@@ -80,17 +80,21 @@ def ablate_images(
     skipped, ablation = list(prepared.skipped), None
     prepared.sources = release_pictures(prepared.fitter, prepared.sources)
     for source in prepared.sources:
-        image = prepare_image(prepared.fitter, source)
+        image = prepare_like(
+            prepared.fitter, source, None if ablation is None else ablation.first_shape
+        )
         if image.pixels is None:
             skipped.append(SkippedImage(image.file, image.reason))
             continue
-        if ablation is None:
-            plan = plan_ablation(
-                prepared.loaded, prepared.layers, style, len(prepared.sources), image.pixels
-            )
-            planned(plan)
-            ablation = _Ablation(prepared, plan, forward_done)
-        ablation.add(image, to_batch(prepared.loaded, image.pixels))
+        several = len(prepared.sources) > 1
+        with skip_failing(prepared.config.on_error, image.file, skipped, is_one_of_several=several):
+            if ablation is None:
+                plan = plan_ablation(
+                    prepared.loaded, prepared.layers, style, len(prepared.sources), image.pixels
+                )
+                planned(plan)
+                ablation = _Ablation(prepared, plan, forward_done)
+            ablation.add(image, to_batch(prepared.loaded, image.pixels))
     need_one(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101
     return AblationResult(
@@ -109,6 +113,7 @@ class _Ablation:
     Attributes:
         images: those that have gone through.
         sums: by module path and channel, the sums of the scores with nothing and with it zeroed.
+        first_shape: of the pixels of the first of the images; None before it has gone through.
     """
 
     prepared: PreparedRun
@@ -116,23 +121,41 @@ class _Ablation:
     forward_done: Callable[[], None]
     images: list[ImageResult] = field(default_factory=list)
     sums: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    first_shape: tuple[int, ...] | None = None
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image with pixels (1, …)."""
+        """Run one image with pixels (1, …); one on which the model fails leaves nothing behind.
+
+        Raises:
+            ForwardError: the model raised.
+        """
         loaded, layers = self.prepared.loaded, tuple(part.layer for part in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), Batch(1))
         plain: dict[int, list[float]] = {}
+        sums: dict[tuple[str, int], tuple[float, float]] = {}
+        result: ImageResult | None = None
         with hooks.change(loaded.module, [hooks.Change("output", layers, (), zeroing)]):
             for batch in self.plan.batches:
                 zeroing.batch = batch
                 outputs = self._run(pixels, batch.rows)
-                if not plain:
-                    self.images.append(self._describe(image, outputs[0]))
-                if batch.places:
-                    self._add_up(batch, outputs, plain[batch.rows])
-                else:
-                    plain[batch.rows] = [self._score(output) for output in outputs]
+                if result is None:
+                    result = self._describe(image, outputs[0])
+                scores = [
+                    self._score(output, result) for output in outputs[: len(batch.places) or None]
+                ]
+                if not batch.places:
+                    plain[batch.rows] = scores
+                for place, unchanged, score in zip(
+                    batch.places, plain[batch.rows], scores, strict=False
+                ):
+                    sums[place] = unchanged, score
                 self.forward_done()
+        assert result is not None  # noqa: S101  there is a batch without zeroing
+        self.images.append(result)
+        self.first_shape = self.first_shape or tuple(pixels.shape[1:])
+        for place, (unchanged, score) in sums.items():
+            before, after = self.sums.get(place, (0.0, 0.0))
+            self.sums[place] = before + unchanged, after + score
 
     def rank(self) -> tuple[ChannelRow, ...]:
         """The channels, those that the score depends on most first; of equal ones the earlier."""
@@ -161,14 +184,9 @@ class _Ablation:
                 raise _refuse_batch("the output of the model", rows)
             return [row_of(output, row) for row in range(rows)]
 
-    def _add_up(self, batch: Batch, outputs: list[object], plain: list[float]) -> None:
-        for place, output, unchanged in zip(batch.places, outputs, plain, strict=False):
-            before, after = self.sums.get(place, (0.0, 0.0))
-            self.sums[place] = (before + unchanged, after + self._score(output))
-
-    def _score(self, output: object) -> float:
-        """The score of the last image's target: NaN where it is not finite, 0 where its boxes are gone."""
-        plain = self.images[-1].score
+    def _score(self, output: object, image: ImageResult) -> float:
+        """The score of the image's target: NaN where it is not finite, 0 where its boxes are gone."""
+        plain = image.score
         try:
             value = self._scorer(output, target=plain.target if plain else None).score.value
         except NoBoxError:

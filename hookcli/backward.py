@@ -58,7 +58,7 @@ class HookedBackward(HookedForward):
         return [self._run_one(key, pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _run_one(self, key: str, pixels: Tensor) -> BatchResult:
-        with broken_forwards():
+        with broken_forwards(), self.edits.forgotten_on_error():
             return self._observe_one(key, pixels)
 
     def _observe_one(self, key: str, pixels: Tensor) -> BatchResult:

@@ -30,6 +30,7 @@ def check_values(config: InspectConfig) -> None:
         ("--grids", grids.mode, choices.GridMode),
         ("--rank", grids.rank, choices.Rank),
         ("--scale", grids.scale, choices.Scale),
+        ("--on-error", config.on_error, choices.OnError),
     ):
         if value not in get_args(known):
             raise RequestError(

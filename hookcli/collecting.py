@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -192,7 +193,8 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
-    one, two = rows.flatten(1).double(), plain.reshape(rows.shape).flatten(1).double()
+    shape = (len(rows), math.prod(rows.shape[1:]))  # a row can be one number
+    one, two = rows.reshape(shape).double(), plain.reshape(shape).double()
     apart = (one - two).norm(dim=1)
     return torch.where(apart == 0, 0, apart / two.norm(dim=1))
 

@@ -19,7 +19,7 @@ _VALUE_OPTIONS = (  # those that change what the layers give, and of which the m
 
 
 def to_command(config: InspectConfig) -> tuple[str, ...]:
-    """The command that repeats the run, without what does not change its result (``-o``, ``--workers``)."""
+    """The command that repeats the run, without what does not change its result (``-o``, ``--workers``, ``--on-error``)."""
     model, grids = config.model, config.grids
     default = DEFAULTS.grids
     words = ["hookcli", config.command, model.name, *map(_as_word, config.images)]

@@ -15,10 +15,10 @@ import torch
 
 from hookcli.differences import Comparison
 from hookcli.diffing import check_comparison, pair_ids
-from hookcli.fitting import need_one
+from hookcli.fitting import need_one, skip_failing
 from hookcli.judging import Judge, Pair, Seen
 from hookcli.measuring import measure_arrays
-from hookcli.preparing import prepare_image, release_pictures
+from hookcli.preparing import prepare_like, release_pictures
 from hookcli.results import SkippedImage
 from hookcli.stats import to_dense
 from hookcli.ways import list_uncalled, list_ways, make_ready, run_way
@@ -64,17 +64,19 @@ def compare_ways(
     early = list_skipped(a.prepared, b.prepared)
     late: list[SkippedImage] = []
     called = set[str]()
+    first: tuple[int, ...] | None = None
     with a.prepared.edits.undone(), b.prepared.edits.undone():
         for sources in pair_sources(a.prepared, b.prepared):
             one, two = (
-                prepare_image(way.prepared.fitter, source)
+                prepare_like(way.prepared.fitter, source, first)
                 for way, source in zip((a, b), sources, strict=True)
             )
             bad = [image for image in (one, two) if image.pixels is None]
             late += [SkippedImage(image.file, image.reason) for image in bad[:1]]
-            if not bad:
+            if not bad and (pairs := _try_image(a, b, one, two, called, late)) is not None:
                 keys.append(one.key)
-                for pair in _compare_image(a, b, one, two, called):
+                first = first or tuple(one.pixels.shape if one.pixels is not None else ())
+                for pair in pairs:
                     judge.add(pair)
             image_done(len(keys) + len(late), len(late))
         need_one(keys, [*early, *late])
@@ -127,6 +129,32 @@ class _Measured:
         plain = self.kept.values.pop(call.id, None)
         if plain is not None and plain.shape == tuple(tensor.shape):
             self.distances[call.id] = measure_arrays(plain, _to_array(tensor))
+
+
+def _try_image(
+    a: Way,
+    b: Way,
+    one: PreparedImage,
+    two: PreparedImage,
+    called: set[str],
+    skipped: list[SkippedImage],
+) -> list[Pair] | None:
+    """The pairs of one image; None when a model fails on it and it is skipped.
+
+    Raises:
+        ForwardError: a model failed on it, and that ends the run.
+    """
+    ran = set[str]()
+    pairs: list[Pair] | None = None
+    config, several = a.prepared.config, len(a.prepared.sources) > 1
+    with (
+        skip_failing(config.on_error, one.file, skipped, is_one_of_several=several),
+        a.prepared.edits.forgotten_on_error(),
+        b.prepared.edits.forgotten_on_error(),
+    ):
+        pairs = list(_compare_image(a, b, one, two, ran))
+        called |= ran
+    return pairs
 
 
 def _compare_image(

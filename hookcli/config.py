@@ -13,6 +13,7 @@ Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
+OnError: TypeAlias = Literal["stop", "skip"]
 EditedSide: TypeAlias = Literal["output", "grad_output"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
@@ -159,6 +160,8 @@ class InspectConfig:
         out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
         overwrite: a run that stands in ``out`` may be replaced.
         batch_size: how many images go through the model at once, at most.
+        on_error: what an image on which the model fails does to the run: ``stop`` ends it, ``skip`` goes on
+            without the image.
         focus: left, top, width and height of a box in pixels of the image as given; channels are
             then ranked by how much more they fire inside it.
         overview: also draw one picture for a slide.
@@ -192,6 +195,7 @@ class InspectConfig:
     out: Path | None = None
     overwrite: bool = False
     batch_size: int = 8
+    on_error: OnError = "stop"
     focus: tuple[int, int, int, int] | None = None
     overview: bool = False
     grids: GridStyle = field(default_factory=GridStyle)

@@ -68,6 +68,17 @@ class Edits:
             )
 
     @contextmanager
+    def forgotten_on_error(self) -> Iterator[None]:
+        """What was edited and made in the block does not count if it ends with an error."""
+        unused, made, is_done = set(self.unused), dict(self.made), False
+        try:
+            yield
+            is_done = True
+        finally:
+            if not is_done:
+                self.unused, self.made = unused, made
+
+    @contextmanager
     def taken_back(self) -> Iterator[None]:
         """The model as it was before it was pruned, while the block lasts."""
         masks = [(module, _mask(module)) for module in self.pruned.values()]

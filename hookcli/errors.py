@@ -44,6 +44,11 @@ class HookcliError(Exception):
         self.message = message
         self.hint = hint
 
+    def name_image(self, file: str) -> None:
+        """Say which of several images it is about, and that the others can be had without it."""
+        self.message = f"{file!r}: {self.message}"
+        self.hint = "; ".join(filter(None, (self.hint, "--on-error skip leaves it out")))
+
 
 class RequestError(HookcliError):
     """The request cannot be met as it was put."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.config import CLIP_FRAMES
-from hookcli.errors import NoImageError, RequestError
+from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
 from hookcli.images import ImageFile, ImageSource, UndecodableError, read_images, with_frames
+from hookcli.records import shape_text
 from hookcli.results import SkippedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from PIL import Image
 
-    from hookcli.config import InspectConfig
+    from hookcli.config import InspectConfig, OnError
     from hookcli.models import LoadedModel
     from hookcli.models.preprocessing import Preprocessing
 
@@ -59,12 +61,55 @@ class Fitter:
         if source.pixels is None:
             reason = self.prepare.refuse(source.pictures[0])
         else:
-            reason = _NO_PAIR if self.second else ""
+            reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(source.pixels.shape)
         if reason:
             raise UndecodableError(reason)
         if self.prepare.task == "video" and source.pixels is None:
             return with_frames(source, CLIP_FRAMES)
         return replace(source, pictures=(*source.pictures, *self.second))
+
+
+@contextmanager
+def skip_failing(
+    on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
+) -> Iterator[None]:
+    """A ``with`` block in which a model is run on one image: when it fails, the image is skipped or named.
+
+    Args:
+        on_error: ``stop`` or ``skip``.
+        file: the image.
+        skipped: gets the image with the reason.
+        is_one_of_several: a single image needs no name.
+
+    Raises:
+        ModelError: the model failed, and that is to end the run.
+        NoBoxError: it found nothing that could be scored, and that is to end the run.
+    """
+    try:
+        yield
+    except (ModelError, NoBoxError) as error:
+        if on_error == "stop":
+            if is_one_of_several:
+                error.name_image(file)
+            raise
+        skipped.append(SkippedImage(file, error.message))
+
+
+def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
+    """Why pixels do not fit a model of which nothing is known but that others went through; empty if they do.
+
+    Args:
+        first: shape of the pixels that went through first, without a leading axis.
+        shape: of those in question.
+    """
+    if len(first) == len(shape) and first[0] == shape[0]:
+        return ""
+    has = (
+        f"{first[0]} channel{'s' * (first[0] != 1)}"
+        if len(first) == len(shape)
+        else shape_text(first)
+    )
+    return f"is {shape_text(shape)}: the first image that went through has {has}"
 
 
 def make_fitter(config: InspectConfig, loaded: LoadedModel) -> Fitter:

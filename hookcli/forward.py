@@ -106,7 +106,7 @@ class HookedForward:
         return [self._run_batch([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
 
     def _run_batch(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
-        with broken_forwards():
+        with broken_forwards(), self.edits.forgotten_on_error():
             return self._observe_batch(keys, pixels)
 
     def _observe_batch(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
@@ -126,12 +126,15 @@ class HookedForward:
             ):
                 plain = self._call(pixels.clone(), collector)
         self.edits.size, self.edits.images = size, len(keys)
+        written: dict[str, str] = {}
         with (
-            self._without_gradients(),
+            self._without_gradients(written),
             hooks.change(self.model, self.edits.changes),
             hooks.observe(self.model, self.layers, collector, self.at, collector.called),
         ):
             output = self._call(pixels, collector)
+        self.find_writes = False
+        self.written |= written
         self.one_at_a_time |= collector.has_other_leading_axis
         return replace(collector.result(output), unedited=plain)
 
@@ -153,14 +156,13 @@ class HookedForward:
             raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
 
     @contextmanager
-    def _without_gradients(self) -> Iterator[None]:
-        """The mode a forward runs in; the one that finds writes needs the counters of tensors."""
+    def _without_gradients(self, written: dict[str, str]) -> Iterator[None]:
+        """The mode a forward runs in; the one that finds what is ``written`` needs the counters of tensors."""
         if not self.find_writes:
             with torch.inference_mode():
                 yield
             return
-        self.find_writes = False
-        watcher = WriteWatcher(self.written)
+        watcher = WriteWatcher(written)
         everything = list_watchable(self.model)
         with (
             torch.no_grad(),

@@ -120,7 +120,8 @@ def _read_record(observed: Observed, image: str, row: int, rows: Sequence[_Figur
 
 def take_sample(rows: Tensor) -> Tensor:
     """(rows, at most 4,096) values at even distances of each row, copied, where they are."""
-    flat = rows.dequantize().flatten(1) if rows.is_quantized else rows.flatten(1)
+    flat = rows.dequantize() if rows.is_quantized else rows
+    flat = flat.reshape(len(rows), -1)  # a row can be one number, without an axis of its own
     flat = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)

@@ -83,7 +83,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         found.focus = None if focus is None else describe_focus(config, focus)
         forward.one_at_a_time = found.alone
         outlets = folder.write, writing.grids, watcher.warn
-        runner = PartRunner(prepared, forward, *outlets, is_first=not is_resumed)
+        runner = PartRunner(prepared, forward, *outlets, found.images[0] if is_resumed else None)
         try:
             with _stop_between_batches(runner) if prepared.is_long else _nothing():
                 for number, images in _read_parts(prepared, writing, folder.lock_number, runner):

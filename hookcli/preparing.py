@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import ModelError
 from hookcli.files import NotRegularError, hash_file
+from hookcli.fitting import refuse_unlike
 from hookcli.images import ImageFile, UndecodableError
 from hookcli.parts import FileState
 
@@ -105,6 +106,23 @@ def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedIma
             file_state(image.file, verify=True), size=state.size, mtime_ns=state.mtime_ns
         )
         return PreparedImage(image.key, image.name, state, reason=str(error))
+
+
+def prepare_like(
+    fitter: Fitter, image: ImageSource | ImageFile, first: Sequence[int] | None
+) -> PreparedImage:
+    """As ``prepare_image``; of a model of which nothing else is known, only what is like the first that went through.
+
+    Args:
+        fitter: makes it ready.
+        image: read or not.
+        first: shape of the first pixels that went through, without a leading axis; None before there are any.
+    """
+    ready = prepare_image(fitter, image)
+    if fitter.prepare.channels is not None or first is None or ready.pixels is None:
+        return ready
+    reason = refuse_unlike(first, ready.pixels.shape)
+    return replace(ready, pixels=None, reason=reason) if reason else ready
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:

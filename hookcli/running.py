@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hookcli.errors import NoBoxError
 from hookcli.failures import is_out_of_memory
-from hookcli.forward import BrokenForwardError, HookedForward
+from hookcli.fitting import refuse_unlike
+from hookcli.forward import BrokenForwardError, HookedForward, broken_forwards
 from hookcli.heating import write_heats
 from hookcli.hooks import named_tensors
 from hookcli.parts import Part
@@ -44,6 +46,34 @@ class Contents:
     kept: Mapping[str, Sequence[tuple[str, Tensor]]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Forwards:
+    """What the forwards of a batch gave.
+
+    Attributes:
+        results: one a forward.
+        predictions: one an image.
+        kinds: of each result, which of ``NaN`` and ``Inf`` the model's own output holds.
+    """
+
+    results: Sequence[BatchResult]
+    predictions: Sequence[tuple[Prediction, ...]]
+    kinds: Sequence[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why images did not go through.
+
+    Attributes:
+        reason: what the model raised, and where.
+        is_memory: it ran out.
+    """
+
+    reason: str
+    is_memory: bool
+
+
 class PartRunner:
     """Runs one part after the other.
 
@@ -59,39 +89,46 @@ class PartRunner:
         write: Callable[[str, bytes], str],
         grids: GridWriter,
         warn: Callable[[str], None],
-        *,
-        is_first: bool,
+        first: ImageResult | None,
     ) -> None:
-        """``write`` writes a file of the run folder; ``is_first``: no image has gone through the model yet."""
+        """``write`` writes a file of the run folder.
+
+        ``first`` is the first image of the run that has gone through the model; None before there is one.
+        """
         self._warn, self._has_halved = warn, False
         self.part = Part()
-        self._is_first = forward.find_writes = forward.sample = is_first
+        self._first_shape = () if first is None else first.pixels_shape[1:]
+        forward.find_writes = forward.sample = first is None
         self.stopped = False
         self._prepared, self._forward = prepared, forward
         self._write, self._grids = write, grids
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
         self._kept: dict[str, dict[str, Tensor]] = {}
+        self._skipped: dict[str, SkippedImage] = {}
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Part, Contents]:
         """The part, without its pictures' facts, and what else is written of it.
 
         Raises:
-            BrokenForwardError: the model raised; ``part`` holds what was observed until then.
+            BrokenForwardError: the model raised on an image, and such images are not to be skipped;
+                ``part`` holds what was observed until then.
+            NoBoxError: an image has no score, and such images are not to be skipped.
             KeyboardInterrupt: someone asked to stop.
         """
         self.part = part = Part(
             number, files=[image.state for image in images], way=self._prepared.way
         )
         self._images, self._records, self._kept = {}, {}, {}
-        part.skipped = [SkippedImage(i.file, i.reason) for i in images if i.pixels is None]
+        self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
         ready = [image for image in images if image.pixels is not None]
         try:
-            for batch in _batches(ready, self._prepared.config.batch_size, alone=self._is_first):
+            while ready and not self._first_shape:  # see ``HookedForward.run``
+                self._run_batch([ready.pop(0)])
+                self._stop_if_asked()
+            for batch in _batches(self._find_like(ready), self._prepared.config.batch_size):
                 self._run_batch(batch)
-                self._is_first = self._forward.sample = False  # the page has the first's histograms
-                if self.stopped:
-                    raise KeyboardInterrupt
+                self._stop_if_asked()
         except BrokenForwardError as error:
             self._add(error.partial)
             raise
@@ -99,12 +136,34 @@ class PartRunner:
             contents = self._sum_up(images)
         return part, contents
 
+    def _stop_if_asked(self) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
+
+    def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
+        """The images that are like the first that went through; the others are skipped.
+
+        Of models of which it is not known what they take.
+        """
+        fitting = []
+        for image in images:
+            shape = () if image.pixels is None else tuple(image.pixels.shape)
+            reason = ""
+            if self._prepared.loaded.prepare.channels is None:
+                reason = refuse_unlike(self._first_shape, shape)
+            if reason:
+                self._skipped[image.key] = SkippedImage(image.file, reason)
+            else:
+                fitting.append(image)
+        return fitting
+
     def _sum_up(self, images: Sequence[PreparedImage]) -> Contents:
         """Put what the batches gave into the order of the images."""
         tally = Tally(self._prepared.limits)
         for image in images:
             tally.add(self._records.get(image.key, ()))
         self.part.calls = tally.calls
+        self.part.skipped = [self._skipped[i.key] for i in images if i.key in self._skipped]
         self.part.images = [self._images[i.key] for i in images if i.key in self._images]
         self.part.written = dict(self._forward.written)
         self.part.alone = self._forward.one_at_a_time
@@ -115,46 +174,74 @@ class PartRunner:
         }
         return Contents(records, kept)
 
-    def _run_batch(self, batch: Sequence[PreparedImage]) -> None:
-        """Run images of one shape; where memory runs out, half of them at a time."""
+    def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
+        """Run images of one shape, in halves where not all of them go through; how many the model failed on.
+
+        Raises:
+            BrokenForwardError: the model raised on one of them, and such images are not to be skipped.
+            NoBoxError: as above, for want of a score.
+        """
         loaded = self._prepared.loaded
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = stacked.to(device=loaded.info.device, dtype=getattr(torch, loaded.info.dtype))
         if self._prepared.channels_last:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
-        results = self._run_forward([image.key for image in batch], pixels)
-        if results is None:
+        done = self._run_forward(batch, pixels)
+        if not isinstance(done, _Failure):
+            self._take_over(batch, pixels, done)
+            return 0
+        if len(batch) == 1:
+            self._skipped[batch[0].key] = SkippedImage(batch[0].file, done.reason)
+            return 1
+        if done.is_memory:
             self._say_halved(len(batch))
-            half = len(batch) // 2
-            self._run_batch(batch[:half])
-            self._run_batch(batch[half:])
-            return
-        read = [said for result in results for said in loaded.read(result.output)]
-        predictions = read if len(read) == len(batch) else [()] * len(batch)
-        for image, said in zip(batch, predictions, strict=True):
+        half = len(batch) // 2
+        failed = self._run_batch(batch[:half]) + self._run_batch(batch[half:])
+        if not (failed or done.is_memory or self._forward.one_at_a_time):
+            self._say_alone(len(batch), done.reason)
+        return failed
+
+    def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
+        """What the forwards gave, or why images did not go through.
+
+        The error ends here unless it ends the run: its frames hold tensors, which take memory.
+        """
+        loaded = self._prepared.loaded
+        try:
+            with broken_forwards():
+                results = self._forward.run([image.key for image in batch], pixels)
+                read = [said for result in results for said in loaded.read(result.output)]
+                with loaded.guard():
+                    kinds = [_kinds_of(result.output) for result in results]
+        except (BrokenForwardError, NoBoxError) as error:
+            if len(batch) == 1 and self._prepared.config.on_error == "stop":
+                if len(self._prepared.sources) > 1:
+                    error.name_image(batch[0].file)
+                raise
+            return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
+        return _Forwards(results, read if len(read) == len(batch) else [()] * len(batch), kinds)
+
+    def _take_over(
+        self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards
+    ) -> None:
+        """Take over what the images gave."""
+        loaded = self._prepared.loaded
+        self._forward.sample = False  # the page has the first's histograms
+        self._first_shape = self._first_shape or tuple(pixels.shape[1:])
+        for image, said in zip(batch, forwards.predictions, strict=True):
             self._images[image.key] = self._describe(image, said)
-        for result in results:
+        for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
             self._add(result)
+            for kind in kinds:
+                self.part.broken.setdefault(kind, result.keys[0])
             if result.heats:
                 place = [image.key for image in batch].index(result.keys[0])
                 seen = loaded.show(pixels[place].float().cpu())
                 drawn = write_heats(self._write, result, seen)
                 self.part.heats += drawn
                 self.part.written_files += [heat.file for heat in drawn]
-
-    def _run_forward(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult] | None:
-        """What the forwards gave; None where several images at once take too much memory.
-
-        The error ends here, since its frames hold the tensors that take the memory.
-        """
-        try:
-            return self._forward.run(keys, pixels)
-        except BrokenForwardError as error:
-            if len(keys) == 1 or not is_out_of_memory(error.__cause__ or error):
-                raise
-            return None
 
     def _say_halved(self, count: int) -> None:
         if not self._has_halved:
@@ -164,6 +251,14 @@ class PartRunner:
             )
         self._has_halved = True
         self.part.halved += 1
+
+    def _say_alone(self, count: int, reason: str) -> None:
+        """The model takes one image at a time, which is not known before it is given several."""
+        self._forward.one_at_a_time = True
+        self._warn(
+            f"a batch of {count} images failed ({reason}), and each of them alone does not: from here on "
+            "images go through one at a time, as with --batch-size 1"
+        )
 
     def _describe(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:
         pixels = image.pixels
@@ -191,19 +286,10 @@ class PartRunner:
                     part.broken.setdefault(kind, record.image)
         for call_id, key, tensor in result.kept:
             self._kept.setdefault(call_id, {})[key] = tensor
-        with self._prepared.loaded.guard():
-            kinds = _kinds_of(result.output)
-        for kind in kinds:
-            part.broken.setdefault(kind, result.keys[0])
 
 
-def _batches(
-    images: Sequence[PreparedImage], size: int, *, alone: bool
-) -> Iterator[Sequence[PreparedImage]]:
-    """Up to ``size`` images of one shape at a time; ``alone`` puts the first by itself (see ``HookedForward.run``)."""
-    if alone and images:
-        yield images[:1]
-        images = images[1:]
+def _batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
+    """Up to ``size`` images of one shape at a time."""
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:
         if image.pixels is not None:

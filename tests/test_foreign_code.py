@@ -427,6 +427,15 @@ def test_what_was_seen_before_hooks_were_taken_off_is_not_left_in_a_table(run):
     assert Path("out/layers.csv").read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["inspect", "gradients", "ablate", "layers"])
+def test_a_model_that_takes_its_modules_away_ends_with_a_code_of_ours(run, command):
+    net(
+        "):\n        y = self.conv(x).mean((2, 3))\n        self._modules.clear()\n        return y"
+    )
+    ended = run(*words_of(command), *(["--score", "sum"] * (command in ("gradients", "ablate"))))
+    assert ended.code in (0, 4), ended.err
+
+
 def clear_hooks_while_captured(error=None):
     model = Doubler()
     with hookcli.capture(model, "part"):

@@ -55,7 +55,7 @@ _OWN = {
 }
 _SHARED = (
     "model", "images", "layers", "exclude", "weights", "seed", "device", "dtype", "size", "resize",
-    "mean", "std", "interpolation", "no_recursive", "null", "model_arg", "output_format", "quiet",
+    "mean", "std", "interpolation", "no_recursive", "null", "on_error", "model_arg", "output_format", "quiet",
     "dry_run",
 )  # fmt: skip
 _UNSHARED = {

@@ -47,7 +47,7 @@ _OWN: dict[str, tuple[Any, Any]] = {
 }
 _SHARED = (
     "model", "images", "layers", "exclude", "at", "weights", "seed", "device", "dtype", "size", "resize",
-    "mean", "std", "interpolation", "pair", "clip", "no_recursive", "null", "model_arg", "output_format",
+    "mean", "std", "interpolation", "pair", "clip", "no_recursive", "null", "on_error", "model_arg", "output_format",
     "quiet",
 )  # fmt: skip
 _UNSHARED = {

@@ -52,7 +52,7 @@ _OWN = {
 }
 _SHARED = (
     "layers", "exclude", "at", "edit", "prune", "weights", "seed", "device", "dtype", "size", "resize",
-    "mean", "std", "interpolation", "no_recursive", "null", "workers", "pair", "clip", "model_arg",
+    "mean", "std", "interpolation", "no_recursive", "null", "on_error", "workers", "pair", "clip", "model_arg",
     "batch_size", "quiet",
 )  # fmt: skip
 _OF_MODEL = tuple(name for name in signature(inspect).parameters if name in {*_SHARED} - {"quiet"})

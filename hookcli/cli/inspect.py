@@ -29,6 +29,7 @@ def inspect(
     no_recursive: options.NoRecursive = False,
     null: options.NullSeparated = False,
     workers: options.Workers = DEFAULTS.workers,
+    on_error: options.OnError = DEFAULTS.on_error,
     resume: options.Resume = False,
     verify: options.Verify = False,
     pair: options.Pair = DEFAULTS.pair,

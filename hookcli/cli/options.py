@@ -102,6 +102,12 @@ Workers = Annotated[
         help="Processes that read and prepare images.  [default: by the number of cores]",
     ),
 ]
+OnError = Annotated[
+    config.OnError,
+    typer.Option(
+        help="When the model fails on an image: end the run there, or list the image in skipped.csv and go on."
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Go on with the run that was interrupted in the run folder."),

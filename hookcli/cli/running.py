@@ -163,8 +163,13 @@ def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> Run
 
     save_model_names()
     bar = Progress(len(prepared.sources), is_shown=prepared.is_long and not quiet)
-    with console.no_data(), bar as progress:
-        result = run(prepared, progress)
+    try:
+        with console.no_data(), bar as progress:
+            result = run(prepared, progress)
+    except errors.ForwardError as error:
+        if keeps and len(prepared.sources) > 1:
+            error.hint += ", and --resume goes on with the run"
+        raise
     warn_of_skipped(result.skipped[len(prepared.skipped) :])
     return result
 

@@ -17,7 +17,7 @@ from hookcli.foreign import ForeignCode, ask
 from hookcli.records import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch.utils.hooks import RemovableHandle
 
@@ -53,7 +53,7 @@ def watch(
     placed: list[_Placed] = []
     try:
         for layer in layers:
-            module = modules[layer.module_path]
+            module = _find(modules, layer)
             if started is None and not module._modules and _is_torch_own(module):
                 alone = nn.Module.register_forward_hook(module, partial(watched.after_alone, layer))
                 placed.append(_Placed(layer, module, "_forward_hooks", alone))
@@ -72,6 +72,20 @@ def watch(
     finally:
         for each in placed:
             each.handle.remove()
+
+
+def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
+    """The module of a layer.
+
+    Raises:
+        ForwardError: the model has taken it away since it was chosen.
+    """
+    if layer.module_path in modules:
+        return modules[layer.module_path]
+    raise ForwardError(
+        f"the model took {layer.label} ({layer.module_type}) away while it ran",
+        "keep the modules that it has: one that is not to be used need not be called",
+    )
 
 
 @dataclass(frozen=True, slots=True)

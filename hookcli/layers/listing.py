@@ -88,6 +88,10 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     """Why a layer that was selected did not run, as far as the structure of the model tells."""
     path = layer.module_path
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:
+        return "the model took it away while it ran"
     while path:
         path = path.rpartition(".")[0]
         parent = type(model.get_submodule(path)).__name__
@@ -95,7 +99,6 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
             return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
-    module = model.get_submodule(layer.module_path)
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         return "it only holds modules, which the model calls one by one"
     if type(module).__name__ == "StochasticDepth":

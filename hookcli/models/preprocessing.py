@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,8 +15,10 @@ from torchvision.transforms.functional import pil_to_tensor
 from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
 from hookcli.foreign import ask
-from hookcli.models.origins import TIMM
+from hookcli.models.origins import OWN, TIMM
+from hookcli.models.sizes import FixedSize, find_fixed_size
 from hookcli.models.timm_models import timm_transform
+from hookcli.records import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
 
+_COLOURS = 3
 # Times the short side. Resized as it is, a longer picture could fill the memory: of one that is cropped
 # the middle is taken before, which moves it by less than a pixel, and one that is shown whole is refused.
 _LONGEST = 100
@@ -46,12 +49,16 @@ class Preprocessing:
         transform: torchvision's or timm's own, with what the user changed.
         crop: height and width of what a transform leaves that crops; None if it shows the whole picture.
         size: the side asked for, where the network takes pictures of any size.
+        channels: how many the network takes; None where that is not known, of the user's own models.
+        fixed: the only size that it takes; None where it takes others.
     """
 
     task: str
     transform: Callable[..., Any]
     crop: tuple[int, int] | None = None
     size: int | None = None
+    channels: int | None = _COLOURS
+    fixed: FixedSize | None = None
 
     @property
     def words(self) -> str:
@@ -64,17 +71,29 @@ class Preprocessing:
         height, width = self.crop or _NOMINAL.get(self.task, (224, 224))
         if self.size is not None and self.crop is None:
             height, width = self.size, self.size
+        channels = self.channels or _COLOURS
         if self.task == "video":
-            return (1, 3, CLIP_FRAMES, height, width)
+            return (1, channels, CLIP_FRAMES, height, width)
         if self.task == "optical_flow":
-            return (1, 2, 3, height, width)
-        return (1, 3, height, width)
+            return (1, 2, channels, height, width)
+        return (1, channels, height, width)
 
     def refuse(self, picture: Image.Image) -> str:
         """Why ``picture`` cannot be shown to this network; empty if it can."""
         if self.crop is None and _is_long(picture):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
+
+    def refuse_pixels(self, shape: Sequence[int]) -> str:
+        """Why pixels (C, H, W) that are used as they are do not fit this network; empty if they do."""
+        height, width = shape[-2:]
+        if self.fixed is not None and not self.fixed.takes(height, width):
+            wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
+        elif self.channels is not None and shape[0] != self.channels:
+            wanted = f"{self.channels} channel{'s' * (self.channels != 1)}"
+        else:
+            return ""
+        return f"is {shape_text(shape)}: this network takes {wanted}"
 
     def to_pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
         """The pixels of one image: (3, H, W), a clip (3, T, H, W), or for flow a pair (2, 3, H, W).
@@ -137,6 +156,24 @@ def make_preprocessing(
     Raises:
         RequestError: something was to be changed that this model's preprocessing does not have.
     """
+    return replace(
+        _make_own_preprocessing(origin, request, module, transforms),
+        channels=_count_channels(origin.task, request),
+        fixed=find_fixed_size(module),
+    )
+
+
+def _count_channels(task: str, request: ModelRequest) -> int | None:
+    """How many channels a model takes; None for the user's own, of which nothing is known."""
+    if task == OWN:
+        return None
+    asked = dict(request.arguments).get("in_chans", "") if task == TIMM else ""
+    return int(asked) if asked.isdecimal() else _COLOURS
+
+
+def _make_own_preprocessing(
+    origin: Origin, request: ModelRequest, module: nn.Module, transforms: Any
+) -> Preprocessing:
     task = origin.task
     if task == TIMM:
         transform, crop = timm_transform(module, request)
