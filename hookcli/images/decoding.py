@@ -2,7 +2,7 @@
 
 An image object that has raised once is never used again: its second try returns partial pixels.
 At most two pictures of full size are in memory at a time, one before a step and one after it: the
-largest that is allowed takes 340 MB, and the file itself is not held at all.
+largest that is allowed takes 340 MB. The file is read as it is decoded, where Pillow can do so.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # by the orientation of EXIF 2.3
-
 _BUFFER = 1 << 16  # bytes
-_MOST_READ = 256 << 20  # bytes
+_MOST_READ = 256 << 20  # bytes of a compressed TIFF that are read into memory
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # else its warnings go to stderr
 
