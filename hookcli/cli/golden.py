@@ -18,6 +18,7 @@ from hookcli.cli.inspect import inspect
 from hookcli.cli.outcome import print_notes, warn_of_damage
 from hookcli.cli.running import read_config, run_config, share_options
 from hookcli.errors import OutputError, RequestError
+from hookcli.records import ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +133,8 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, Any], i
                 _ROOM,
             ) from error
         document = make_golden(load_run(folder))
-    print_notes(result.images, result.uncalled, quiet=quiet)
+    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
+    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
     return document, result.exit_code
 
 
