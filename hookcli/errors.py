@@ -7,6 +7,7 @@ HookcliError
 │   ├── FilterSyntaxError
 │   ├── EditSyntaxError
 │   ├── NoBoxError
+│   ├── NestedTensorError
 │   └── DeviceError
 ├── NoImageError              3   no image could be used
 ├── ModelError                4   the model could not be loaded or run
@@ -153,6 +154,13 @@ class EditSyntaxError(RequestError):
 
 class NoBoxError(RequestError):
     """The model found no box of the class whose score is asked for."""
+
+
+class NestedTensorError(RequestError):
+    """A layer returned a nested tensor, and everything here is told by shapes."""
+
+    def __init__(self) -> None:
+        super().__init__("a layer returned a nested tensor, which has no shape of its own")
 
 
 class DeviceError(RequestError):

@@ -255,8 +255,8 @@ class PartRunner:
         """The model takes one image at a time, which is not known before it is given several."""
         self._forward.one_at_a_time = True
         self._warn(
-            f"a batch of {count} images failed ({reason}), and each of them alone does not: from here on "
-            "images go through one at a time, as with --batch-size 1"
+            f"a batch of {count} images failed ({reason}), and its halves do not: from here on images go "
+            "through one at a time, as with --batch-size 1"
         )
 
     def _describe(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from hookcli.errors import RequestError
+from hookcli.errors import NestedTensorError, RequestError
 
 _RUN = (
     1 << 14
@@ -81,7 +81,7 @@ def to_dense(tensor: Tensor) -> Tensor:
             "build the model on the CPU or a GPU; shapes alone: hookcli layers MODEL",
         )
     if tensor.is_nested:
-        raise RequestError("a layer returned a nested tensor, which has no shape of its own")
+        raise NestedTensorError
     values = tensor.detach()
     return values if values.layout == torch.strided else values.to_dense()
 

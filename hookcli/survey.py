@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookcli import hooks
 from hookcli.calling import call_model
-from hookcli.errors import ForwardError
+from hookcli.errors import ForwardError, NestedTensorError
 from hookcli.feed import PLAIN
 from hookcli.layers import explain_uncalled, list_layers
 from hookcli.layouts import resolve_layout
@@ -90,6 +90,8 @@ class _Watcher:
         self.called.add(call.layer.module_path)
         flops = self.counter.get_total_flops() - self._flops.pop()
         for key, tensor in hooks.named_tensors(output):
+            if tensor.is_nested:
+                raise NestedTensorError
             self.outputs.append(_Output(call, key, tensor, flops))
 
 

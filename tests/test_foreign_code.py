@@ -254,7 +254,7 @@ BROKEN = {
     "a Sequential 2,000 deep": (
         ("def Net():\n    part = nn.Conv2d(3, 2, 1)\n"
         "    for _ in range(2000): part = nn.Sequential(part)\n    return part"),
-        "net.py:Net nests its modules 2,001 deep, and Python walks 750 levels of them",
+        "net.py:Net nests its modules 2,001 deep, and 750 levels can be walked",
     ),
     "a module that contains itself": (
         ("def Net():\n    part = nn.Sequential(nn.ReLU())\n    part.add_module('me', part)\n"
@@ -326,6 +326,18 @@ def test_a_chain_of_modules_is_measured_and_let_go_without_a_call_a_level():
     del part
 
 
+def test_a_raised_recursion_limit_lets_no_chain_through_that_takes_for_ever():
+    part, before = nn.Identity(), sys.getrecursionlimit()
+    for _ in range(1000):
+        part = nn.Sequential(part)
+    sys.setrecursionlimit(8000)
+    try:
+        with pytest.raises(ModelError, match=r"1,001 deep, and 1,000 levels can be walked$"):
+            check_structure("chain", part)
+    finally:
+        sys.setrecursionlimit(before)
+
+
 def test_a_module_may_stand_in_several_places():
     part = nn.Sequential(nn.ReLU(), nn.ReLU())
     check_structure("twice", nn.Sequential(part, part, nn.ModuleList([part])))
@@ -382,6 +394,17 @@ def test_an_output_in_5000_lists_is_walked(run):
     net("):\n        y = self.conv(x)\n        for _ in range(5000): y = [y]\n        return y")
     ended = run(*words_of("inspect"), "--format", "csv")
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("command", ["inspect", "gradients", "layers"])
+def test_an_output_without_a_shape_is_refused(run, command):
+    net("): return torch.nested.nested_tensor([self.conv(x).mean((2, 3))[0], x.new_ones(3)])")
+    ended = run(*words_of(command), "--layers", "all")
+    assert ended.code == 2, ended.err
+    assert ended.err.splitlines()[-1] == (
+        "error: a layer returned a nested tensor, which has no shape of its own"
+    )
 
 
 # --- hooks that are taken off

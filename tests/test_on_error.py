@@ -415,8 +415,8 @@ def test_a_model_that_takes_one_image_at_a_time_gets_one_at_a_time_and_it_is_sai
     assert ended.code == 0, ended.err
     (said,) = [line for line in ended.err.splitlines() if line.startswith("warning: a batch")]
     assert said == (
-        "warning: a batch of 2 images failed (the model failed in second (Conv2d): one at a time), and "
-        "each of them alone does not: from here on images go through one at a time, as with --batch-size 1"
+        "warning: a batch of 2 images failed (the model failed in second (Conv2d): one at a time), and its "
+        "halves do not: from here on images go through one at a time, as with --batch-size 1"
     )
     assert keys() == names(*range(12))
     assert run(*inspected("many", out="other"), "--batch-size", "1").code == 0

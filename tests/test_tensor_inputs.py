@@ -218,10 +218,10 @@ def test_a_tensor_is_no_second_picture(run):
 
 
 def test_a_tensor_that_the_network_cannot_take_ends_with_4_and_its_shape(run):
-    np.save("x.npy", values(1, 32, 32))
-    code, _, err = run("inspect", "resnet18", "x.npy", *RANDOM)
+    np.save("x.npy", values(3, 32, 32))
+    code, _, err = run("inspect", "alexnet", "x.npy", *RANDOM)
     assert code == 4
-    assert err.splitlines()[-1].startswith("hint: it was given input 1x1x32x32; ")
+    assert err.splitlines()[-1].startswith("hint: it was given input 1x256x1x1")
 
 
 # --- what is skipped, and why

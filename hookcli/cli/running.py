@@ -167,7 +167,7 @@ def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> Run
     try:
         with console.no_data(), bar as progress:
             result = run(prepared, progress)
-    except errors.ForwardError as error:
+    except (errors.ForwardError, errors.NoBoxError) as error:
         if keeps and len(prepared.sources) > 1:
             error.hint += ", and --resume goes on with the run"
         raise

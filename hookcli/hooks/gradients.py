@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.watching import named_tensors, watch
 from hookcli.records import RECOMPUTED, Call
@@ -108,6 +109,8 @@ class Gradients:
 
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
         """Whether the tensor can get a gradient; until one comes, a reason is noted either way."""
+        if tensor.is_nested:
+            raise NestedTensorError
         reason = NO_PATH
         if not (tensor.is_floating_point() or tensor.is_complex()):
             reason = NO_NUMBERS

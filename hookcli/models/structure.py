@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # torch walks modules by functions that call themselves: one call a level. The others are for what calls them.
 _ROOM = 250
+_MOST = 1_000  # however deep Python may go: to name and measure them takes time with the cube of it, then 14 s
 
 
 def check_structure(name: str, model: nn.Module) -> None:
@@ -29,10 +30,10 @@ def check_structure(name: str, model: nn.Module) -> None:
         ModelError: a module contains itself, they are nested too deep, or ``named_modules`` names
             what is not there.
     """
-    depth, most = _measure_depth(name, model), sys.getrecursionlimit() - _ROOM
+    depth, most = _measure_depth(name, model), min(sys.getrecursionlimit() - _ROOM, _MOST)
     if depth > most:
         raise ModelError(
-            f"{name} nests its modules {depth:,} deep, and Python walks {most:,} levels of them",
+            f"{name} nests its modules {depth:,} deep, and {most:,} levels can be walked",
             "put them side by side, as one nn.Sequential does",
         )
     for path, module in model.named_modules():
