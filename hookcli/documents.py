@@ -216,7 +216,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a manifest and a golden file say of a run, for those who compare it with another one.
+    """What a manifest and a golden file say of a run that came to its end.
 
     Attributes:
         hookcli: the version that wrote it.
@@ -237,19 +237,6 @@ class RunFacts:
     def __post_init__(self) -> None:
         """Refuse images of one key."""
         refuse_twice("image", [image.key for image in self.images])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest(RunFacts):
-    """What ``manifest.json`` says of a run that is complete.
-
-    Attributes:
-        files: their names, relative to the run folder, without the manifest itself.
-        sizes: how many bytes each has; empty in what earlier versions wrote.
-    """
-
-    files: tuple[str, ...]
-    sizes: dict[str, Whole] = field(default_factory=dict)
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

@@ -166,7 +166,7 @@ def test_a_manifest_that_lacks_what_is_needed(refused, values, message):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"name": "an app"}', "it lacks 'command'"),
+        ('{"name": "an app"}', "it lacks 'hookcli'"),
         ("[3]", "Expected `object`, got `array`"),
         ('{"a": ' + "[" * 200_000, "it is nested too deeply"),
         ('{"a": ' * 200_000, "it is nested too deeply"),

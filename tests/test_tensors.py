@@ -638,7 +638,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     Path("photos").mkdir()
     assert refusal(lambda: load_run("photos"))[0] == "'photos' is not a run's folder"
     (Path("photos") / "manifest.json").write_text('{"name": "an app"}')
-    damaged = "'photos/manifest.json' is damaged: it lacks 'command'"
+    damaged = "'photos/manifest.json' is damaged: it lacks 'hookcli'"
     assert refusal(lambda: load_run("photos"))[0] == damaged
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from hookcli.documents import MOST_BYTES, Manifest
+from hookcli.documents import MOST_BYTES, DamagedError, FileList, RunFacts, convert
 from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.ownership import holds_data, list_damage
@@ -196,11 +196,15 @@ def load_run(folder: str | Path) -> Run:
             f"{str(folder)!r} is of a run that did not come to its end",
             "finish it: the same command with --resume",
         )
-    document, manifest = read_json(file, Manifest)
-    damage = list_damage(folder, manifest.sizes)
+    document, listed = read_json(file, FileList)
+    try:
+        convert(document, RunFacts)
+    except DamagedError as error:
+        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
+    damage = list_damage(folder, listed.sizes)
     for name in filter(holds_data, damage):
         raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
-    saved = read_index(folder / INDEX) if INDEX in manifest.files else {}
+    saved = read_index(folder / INDEX) if INDEX in listed.files else {}
     return Run(folder, document, saved, tuple(damage.values()))
 
 
