@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
 from hookcli.config import LARGEST_SIDE
 from hookcli.edits import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
+from hookcli.ownership import find_holder
 from hookcli.thresholds import RULES
 
 if TYPE_CHECKING:
@@ -123,6 +125,14 @@ def _check_weights_file(config: InspectConfig) -> None:
         raise OutputError(
             f"{str(file)!r} is a link, which is never followed", "name the file itself"
         )
+    holder = find_holder(file, config.out)
+    if holder is not None:
+        raise OutputError(
+            f"{str(file)!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"
+        )
+    weights = Path(config.model.weights)
+    if file.exists() and weights.exists() and file.samefile(weights):
+        raise OutputError(f"{str(file)!r} holds the weights that are pruned", "name another file")
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
         raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
     if file.exists() and not config.overwrite:

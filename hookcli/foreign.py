@@ -1,4 +1,6 @@
-"""Code that is not ours: whatever it raises becomes our error, and what it changes of the process is changed back.
+"""Code that is not ours: whatever it raises becomes our error, and the process is put back where it was.
+
+That is its working directory, its standard streams, and a recursion limit that its stack cannot hold.
 
 Standard library only.
 """

@@ -35,6 +35,7 @@ _PART = re.compile(r"parts/\d+\.json|records\.parquet/[^/]+\.parquet")
 _SHARD = re.compile(r"tensors/(shard-\d+\.safetensors|index\.json)")
 _PICTURE = re.compile(r"(seen|sheets|saliency)/([^/]+)\.(?:jpg|png)")
 _NUMBERED = re.compile(r"(grids|cam)/([^/]+)/\d{3,}_[^/]+\.png")
+_UNJOURNALED = frozenset({JOURNAL, MANIFEST, "report.html"})  # written when there is no journal
 _OPTIONAL = frozenset({"top_images.csv", "overview.png", "gradient_flow.png"})
 _FOLDERS = frozenset(
     {"parts", "records.parquet", "tensors", "seen", "sheets", "saliency", "grids", "cam"}
@@ -82,7 +83,7 @@ class HeldRun:
 
     Attributes:
         known: the files that it is known to have written.
-        begun: of these, those in its journal: a killed writer may have left one half written.
+        begun: files that a killed writer may have left half written, under their ``.partial-`` names.
         complete: what its manifest says; None for a run that did not come to its end.
     """
 
@@ -107,9 +108,9 @@ def find_run(folder: Directory) -> HeldRun | None:
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
-    begun = frozenset(filter(_is_run_file, _read_journal(folder)))
-    listed = () if listing is None else (MANIFEST, *filter(_is_run_file, listing.files))
-    return HeldRun(begun.union({REQUEST}, listed), begun, listing)
+    begun = frozenset(filter(is_run_file, _read_journal(folder)))
+    listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
+    return HeldRun(begun.union({REQUEST}, listed), begun | _UNJOURNALED, listing)
 
 
 def is_run(path: Path) -> bool:
@@ -119,6 +120,21 @@ def is_run(path: Path) -> bool:
             return find_run(folder) is not None
     except (OSError, OutputError):
         return False
+
+
+def find_holder(file: Path, out: Path | None = None) -> Path | None:
+    """The run folder in which a file has the name of a run's own file; None for any other file.
+
+    Args:
+        file: by any name.
+        out: a folder that is going to be a run's.
+    """
+    full = file.resolve()
+    for folder in full.parents[:3]:
+        is_runs = is_run_file(str(full.relative_to(folder)))
+        if is_runs and (is_run(folder) or (out and folder == out.resolve())):
+            return folder
+    return None
 
 
 def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNames) -> None:
@@ -182,7 +198,7 @@ def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
     found = {}
     for name, size in sizes.items():
         try:
-            status = (path / name).stat() if _is_run_file(name) else None
+            status = (path / name).stat() if is_run_file(name) else None
         except OSError:
             status = None
         if status is None or not stat.S_ISREG(status.st_mode):
@@ -218,9 +234,9 @@ def _read_journal(folder: Directory) -> Iterator[str]:
             yield name
 
 
-def _is_run_file(name: str) -> bool:
+def is_run_file(name: str) -> bool:
     """Whether a run could have written a file of this name; a manifest may list anything."""
-    if ".." in name.split("/") or "." in name.split("/"):
+    if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
     patterns = (_PART, _SHARD, _PICTURE, _NUMBERED)
     return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)

@@ -88,9 +88,11 @@ def write_pictures(
     try:
         for name in known - {REPORT}:
             (folder / name).unlink(missing_ok=True)
+        # The page first: it says which pictures are of a comparison, also when this is killed.
+        file = write_atomic(folder / REPORT, page.encode())
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
-        return write_atomic(folder / REPORT, page.encode())
+        return file
     except OSError as error:
         raise cannot_write(folder, error) from error
     except OutputError as error:

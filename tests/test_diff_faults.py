@@ -248,6 +248,17 @@ def test_a_table_of_more_rows_than_its_bytes_can_hold(refused):
     assert "it is not the table of a run: 100000 rows in " in refused("a", "a")[0]
 
 
+def test_a_long_text_that_stands_in_many_rows_is_not_laid_out(refused):
+    """One text of 100,000 letters in a dictionary, and 400 rows that name it."""
+    file = Path("a/records.parquet/part-000000.parquet")
+    table = pq.ParquetFile(file).read()
+    place = table.column_names.index("module_type")
+    table = pa.concat_tables([table] * 400)
+    table = table.set_column(place, "module_type", pa.array(["x" * 100_000] * 400))
+    pq.write_table(table, file, compression="zstd", store_schema=False)
+    assert "it is not the table of a run: a text of 100000 letters" in refused("a", "a")[0]
+
+
 @pytest.mark.parametrize(
     "name",
     ["manifest.json", "tensors/index.json", "tensors/shard-000000.safetensors",

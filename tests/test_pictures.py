@@ -558,7 +558,7 @@ def test_a_folder_that_cannot_be_made_is_told(run):
     assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
     assert (
         ended.err.splitlines()[0]
-        == "error: cannot write 'a/run.json/p/01_conv.png': Not a directory"
+        == "error: cannot write 'a/run.json/p/report.html': Not a directory"
     )
 
 

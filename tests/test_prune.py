@@ -338,6 +338,20 @@ def test_overwrite_replaces_weights_that_are_there(run, net):
     assert [file.name for file in Path().glob(".partial-*")] == []
 
 
+def test_weights_never_take_the_place_of_those_that_are_pruned_or_of_a_runs_files(run, net):
+    words = ("--layers", "conv", "--prune", "conv=0.5", "--overwrite", "--save-weights")
+    assert run("inspect", net, *OWN, *words, FILE).code == 0
+    before = Path(FILE).read_bytes()
+    ended = run("inspect", net, *OWN, *words, FILE, "--weights", FILE)
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        5, f"error: '{FILE}' holds the weights that are pruned",
+    )  # fmt: skip
+    ended = run("inspect", net, *OWN, *words, "out/tensors/shard-000000.safetensors")
+    assert ended.code == 5
+    assert "is a file of the run in" in ended.err
+    assert Path(FILE).read_bytes() == before
+
+
 def test_weights_never_take_the_place_of_a_link(run, net):
     Path("mine.safetensors").write_text("mine")
     Path(FILE).symlink_to("mine.safetensors")

@@ -477,6 +477,53 @@ def test_a_page_that_is_not_known_to_be_the_runs_is_left_alone(ran, run):
     assert (ran / "report.html").read_text() == "mine"
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_in_the_place_of_the_page_is_left_alone(ran, run, kind):
+    (ran / "report.html").unlink()
+    if kind == "link":
+        Path("keep.html").write_text("mine")
+        (ran / "report.html").symlink_to("../keep.html")
+    else:
+        os.mkfifo(ran / "report.html")
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (5, "")
+    assert (ran / "report.html").is_symlink() or (ran / "report.html").is_fifo()
+
+
+def test_a_report_that_was_killed_can_be_repeated(ran, run, monkeypatch):
+    def killed(*_args, **_words):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hookcli.directory.os.replace", killed)
+        assert run("report", "run").code == 130
+    (ran / ".partial-report.html").write_bytes(b"half")
+    assert run("report", "run").code == 0
+    assert not (ran / ".partial-report.html").exists()
+
+
+def test_a_name_with_a_nul_in_a_manifest_is_no_files(ran, run):
+    manifest = json.loads((ran / "manifest.json").read_bytes())
+    manifest["sizes"]["seen/\0.jpg"] = 3
+    manifest["files"].append("seen/\0.jpg")
+    (ran / "manifest.json").write_text(json.dumps(manifest))
+    ended = run("diff", "run", "run")
+    assert ended.code == 2
+    assert "is missing" in ended.err
+    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
+    assert run("inspect", "resnet18", PHOTO, *words, "--overwrite").code == 0
+
+
+def test_a_golden_file_never_takes_the_place_of_a_file_of_a_run(ran, run):
+    before = (ran / "manifest.json").read_bytes()
+    ended = run("golden", "run", "-o", "run/manifest.json", "--overwrite")
+    assert (
+        ended.code,
+        ended.err.splitlines()[0].startswith("error: 'run/manifest.json' is a file of the run in"),
+    ) == (5, True)
+    assert (ran / "manifest.json").read_bytes() == before
+
+
 def test_a_page_of_another_size_is_noted_in_the_manifest(ran, run):
     """So that it is not taken for one that somebody else changed."""
     assert run("report", "run", "--single-file").code == 0

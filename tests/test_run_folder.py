@@ -406,7 +406,8 @@ def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
 
 
 @pytest.mark.parametrize(
-    "name", ["../mine.txt", "notes.txt", "grids/../../001_mine.png", "/mine.txt", "grids"]
+    "name",
+    ["../mine.txt", "notes.txt", "seen/\0.jpg", "grids/../../001_mine.png", "/mine.txt", "grids"],
 )
 @pytest.mark.parametrize("list_name", ["manifest.json", JOURNAL])
 def test_a_list_that_names_what_no_run_writes_deletes_nothing_of_it(name, list_name):
@@ -461,6 +462,29 @@ def test_what_a_killed_writer_left_half_written_goes_with_the_run():
     Path("run/.partial-run.json").write_bytes(b"half")
     with open_folder(replace_run=True):
         assert files() == [JOURNAL, "run.json"]
+
+
+@pytest.mark.parametrize("how", [{"resume": True}, {"replace_any": True}, {"replace_run": True}])
+def test_a_run_that_was_killed_while_its_first_journal_was_written_can_go_on(how):
+    with open_folder():
+        pass
+    Path("run", JOURNAL).rename("run/parts/.partial-written.jsonl")
+    with open_folder(**how) as run:
+        run.complete(REQUEST, [])
+    assert files() == ["manifest.json", "run.json"]
+
+
+def test_a_request_that_cannot_be_written_leaves_no_empty_one_among_other_files():
+    Path("run").mkdir()
+    Path("run/notes.txt").write_text("mine")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        assert refusal(replace_any=True) == "cannot write 'run': File too large"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with open_folder(replace_any=True):
+        assert files() == ["notes.txt", JOURNAL, "run.json"]
 
 
 def test_a_run_goes_on_with_the_files_of_the_one_that_was_killed():

@@ -75,7 +75,10 @@ def export(
     known = _check_names(folder, mine, overwrite=overwrite)
     _write_list(folder, {*known, *mine})
     write = _write_npy if to == "npy" else _write_csv
-    print_files(_write_files(opened, files, keys, write), output_format)
+    try:
+        print_files(_write_files(opened, files, keys, write), output_format)
+    finally:  # what was not written is nobody's, and may be somebody's tomorrow
+        _write_list(folder, {name for name in {*known, *mine} if os.path.lexists(folder / name)})
 
 
 def _write_files(
@@ -148,10 +151,13 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
     """
     from hookcli.documents import DamagedError, FileList, read_document
 
+    known: set[str] = set()
     try:
-        known = set(read_document(folder / _LIST, FileList).files)
+        if not (folder / _LIST).is_symlink():
+            known = set(read_document(folder / _LIST, FileList).files)
     except (OSError, DamagedError):
-        known = set()
+        names = [*names, _LIST]
+    if (folder / _LIST).is_symlink():
         names = [*names, _LIST]
     for name in names:
         file = folder / name

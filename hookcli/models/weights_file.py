@@ -322,7 +322,11 @@ def _keeps_kind(key: str, mine: Tensor, dtype: torch.dtype) -> bool:
         return True
     if mine.dtype in _INTEGERS and dtype in _INTEGERS:
         return torch.equal(mine.to(dtype).to(mine.dtype), mine)
-    return mine.is_floating_point() and dtype.is_floating_point
+    if not (mine.is_floating_point() and dtype.is_floating_point):
+        return False
+    if mine.dtype.itemsize <= dtype.itemsize:
+        return True
+    return bool((mine.isfinite() == mine.to(dtype).isfinite()).all())  # none becomes infinite
 
 
 def _name(kind: torch.dtype | torch.layout) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from hookcli import sketches
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.ownership import find_holder
 from hookcli.runs.facts import SAVED_IN_PART
 from hookcli.runs.shards import cannot_read
 
@@ -90,6 +91,11 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     name = str(file)
     if file.is_symlink():
         raise OutputError(f"{name!r} is a link, which is never followed", "name the file itself")
+    holder = find_holder(file)
+    if holder is not None:
+        raise OutputError(
+            f"{name!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"
+        )
     if file.is_dir():
         raise OutputError(f"{name!r} is a folder", "name a file: -o golden.json")
     try:

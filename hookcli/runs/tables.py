@@ -20,6 +20,9 @@ _NEEDED = (
 _WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
 _MOST_ROWS = 1000  # of any file; larger ones have a row in every few bytes at most
 _LEAST_BYTES = 4  # of a row
+_MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of any file, and of every byte of a larger one
+_LONGEST_TEXT = 1 << 14
+_TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
 
 
 def read_records(files: Sequence[Path]) -> pa.Table:
@@ -36,14 +39,35 @@ def read_records(files: Sequence[Path]) -> pa.Table:
 
 def _read_part(file: Path) -> pa.Table:
     with open_regular(file) as stream:
-        part = parquet.ParquetFile(stream)
+        metadata = parquet.read_metadata(stream)
+        texts = [name for name in _TEXTS if name in metadata.schema.to_arrow_schema().names]
+        part = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
         size, rows = stream.seek(0, 2), part.metadata.num_rows
         _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
-        _check_columns(part.schema_arrow)
-        table = part.read()
+        groups = [part.metadata.row_group(index) for index in range(part.metadata.num_row_groups)]
+        unpacked = sum(group.total_byte_size for group in groups)
+        _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
+        table = _expand_texts(part.read())
+    _check_columns(table.schema)
     for name in _WITHOUT_NULLS:
         _expect(not table[name].null_count, f"an empty cell in the column {name!r}")
     _expect(not table["shape"].combine_chunks().flatten().null_count, "an empty length in a shape")
+    return table
+
+
+def _expand_texts(table: pa.Table) -> pa.Table:
+    """The table with plain text in the columns that were read as numbers of texts.
+
+    Raises:
+        ValueError: a text is so long that many rows of it would fill the memory.
+    """
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type):
+            column = table.column(place)
+            texts = [text for chunk in column.chunks for text in chunk.dictionary.to_pylist()]
+            longest = max((len(text) for text in texts if text is not None), default=0)
+            _expect(longest <= _LONGEST_TEXT, f"a text of {longest} letters")
+            table = table.set_column(place, field.name, column.cast(field.type.value_type))
     return table
 
 

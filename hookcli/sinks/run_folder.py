@@ -205,8 +205,8 @@ class RunFolder:
         if held is not None and begun != b"":
             # The journal first, so that a run that is killed while it deletes still knows what is its own.
             self._known = set(held.known)
-            self._open_journal(held.known)
             remove_half_written(self._folder, held.begun)
+            self._open_journal(held.known)
             remove_known(self._folder, held.known - {REQUEST, JOURNAL})
         self._write_request(text, begun)
         self._known = {REQUEST}
@@ -220,7 +220,11 @@ class RunFolder:
         """
         assert self._lock is not None  # noqa: S101
         if not begun:
-            _write_whole(self._lock, text)
+            try:
+                _write_whole(self._lock, text)
+            except OSError:
+                self._folder.remove(REQUEST)  # an empty one is a run's only where it stands alone
+                raise
             return
         new = self._folder.open_inside(PARTIAL + REQUEST, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -432,7 +436,8 @@ def replace_page(path: Path, page: bytes) -> Path:
                 raise RequestError(
                     f"{str(path)!r} is not a run's folder", "give the folder of a run"
                 )
-            if name not in held.known and folder.status(name) is not None:
+            is_free = folder.status(name) is None
+            if not is_free and not (name in held.known and folder.is_file(name)):
                 raise OutputError(
                     f"{str(path / name)!r} is not known to be of the run, and would be written over",
                     "move it away, or run hookcli inspect again",
@@ -480,9 +485,16 @@ def finish_complete(path: Path, command: Sequence[str], weights_sha256: str = ""
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
-        with open(folder.open_inside(REQUEST, os.O_RDWR)) as lock:  # noqa: PTH123
-            _take_lock(lock.fileno(), path)
-            remove_known(folder, {n for n in held.known if n.startswith(f"{PARTS}/")})
+        left = {
+            name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)
+        }
+        if left and folder.is_file(REQUEST):
+            try:
+                with open(folder.open_inside(REQUEST, os.O_RDONLY)) as lock:  # noqa: PTH123
+                    _take_lock(lock.fileno(), path)
+                    remove_known(folder, left)
+            except OSError as error:
+                raise cannot_write(path, error) from error
     raise CompleteError(f"the run in {str(path)!r} is complete")
 
 

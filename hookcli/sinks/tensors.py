@@ -7,18 +7,21 @@ resumed writes the same shards again. The index is made from the shards' headers
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from hookcli.documents import decode
 from hookcli.errors import OutputError
 from hookcli.escape import reversible
-from hookcli.files import write_atomic
+from hookcli.files import open_regular, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from io import BufferedReader
     from pathlib import Path
 
     from torch import Tensor
@@ -105,6 +108,19 @@ def write_index(
     return write(INDEX, f"{json.dumps(document, indent=1)}\n".encode())
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What a shard says of one of its tensors."""
+
+    call_id: str
+    images: tuple[str, ...]
+
+
+def _open_shard(stream: BufferedReader) -> safe_open:
+    """A shard by the descriptor of its file, so that what is read is what was looked at."""
+    return safe_open(f"/dev/fd/{stream.fileno()}", framework="np")
+
+
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
     """The pairs by shape and dtype, in order of appearance."""
     groups: dict[object, list[tuple[str, Tensor]]] = {}
@@ -127,20 +143,21 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
 def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The call id and index entry of each tensor of a shard."""
     try:
-        with safe_open(folder / shard, framework="np") as file:
-            for name, rows in json.loads(file.metadata()[_ROWS]).items():
+        with open_regular(folder / shard) as stream, _open_shard(stream) as file:
+            said = (file.metadata() or {}).get(_ROWS, "")
+            for name, rows in decode(said.encode(), dict[str, _Rows]).items():
                 part = file.get_slice(name)
                 yield (
-                    rows["call_id"],
+                    rows.call_id,
                     {
                         "shard": shard,
                         "tensor": name,
                         "shape": part.get_shape(),
                         "dtype": part.get_dtype(),
-                        "images": rows["images"],
+                        "images": list(rows.images),
                     },
                 )
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         raise OutputError(
             f"cannot read the shard {str(folder / shard)!r}: {error}",
             "run it again with --overwrite",
