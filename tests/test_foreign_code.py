@@ -397,7 +397,7 @@ def test_an_output_in_5000_lists_is_walked(run):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("command", ["inspect", "gradients", "layers"])
+@pytest.mark.parametrize("command", ["inspect", "tensors", "gradients", "compare", "layers"])
 def test_an_output_without_a_shape_is_refused(run, command):
     net("): return torch.nested.nested_tensor([self.conv(x).mean((2, 3))[0], x.new_ones(3)])")
     ended = run(*words_of(command), "--layers", "all")
@@ -599,10 +599,13 @@ def test_a_model_that_leaves_for_a_folder_that_is_gone_is_brought_back(run):
 
 
 def test_a_working_directory_that_the_model_deletes_is_an_error_of_its_own(run):
-    Path("here").mkdir()
-    os.chdir("here")
+    here = Path(
+        "here"
+    ).resolve()  # by its name: wherever else the model runs, nothing else is deleted
+    here.mkdir()
+    os.chdir(here)
     net(
-        "):\n        here = os.getcwd(); os.chdir('/'); import shutil; shutil.rmtree(here)\n        return x"
+        f"):\n        os.chdir('..'); import shutil; shutil.rmtree({str(here)!r})\n        return x"
     )
     error = error_of(run("inspect", "net.py:Net", "../photo.png", *RUN, "--layers", "all"))
     assert error.startswith("cannot go back to the working directory '")

@@ -498,13 +498,13 @@ def test_what_an_error_does_is_not_in_the_command_that_repeats_the_run(run):
 def test_an_own_model_that_is_resumed_takes_what_its_first_image_had(run):
     write_net("pass")
     folder = images(70)
-    for number in (35, 69):
+    for number in (32, 69):  # the first of a part, too
         np.save(f"{folder}/{number:02}.npy", np.zeros((1, 4, 4), np.float32))
     assert run(*inspected(folder, out="whole")).code == 6
     with interrupted_after(parts=1):
         assert run(*inspected(folder)).code == 130
     assert run(*inspected(folder), "--resume").code == 6
-    assert [file for file, _ in skipped()] == ["many/35.npy", "many/69.npy"]
+    assert [file for file, _ in skipped()] == ["many/32.npy", "many/69.npy"]
     assert all_files("out") == all_files("whole")
 
 
@@ -521,21 +521,39 @@ def test_who_writes_over_what_is_told_by_the_first_image_that_goes_through(run):
     assert facts["written"] == {"first": "inside (model) (Net)"}  # before its second part begins
 
 
+def test_what_a_later_image_writes_over_is_not_told(run):
+    """One forward is watched for it: that of the first image that goes through."""
+    check = "assert 0 not in map(round, numbers), 'unlucky'; max(numbers) > 2 and inputs[0].add_(1)"
+    write_net(check)
+    assert run(*inspected(images(4), *SKIP, "--batch-size", "1")).code == 6
+    assert json.loads(Path("out/report.json").read_text())["written"] == {}
+
+
 def test_an_edit_that_is_made_on_a_failing_image_alone_changed_nothing(run):
+    """The model fails on one image, once it is edited."""
     Path("net.py").write_text(
         "import torch\nfrom torch import nn\n"
         "class Net(nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
-        "        self.conv, self.rare = nn.Conv2d(3, 2, 1), nn.ReLU()\n"
+        "        self.conv, self.rare = nn.Conv2d(3, 2, 1), nn.Identity()\n"
         "    def forward(self, x):\n"
-        "        if x.max() == 2: self.rare(self.conv(x)); raise ValueError('after it')\n"
+        "        if x.max() == 2: assert self.rare(x).any(), 'zero'\n"
         "        return self.conv(x)\n"
     )
     words = ("--edit", "rare:zero", "--batch-size", "1")
     ended = run(*inspected(images(4), *SKIP, *words))
     assert ended.code == 2
     assert "error: --edit 'rare:zero' changed nothing" in ended.err
+
+
+def test_skipped_images_stand_in_the_order_of_the_run_whatever_the_reason(run):
+    unlucky(2, 11)
+    folder = images(13)
+    for number in (1, 7):
+        Path(folder, f"{number:02}.npy").write_bytes(b"no array")
+    assert run(*inspected(folder, *SKIP)).code == 6
+    assert [Path(file).stem for file, _ in skipped()] == names(1, 2, 7, 11)
 
 
 def test_one_number_an_image_is_an_output_like_others(run):

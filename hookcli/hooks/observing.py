@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.config import DEFAULTS, SIDES
-from hookcli.errors import RequestError
+from hookcli.errors import NestedTensorError, RequestError
 from hookcli.foreign import ask
 from hookcli.hooks.watching import named_tensors, watch
 
@@ -46,6 +46,7 @@ def observe(
 
     Raises:
         RequestError: ``at`` is none of the three.
+        NestedTensorError: inside the block, when a layer gives a tensor without a shape.
     """
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
@@ -55,11 +56,16 @@ def observe(
         if called is not None:
             called.add(call.layer.module_path)
         if isinstance(value, Tensor) and side == "output":
-            observer(call, value)  # the common case, without the walk
+            see(call, value)  # the common case, without the walk
             return
         for key, tensor in named_tensors(value):
             named = replace(call, side=side, output_key=key) if key or side != "output" else call
-            observer(named, tensor)
+            see(named, tensor)
+
+    def see(call: Call, tensor: Tensor) -> None:
+        if tensor.is_nested:
+            raise NestedTensorError
+        observer(call, tensor)
 
     started = partial(show, "input") if "input" in sides else None
     finished = partial(show, "output") if "output" in sides else _ignore
