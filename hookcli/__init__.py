@@ -5,7 +5,7 @@ Importing this package is light; torch is imported when a name that needs it is 
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hookcli.results import RunResult
     from hookcli.runs import Run, load_run
 
-__version__ = metadata.version("hookcli")
+    __version__: str
 
 _HOMES = {
     "Captured": "capturing",
@@ -53,6 +53,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata  # 20 ms, which hookcli --help need not wait for
+
+        return metadata.version("hookcli")
     if name not in _HOMES:
         raise AttributeError(f"module 'hookcli' has no attribute {name!r}")
     return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from hookcli import hooks
 from hookcli.calling import call_model
@@ -21,6 +20,7 @@ from hookcli.errors import ForwardError, NestedTensorError
 from hookcli.feed import PLAIN
 from hookcli.layers import explain_uncalled, list_layers
 from hookcli.layouts import resolve_layout
+from hookcli.operations import OperationCounter
 from hookcli.overwriting import WriteWatcher
 
 if TYPE_CHECKING:
@@ -28,20 +28,6 @@ if TYPE_CHECKING:
 
     from hookcli.feed import Feed
     from hookcli.records import Call, LayerInfo
-
-
-_Shape: TypeAlias = tuple[int, ...]
-
-
-def _count_attention(
-    query: _Shape, key: _Shape, value: _Shape, *_more: object, **_words: object
-) -> int:
-    """The operations of scaled dot-product attention, from the shapes of its tensors."""
-    return sdpa_flop_count(query, key, value)  # type: ignore[no-any-return, no-untyped-call]
-
-
-# Attention on a CPU is an operator of its own, which torch's counter knows from 2.15 on.
-_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _count_attention}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +75,7 @@ class _Output:
 class _Watcher:
     """Follows one forward by the starts and ends of all modules."""
 
-    counter: FlopCounterMode
+    counter: OperationCounter
     called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
     writes: WriteWatcher = field(default_factory=WriteWatcher)
@@ -97,12 +83,12 @@ class _Watcher:
 
     def started(self, call: Call, inputs: object) -> None:
         self.writes.started(call, inputs)
-        self._flops.append(self.counter.get_total_flops())
+        self._flops.append(self.counter.total)
 
     def finished(self, call: Call, output: object) -> None:
         self.writes.finished(call, output)
         self.called.add(call.layer.module_path)
-        flops = self.counter.get_total_flops() - self._flops.pop()
+        flops = self.counter.total - self._flops.pop()
         for key, tensor in hooks.named_tensors(output):
             if tensor.is_nested:
                 raise NestedTensorError
@@ -163,8 +149,8 @@ def _watch_forward(
     model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[Any, ...]
 ) -> _Watcher:
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the FLOP counter
-    counter = FlopCounterMode(display=False, custom_mapping=_ATTENTION)
+    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the counter
+    counter = OperationCounter()
     watcher = _Watcher(counter)
     try:
         with (

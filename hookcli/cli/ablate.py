@@ -15,7 +15,7 @@ from hookcli.cli import console, options, reading
 from hookcli.cli.inspect import inspect
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.cli.outcome import count, print_notes, score_text, weights_text
-from hookcli.cli.running import read_config, share_options, warn_of_models, warn_of_skipped
+from hookcli.cli.running import read_config, warn_of_models, warn_of_skipped
 from hookcli.command import to_command
 from hookcli.config import SCORES, AblationStyle, BackwardStyle
 from hookcli.rows import ChannelRow
@@ -101,7 +101,7 @@ def ablate(**words: Any) -> None:
     raise typer.Exit(result.exit_code)
 
 
-share_options(ablate, inspect, _OWN, _UNSHARED)
+options.share_options(ablate, inspect, _OWN, _UNSHARED)
 
 
 def _read_words(words: dict[str, Any]) -> tuple[InspectConfig, AblationStyle]:

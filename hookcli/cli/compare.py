@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from hookcli.cli import console, diff
+from hookcli.cli import console, diff, options
 from hookcli.cli.inspect import inspect
 from hookcli.cli.outcome import print_uncalled
-from hookcli.cli.running import read_config, share_options, warn_of_models, warn_of_skipped
+from hookcli.cli.running import read_config, warn_of_models, warn_of_skipped
 from hookcli.cli.verdict import print_comparison
 from hookcli.command import to_command
 from hookcli.config import Dtype, InspectConfig
@@ -72,7 +72,7 @@ def compare(**words: Any) -> None:
     raise typer.Exit(comparison.exit_code)
 
 
-share_options(compare, inspect, _OWN, _UNSHARED)
+options.share_options(compare, inspect, _OWN, _UNSHARED)
 
 
 @dataclass(frozen=True, slots=True)

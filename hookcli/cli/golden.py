@@ -16,7 +16,7 @@ from hookcli import errors
 from hookcli.cli import console, options
 from hookcli.cli.inspect import inspect
 from hookcli.cli.outcome import print_notes, warn_of_damage
-from hookcli.cli.running import read_config, run_config, share_options
+from hookcli.cli.running import read_config, run_config
 from hookcli.errors import OutputError, RequestError
 from hookcli.records import ROOT_LABEL
 
@@ -87,7 +87,7 @@ def golden(**words: Any) -> None:
     raise typer.Exit(exit_code)
 
 
-share_options(golden, inspect, _OWN, _UNSHARED.keys() - _OWN.keys())
+options.share_options(golden, inspect, _OWN, _UNSHARED.keys() - _OWN.keys())
 
 
 def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hookcli.cli import options
 from hookcli.cli.inspect import inspect
-from hookcli.cli.running import run_words, share_options
 from hookcli.config import SCORES, BackwardStyle
 
 Target = Annotated[
@@ -55,7 +55,9 @@ def gradients(**words: Any) -> None:
 
     Example: hookcli gradients resnet34 cat.jpg --layers conv --target 'tabby'
     """
+    from hookcli.cli.running import run_words
+
     run_words(words)
 
 
-share_options(gradients, inspect, _OWN, _NOT_MINE)
+options.share_options(gradients, inspect, _OWN, _NOT_MINE)

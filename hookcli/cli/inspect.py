@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hookcli.cli import options
-from hookcli.cli.running import run_words
 from hookcli.config import DEFAULTS
 
 
@@ -64,4 +63,7 @@ def inspect(
 
     Example: hookcli inspect resnet34 cat.jpg --layers conv
     """
-    run_words(dict(locals()))
+    words = dict(locals())
+    from hookcli.cli.running import run_words
+
+    run_words(words)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from inspect import Parameter, get_annotations, signature
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hookcli import config
 from hookcli.files import read_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
 
 CACHE_ENV = "XDG_CACHE_HOME"
 
@@ -251,3 +255,36 @@ Quiet = Annotated[
 ]
 ShowTime = Annotated[bool, typer.Option("--time", help="Say how long each stage took.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+
+
+def share_options(
+    command: Callable[..., None],
+    others: Callable[..., None],
+    own: Mapping[str, tuple[Any, Any]],
+    left_out: Collection[str],
+) -> None:
+    """Give a command the options of another one but those ``left_out``, and its ``own``.
+
+    Its own stand in the place of another's of the same name, or else after the layers.
+
+    Args:
+        command: takes its words as ``**words``.
+        others: the command whose options it shares.
+        own: type and default by name.
+        left_out: names of options of ``others``.
+    """
+    kinds = get_annotations(others, eval_str=True)
+    mine = {
+        name: Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        for name, (kind, default) in own.items()
+    }
+    shared = [
+        mine.pop(name, parameter.replace(annotation=kinds[name]))
+        for name, parameter in signature(others).parameters.items()
+        if name not in left_out
+    ]
+    after = [parameter.name for parameter in shared].index("exclude") + 1
+    parameters = [*shared[:after], *mine.values(), *shared[after:]]
+    command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
+        parameters=parameters, return_annotation=None
+    )

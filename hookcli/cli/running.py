@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from inspect import Parameter, get_annotations, signature
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +13,7 @@ from hookcli.cli.outcome import count, print_result, print_summary, print_warnin
 from hookcli.config import BackwardStyle, GridStyle, InspectConfig, ModelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
     from hookcli.estimating import Plan
     from hookcli.results import ModelInfo, RunResult, SkippedImage
@@ -79,39 +78,6 @@ def read_config(words: dict[str, Any]) -> InspectConfig:
         prunes=tuple(given.pop("prune")),
         backward=backward,
         **given,
-    )
-
-
-def share_options(
-    command: Callable[..., None],
-    others: Callable[..., None],
-    own: Mapping[str, tuple[Any, Any]],
-    left_out: Collection[str],
-) -> None:
-    """Give a command the options of another one but those ``left_out``, and its ``own``.
-
-    Its own stand in the place of another's of the same name, or else after the layers.
-
-    Args:
-        command: takes its words as ``**words``.
-        others: the command whose options it shares.
-        own: type and default by name.
-        left_out: names of options of ``others``.
-    """
-    kinds = get_annotations(others, eval_str=True)
-    mine = {
-        name: Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for name, (kind, default) in own.items()
-    }
-    shared = [
-        mine.pop(name, parameter.replace(annotation=kinds[name]))
-        for name, parameter in signature(others).parameters.items()
-        if name not in left_out
-    ]
-    after = [parameter.name for parameter in shared].index("exclude") + 1
-    parameters = [*shared[:after], *mine.values(), *shared[after:]]
-    command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
-        parameters=parameters, return_annotation=None
     )
 
 

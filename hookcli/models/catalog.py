@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hookcli.errors import EnvironmentMismatchError, UnknownModelError
-
-try:
-    from torchvision import models as torchvision_models
-except (ImportError, RuntimeError, OSError) as error:  # "operator torchvision::nms does not exist"
-    raise EnvironmentMismatchError(
-        f"torchvision {metadata.version('torchvision')} does not work with torch {metadata.version('torch')}:"
-        f" {str(error).splitlines()[0]}",
-        "install a pair made for each other: pip install --upgrade torch torchvision",
-    ) from error
+from hookcli.errors import UnknownModelError
+from hookcli.models.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +60,7 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
 
 def list_names() -> list[str]:
     """All model names, sorted."""
-    return sorted(torchvision_models.list_models())
+    return sorted(torchvision.models.list_models())
 
 
 def find_builder(name: str) -> Callable[..., nn.Module]:
@@ -80,7 +71,7 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
     """
     if name not in list_names():
         raise UnknownModelError(name, list_names())
-    builder: Callable[..., nn.Module] = torchvision_models.get_model_builder(name)
+    builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
     return builder
 
 
@@ -92,7 +83,7 @@ def find_task(name: str) -> str:
 
 def find_weights(name: str) -> Any:
     """The weights' enum of a model; its members carry ``url``, ``transforms`` and ``meta``."""
-    return torchvision_models.get_model_weights(name)
+    return torchvision.models.get_model_weights(name)
 
 
 def cache_file(url: str) -> Path:

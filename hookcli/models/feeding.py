@@ -6,7 +6,8 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torchvision.transforms.functional import to_pil_image
+
+from hookcli.models.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,9 @@ def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) ->
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
         shown = (pixels - low) / max(float(high - low), 1e-12)
     stream = io.BytesIO()
-    to_pil_image(shown.nan_to_num(0).clamp(0, 1)).save(stream, "JPEG", quality=90)
+    torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1)).save(
+        stream, "JPEG", quality=90
+    )
     return stream.getvalue()
 
 

@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
@@ -25,6 +24,7 @@ from hookcli.models.origins import OWN, TIMM, find_origin
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scoring import find_target, load_score, score_output
+from hookcli.models.torchvision_import import torchvision
 from hookcli.models.weighting import add_weights
 from hookcli.results import ModelInfo
 
@@ -158,7 +158,9 @@ class LoadedModel:
             picture = Image.new("RGB", size, colour)
             picture.paste(inside, (left, top, left + width, top + height))
             pixels = (
-                prepare.repeat(pil_to_tensor(picture).float() / 255)
+                prepare.repeat(
+                    torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
+                )
                 if as_pixels
                 else prepare.to_pixels([picture])
             )

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms._presets import ImageClassification
-from torchvision.transforms.functional import pil_to_tensor
 
 from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
@@ -18,6 +15,7 @@ from hookcli.foreign import ask
 from hookcli.models.origins import OWN, TIMM
 from hookcli.models.sizes import FixedSize, find_fixed_size
 from hookcli.models.timm_models import timm_transform
+from hookcli.models.torchvision_import import torchvision
 from hookcli.records import shape_text
 
 if TYPE_CHECKING:
@@ -107,7 +105,11 @@ class Preprocessing:
                 round(i * (len(pictures) - 1) / (CLIP_FRAMES - 1)) for i in range(CLIP_FRAMES)
             ]
             same = [picture.resize(pictures[0].size) for picture in pictures]
-            clip: Tensor = self.transform(torch.stack([pil_to_tensor(same[i]) for i in places]))
+            clip: Tensor = self.transform(
+                torch.stack(
+                    [torchvision.transforms.functional.pil_to_tensor(same[i]) for i in places]
+                )
+            )
             return clip
         if self.task == "optical_flow":
             size = _flow_size(pictures[0], self.size)
@@ -217,8 +219,10 @@ def _cropping(
     return Preprocessing(task, made, crop=(height, width))
 
 
-def _imagenet(**changes: Any) -> ImageClassification:
-    return ImageClassification(**{"crop_size": 224, "resize_size": 256} | changes)
+def _imagenet(**changes: Any) -> Any:
+    return torchvision.transforms._presets.ImageClassification(
+        **{"crop_size": 224, "resize_size": 256} | changes
+    )
 
 
 def _set_detection(module: nn.Module, request: ModelRequest) -> None:
@@ -245,8 +249,8 @@ def _refuse_changes(request: ModelRequest, what: str) -> None:
             )
 
 
-def _interpolation(name: str) -> InterpolationMode:
-    return InterpolationMode(name)
+def _interpolation(name: str) -> Any:
+    return torchvision.transforms.InterpolationMode(name)
 
 
 def _crop_long(picture: Image.Image) -> Image.Image:

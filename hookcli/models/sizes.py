@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvision.models import MaxVit, VisionTransformer
-from torchvision.models.video import MViT
-
 from hookcli.foreign import ask
+from hookcli.models.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,12 +36,12 @@ class FixedSize:
 
 def find_fixed_size(module: nn.Module) -> FixedSize | None:
     """The size that a network takes and no other; None where it takes several, or where that is not known."""
-    if isinstance(module, VisionTransformer):
+    if isinstance(module, torchvision.models.VisionTransformer):
         return FixedSize(module.image_size, module.image_size)
-    if isinstance(module, MaxVit):
+    if isinstance(module, torchvision.models.MaxVit):
         height, width = module.blocks[0].grid_size
         return FixedSize(height * _HALVED_TWICE, width * _HALVED_TWICE, _HALVED_TWICE)
-    if isinstance(module, MViT):
+    if isinstance(module, torchvision.models.video.MViT):
         (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
         return FixedSize(height * step, width * step, step)
     patches = ask(module, "patch_embed")  # of timm's transformers

@@ -1,0 +1,104 @@
+"""Torch's compiler, kept out where torch or torchvision would load it and does not need it.
+
+Importing ``torch._dynamo`` brings ``torch._inductor`` and sympy along and takes 1 to 1.5 seconds. Two
+things that hookcli does would load it, without compiling anything:
+
+* ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported`` from
+  ``torch._dynamo.utils`` at its top, and calls it only where boxes are pooled deterministically.
+* operators on the meta device: many are functions in Python that ``torch._compile._disable_dynamo``
+  has wrapped, which imports ``torch._dynamo`` at the first call, to say that they are not to be compiled.
+
+For as long as such a thing lasts, a stand-in for the module is in ``sys.modules``. It offers the one
+function that is asked for; whoever asks it for anything else, or begins to import the compiler in
+another way, gets the real one. Nothing of it is left afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_COMPILER = "torch._dynamo"
+_UTILITIES = "torch._dynamo.utils"
+
+
+@contextmanager
+def importing_torchvision() -> Iterator[None]:
+    """While the block lasts, torchvision can be imported without the compiler."""
+    with _stand_in(_UTILITIES, is_compile_supported=_is_compile_supported):
+        yield
+
+
+@contextmanager
+def running_on_meta() -> Iterator[None]:
+    """While the block lasts, operators of torch run on the meta device without the compiler."""
+    asked: list[Any] = []
+
+    def disable(function: Callable[..., Any], *_how: object, **_options: object) -> Any:
+        asked.append(function)
+        return function
+
+    try:
+        with _stand_in(_COMPILER, disable=disable):
+            yield
+    finally:
+        for (
+            function
+        ) in asked:  # torch keeps the answer on the function; later the real one is asked
+            vars(function).pop("__dynamo_disable", None)
+
+
+def _is_compile_supported(device_type: Any) -> Any:
+    """Ask the real function, which loads the compiler."""
+    return import_module(_UTILITIES).is_compile_supported(device_type)
+
+
+@contextmanager
+def _stand_in(module: str, **offered: Callable[..., Any]) -> Iterator[None]:
+    """Have a module in place that offers the functions ``offered``, unless the compiler is loaded."""
+    if _COMPILER in sys.modules:
+        yield
+        return
+    stand_in = _StandIn(module)
+    vars(stand_in).update(offered)
+    finder: Any = _MakeWay(stand_in)
+    sys.modules[module] = stand_in
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        stand_in.leave()
+
+
+class _StandIn(ModuleType):
+    """Stands for a module for as long as nobody asks for more than it offers."""
+
+    def leave(self) -> None:
+        """Give the place up, if it is still held."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+    def __getattr__(self, name: str) -> Any:
+        """Hand on to the real module, which takes this one's place."""
+        if name.startswith("__"):  # the import system asks for such, and can do without
+            raise AttributeError(name)
+        self.leave()
+        return getattr(import_module(self.__name__), name)
+
+
+class _MakeWay:
+    """A finder of modules that finds nothing: when the real compiler begins to load, the stand-in leaves."""
+
+    def __init__(self, stand_in: _StandIn) -> None:
+        self._stand_in = stand_in
+
+    def find_spec(self, name: str, *_where: object) -> None:
+        if name == _COMPILER:
+            self._stand_in.leave()
