@@ -15,7 +15,7 @@ import torch
 from hookcli import findings
 from hookcli.command import to_command
 from hookcli.errors import OutputError
-from hookcli.firing import TopRow, choose_best, list_top_rows, name_shown
+from hookcli.firing import choose_best, name_shown, render_top_rows
 from hookcli.fitting import need_one
 from hookcli.layers import explain_uncalled
 from hookcli.pooling import saved_channels
@@ -53,8 +53,10 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     uncalled = _find_uncalled(prepared, found)
     seen = _find(prepared, found, uncalled)
     best = choose_best(prepared, found)
-    if not prepared.shows_all:
-        written += _show_some(folder, prepared, found, name_shown(found, seen, best))
+    with ThreadPoolExecutor(1) as beside:  # Python writes the table while pictures are decoded
+        top_rows = beside.submit(render_top_rows, prepared, found.top)
+        if not prepared.shows_all:
+            written += _show_some(folder, prepared, found, name_shown(found, seen, best))
     facts = describe_request(prepared) | {
         "versions": _versions(prepared),
         "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in uncalled],
@@ -65,8 +67,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     }
     details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
-        top_rows = table.render_csv(TopRow, list_top_rows(prepared, found.top))
-        written.append(folder.write("top_images.csv", top_rows.encode()))
+        written.append(folder.write("top_images.csv", top_rows.result().encode()))
     if prepared.config.backward is not None:
         written.append(_write_flow(folder, prepared, rows))
     document = table.to_plain(facts | details)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookcli.images import ImageFile
 from hookcli.results import MOST_CHANNELS, MOST_FIRING
+from hookcli.sinks import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hookcli.parts import Found
     from hookcli.planning import PreparedRun
@@ -18,25 +18,21 @@ if TYPE_CHECKING:
     from hookcli.top_images import TopImages
 
 
-@dataclass(frozen=True, slots=True)
-class TopRow:
-    """A row of ``top_images.csv``: an image that is among those that fire a channel most."""
+def render_top_rows(prepared: PreparedRun, top: TopImages) -> str:
+    """``top_images.csv``: call by call and channel by channel, the images that fire a channel most.
 
-    call_id: str
-    channel: int
-    rank: int
-    image: str
-    file: str
-    value: float
-
-
-def list_top_rows(prepared: PreparedRun, top: TopImages) -> Iterator[TopRow]:
-    """The rows of ``top_images.csv``, call by call and channel by channel."""
+    It can have more rows than all other tables together, so names are escaped once, not in every row.
+    """
     names = [
-        (source.key, source.name if isinstance(source, ImageFile) else source.file)
+        table.render_fields(source.key, source.name if isinstance(source, ImageFile) else source.file)
         for source in prepared.sources
     ]
-    return (TopRow(call, channel, rank, *names[at], v) for call, channel, rank, at, v in top.rows())
+    calls = {call_id: table.render_fields(call_id) for call_id in top.values}
+    lines = (
+        f"{calls[call]},{channel},{rank},{names[at]},{value!r}\n"
+        for call, channel, rank, at, value in top.rows()
+    )
+    return "call_id,channel,rank,image,file,value\n" + "".join(lines)
 
 
 def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str, Any]]]:

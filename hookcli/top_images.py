@@ -51,12 +51,11 @@ class TopImages:
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
         """Call id, channel, rank from 1, position of the image, value."""
         for call_id, values in self.values.items():
-            for channel, (mine, places) in enumerate(
-                zip(values, self.places[call_id], strict=True)
-            ):
+            channels = zip(values.tolist(), self.places[call_id].tolist(), strict=True)
+            for channel, (mine, places) in enumerate(channels):
                 for rank, (value, place) in enumerate(zip(mine, places, strict=True), 1):
                     if place >= 0:
-                        yield call_id, channel, rank, int(place), float(value)
+                        yield call_id, channel, rank, place, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
         """Up to ``most`` channels of a call, by how far their best image stands out from their last one.

@@ -58,10 +58,10 @@ def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) ->
     pixels = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]  # else not colours
     mean, std = (torch.tensor(v).view(-1, 1, 1) for v in _normalisation(task, transform))
     shown = pixels * std + mean
-    finite = shown[shown.isfinite()]
+    finite = _finite_of(shown)
     usual = len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1
     if len(pixels) == 1 or not usual:  # pixels of the user's own
-        finite = pixels[pixels.isfinite()]
+        finite = _finite_of(pixels)
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
         shown = (pixels - low) / max(float(high - low), 1e-12)
     stream = io.BytesIO()
@@ -69,6 +69,12 @@ def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) ->
         stream, "JPEG", quality=90
     )
     return stream.getvalue()
+
+
+def _finite_of(values: Tensor) -> Tensor:
+    """The values that are finite, flat if there are others."""
+    where = values.isfinite()
+    return values if where.all() else values[where]
 
 
 def _transformed(module: nn.Module, *images: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 from hookcli import escape
@@ -26,11 +27,19 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
     """A header and a line a row; shapes as ``1x64x56x56``, missing values empty."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     names = column_names(kind)
-    writer.writerow(names)
-    writer.writerows([_cell(getattr(row, name)) for name in names] for row in rows)
+    cells_of = operator.attrgetter(*names)
+    return _render_lines([names, *([_cell(value) for value in cells_of(row)] for row in rows)])
+
+
+def render_fields(*texts: str) -> str:
+    """Texts as they stand in a line of CSV, with commas between them."""
+    return _render_lines([[_cell(text) for text in texts]])[:-1]
+
+
+def _render_lines(lines: Iterable[Sequence[str]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(lines)
     return stream.getvalue()
 
 
