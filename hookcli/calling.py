@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # what models and our hooks both call
+_BETWEEN = {
+    f"{_OURS}operations",
+    f"{_OURS}without_compiler",
+}  # run the operators that a model calls
 
 
 def call_model(
@@ -91,6 +95,8 @@ def _is_the_models(error: BaseException) -> bool:
 def _owner_of(frame: FrameType) -> str:
     """``model`` or ``hookcli``; empty for frames of Python and torch, which do as they are told."""
     name = str(frame.f_globals.get("__name__", ""))
+    if name in _BETWEEN:
+        return ""
     if name.startswith(_OURS):
         return "hookcli"
     is_forward = frame.f_code.co_name == "forward" and is_module(frame.f_locals.get("self"))

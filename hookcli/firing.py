@@ -24,7 +24,9 @@ def render_top_rows(prepared: PreparedRun, top: TopImages) -> str:
     It can have more rows than all other tables together, so names are escaped once, not in every row.
     """
     names = [
-        table.render_fields(source.key, source.name if isinstance(source, ImageFile) else source.file)
+        table.render_fields(
+            source.key, source.name if isinstance(source, ImageFile) else source.file
+        )
         for source in prepared.sources
     ]
     calls = {call_id: table.render_fields(call_id) for call_id in top.values}

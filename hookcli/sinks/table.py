@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 from hookcli import escape
@@ -28,8 +27,8 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
     """A header and a line a row; shapes as ``1x64x56x56``, missing values empty."""
     names = column_names(kind)
-    cells_of = operator.attrgetter(*names)
-    return _render_lines([names, *([_cell(value) for value in cells_of(row)] for row in rows)])
+    lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
+    return _render_lines([names, *lines])
 
 
 def render_fields(*texts: str) -> str:
