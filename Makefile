@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup ## the main job on a sample photo; prints where the result is
-	$(BIN)/hookcli inspect resnet34 sample_images/cat.png --layers conv --weights random -o hookcli-runs/demo --overwrite
+	$(BIN)/hookcli inspect resnet34 sample_images/cat.png --layers conv --weights auto -o hookcli-runs/demo --overwrite
 	@echo "Open first: hookcli-runs/demo/report.html    the feature maps: hookcli-runs/demo/grids/cat/"
 
 test: setup ## the fast tests: no network, no GPU, no trained weights

@@ -60,7 +60,8 @@ def to_command(config: InspectConfig) -> tuple[str, ...]:
     flags = (
         ("--clip", config.clip),
         ("--overview", config.overview),
-        ("--sketch", config.sketch),
+        ("--sketch", config.sketch is True),
+        ("--no-sketch", config.sketch is False),
         ("--no-recursive", not config.recursive),
         ("-0", config.null_separated),
         ("--input-grad", style.input_grad),

@@ -18,6 +18,7 @@ EditedSide: TypeAlias = Literal["output", "grad_output"]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 _PART = 32
+MOST_SKETCHED = 32  # images of a run whose tensors are sketched without being asked for
 SCORES = ("logit", "probability", "cross-entropy", "sum")
 EMBER = "ember"
 CLIP_FRAMES = 16  # of the clip that a video model is given
@@ -169,7 +170,7 @@ class InspectConfig:
         top_images: how many images are kept that fire each channel most; 0 for none.
         save: which tensors are kept on disk; None for none.
         max_disk: how large they may become together, in 1e9 bytes.
-        sketch: a sketch of every tensor is kept, by which runs are compared.
+        sketch: a sketch of every tensor is kept, by which runs are compared; None for in runs of up to 32 images.
         rules: thresholds of findings that are not the default ones.
         fail_on: rules of which a finding ends the run with code 7.
         backward: gradients are recorded instead of activations; None for a forward only.
@@ -202,7 +203,7 @@ class InspectConfig:
     top_images: int = 9
     save: SaveStyle | None = None
     max_disk: float = 10.0
-    sketch: bool = False
+    sketch: bool | None = None
     rules: tuple[tuple[str, float], ...] = ()
     fail_on: tuple[str, ...] = ()
     backward: BackwardStyle | None = None

@@ -10,7 +10,7 @@ import torch
 
 from hookcli import hooks
 from hookcli.calling import call_model
-from hookcli.config import part_size
+from hookcli.config import MOST_SKETCHED, part_size
 from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.layouts import resolve_layout
@@ -63,6 +63,7 @@ class Plan:
         out_dir: where.
         skipped: images that cannot be used.
         grids: ``layers``, ``sheet`` or ``none``.
+        sketches: one of every tensor is kept.
     """
 
     layers: int
@@ -72,6 +73,7 @@ class Plan:
     out_dir: Path
     skipped: tuple[SkippedImage, ...] = ()
     grids: str = "layers"
+    sketches: bool = False
 
 
 def make_plan(
@@ -97,7 +99,8 @@ def make_plan(
     firing = len(layers) * top
     seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
     parts = -(-count // part_size(config.batch_size))
-    row = _ROW_BYTES + _SKETCH_BYTES * config.sketch
+    sketches = count <= MOST_SKETCHED if config.sketch is None else config.sketch
+    row = _ROW_BYTES + _SKETCH_BYTES * sketches
     size = (
         _PAGE_BYTES
         + len(layers) * sides * _LAYER_BYTES
@@ -116,7 +119,7 @@ def make_plan(
     if config.save is not None:
         size += _measure_tensors(config, loaded, layers, count)
         files += 1 + parts
-    return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode)
+    return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode, sketches=sketches)
 
 
 def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:

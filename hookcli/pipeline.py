@@ -130,7 +130,7 @@ def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
         focus=None if focus is None else focus.to(loaded.info.device),
         feed=loaded.feed,
         save=config.save,
-        sketch=config.sketch,
+        sketch=prepared.plan.sketches,
         edits=prepared.edits,
     )
     if config.backward is None or prepared.scorer is None:

@@ -94,7 +94,8 @@ class PreparedRun:
     @property
     def way(self) -> str:
         """What of the way a part is run depends on how many images there are; parts of another do not add up."""
-        return f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
+        way = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
+        return way + ", sketches" * self.plan.sketches
 
     @property
     def shows_all(self) -> bool:

@@ -224,10 +224,12 @@ MaxDisk = Annotated[
     float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
 ]
 Sketch = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--sketch",
-        help="Also keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.",
+        "--sketch/--no-sketch",
+        help="Keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.  "
+        f"[default: in runs of up to {config.MOST_SKETCHED} images]",
+        show_default=False,
     ),
 ]
 Rule = Annotated[

@@ -160,7 +160,7 @@ def _plan_text(config: InspectConfig, plan: Plan, *, keeps: bool = True) -> str:
     what = f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
     if not keeps:
         return what
-    pictures = _PICTURES[plan.grids] + (", tensors" if config.save else "")
+    pictures = _PICTURES[plan.grids] + ", sketches" * plan.sketches + ", tensors" * bool(config.save)
     return (
         f"{what}, {pictures}, "
         f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, into {plan.out_dir}"
