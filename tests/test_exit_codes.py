@@ -311,7 +311,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(hookcli, photo):
     code, out, err = hookcli("inspect", "resnet18", photo, "--layers", "conv", "--dry-run")
     assert (code, out) == (0, "")
     assert err.startswith(
-        "resnet18: 20 layers, 1 image, a grid a layer, about 27 files, up to about "
+        "resnet18: 20 layers, 1 image, a grid a layer, sketches, about 27 files, up to about "
     )
     assert sorted(file.name for file in Path().iterdir()) == ["photo.png"]
 

@@ -226,7 +226,7 @@ def test_a_run_that_saved_whole_tensors_has_a_golden_file_without_sketches(run):
     ],
 )  # fmt: skip
 def test_without_sketches_and_whole_tensors_there_is_none(run, options, what):
-    run("inspect", "resnet18", CAT, *SMALL, "--layers", "conv1", "--grids", "none", *options, "-o", "out")  # fmt: skip
+    run("inspect", "resnet18", CAT, *SMALL, "--layers", "conv1", "--grids", "none", "--no-sketch", *options, "-o", "out")  # fmt: skip
     ended = run("golden", "out", "-o", "golden.json")
     assert ended == (
         2,

@@ -508,7 +508,7 @@ def test_a_name_with_a_nul_in_a_manifest_is_no_files(ran, run):
     manifest["files"].append("seen/\0.jpg")
     (ran / "manifest.json").write_text(json.dumps(manifest))
     ended = run("diff", "run", "run")
-    assert ended.code == 2
+    assert ended.code == 0
     assert "is missing" in ended.err
     words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
     assert run("inspect", "resnet18", PHOTO, *words, "--overwrite").code == 0

@@ -15,12 +15,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 from torchvision.models import resnet18
 
 import hookcli
 from hookcli import sketches
 from hookcli.sketches import PRECISION, sketch_values
 from hookcli.sketching import take_sketches
+
+from .toy_models import SMALL_NET
 
 OWN, ROW = (int.from_bytes(seed, "big") for seed in (b"hookcli1", b"hookcli2"))
 PERIOD = 67 * 2039
@@ -475,15 +478,32 @@ def test_a_gradient_that_does_not_exist_has_no_sketch(run):
     assert sketched == {"grad_output": True, "grad_input": False, "param": True}
 
 
-def test_without_the_option_there_are_none_and_the_command_does_not_name_it(run):
-    run("inspect", "resnet18", PHOTOS[0], *SMALL, "-o", "without")
-    run("inspect", "resnet18", PHOTOS[0], *SMALL, "-o", "with", "--sketch")
-    assert {row["sketch"] for row in rows_of("without")} == {None}
-    with_it, without = (
-        json.loads(Path(folder, "manifest.json").read_bytes())["command"]
-        for folder in ("with", "without")
-    )
-    assert with_it == [*without, "--sketch"]
+@pytest.mark.parametrize(
+    ("images", "option", "kept"),
+    [
+        (32, [], True), (33, [], False), (33, ["--sketch"], True),
+        (1, [], True), (1, ["--no-sketch"], False),
+    ],
+)  # fmt: skip
+def test_up_to_32_images_keep_sketches_unless_an_option_decides(run, images, option, kept):
+    names = [f"{number:02d}.png" for number in range(images)]
+    for name in names:
+        Image.new("RGB", (8, 8), "red").save(name)
+    Path("net.py").write_text(SMALL_NET)
+    ended = run("inspect", "net.py:Net", *names, *option, "--grids", "none", "-o", "out")
+    assert (", sketches" in ended.err.splitlines()[0]) == kept
+    sketches = {row["sketch"] for row in rows_of("out")}
+    assert (None not in sketches) == kept == (sketches != {None})
+    command = json.loads(Path("out/manifest.json").read_bytes())["command"]
+    assert [word for word in command if "sketch" in word] == option
+
+
+def test_two_ordinary_runs_can_be_compared_and_made_golden_files(run):
+    for folder in ("a", "b"):
+        run("inspect", "resnet18", PHOTOS[0], *SMALL, "-o", folder)
+    assert run("diff", "a", "b").code == 0
+    assert run("golden", "a", "-o", "golden.json").code == 0
+    assert run("diff", "golden.json", "b").code == 0
 
 
 def test_rows_stand_in_the_order_in_which_tensors_were_seen_and_say_so(run):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hookcli.cli import entry
+
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 IN = (str(PHOTO), "--layers", "conv[1]", "--weights", "random", "-q", "--size", "64")
 RUN = """
@@ -55,7 +57,7 @@ def test_no_command_loads_the_compiler(tmp_path):
         ["report", a],
     )
     assert "torchvision" in modules
-    assert not modules & {"torch._dynamo", "torch._inductor", "sympy"}
+    assert not modules & {"torch._dynamo", "torch._inductor"}
 
 
 @pytest.mark.parametrize("words", [["--help"], ["inspect", "--help"], ["--version"]])
@@ -63,6 +65,18 @@ def test_help_loads_one_command_at_most(words):
     modules = loaded_by(words)
     assert not modules & {"torch", "numpy", "rich", "jinja2", "pyarrow", "matplotlib", "PIL"}
     assert "hookcli.cli" in modules
+
+
+def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
+    files = {file.stem for file in Path(entry.__file__).parent.glob("*.py")}
+    assert {*entry._COMMANDS} <= files
+    width = 80 - len("  gradients  ")
+    assert [said for said in entry._COMMANDS.values() if len(said) > width] == []
+    help_of = {
+        name: entry.typer.main.get_command(entry.app).commands[name].help
+        for name in entry._COMMANDS
+    }
+    assert all(help_of.values())
 
 
 AFTERWARDS = """
