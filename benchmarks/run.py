@@ -124,8 +124,8 @@ def page_seconds() -> float:
         run(inspect_command(Path(folder) / "run"))
         code = (
             "import sys, time, json, pathlib; start = time.perf_counter()\n"
-            "from hookcli.sinks.report import read_document, render_report\n"
-            "render_report(read_document(pathlib.Path(sys.argv[1])))\n"
+            "from hookcli.sinks.report import read_report, render_report\n"
+            "render_report(read_report(pathlib.Path(sys.argv[1])))\n"
             "print(time.perf_counter() - start)"
         )
         done = subprocess.run(
