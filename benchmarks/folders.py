@@ -52,7 +52,7 @@ def main() -> None:
         few = FEW // CHUNK
         early, late = chunks[1 : few + 1], chunks[-few - 3 : -3]  # the ends warm up and catch up
         cost = statistics.median(late) / statistics.median(early)
-        report(f"seconds an image, last {FEW} of {MANY} over first {FEW}", [cost], "0.9 to 1.1")
+        report(f"seconds an image, near the end of {MANY} over near the start", [cost], "0.9 to 1.1")
 
 
 def report(what: str, values: list[float], goal: str) -> None:
@@ -157,7 +157,7 @@ class Stopwatch(Watcher):
             print(time.perf_counter())
 
 
-def run_alone(home: Path, photos: str) -> None:
+def print_moments(home: Path, photos: str) -> None:
     """In the process of its own: the run, and the peak of its memory."""
     print(time.perf_counter())
     ours(home, photos, Stopwatch())
@@ -168,6 +168,6 @@ def run_alone(home: Path, photos: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        run_alone(Path(sys.argv[1]), sys.argv[2])
+        print_moments(Path(sys.argv[1]), sys.argv[2])
     else:
         main()

@@ -2,7 +2,7 @@
 
 Absolute times say little on a shared machine; the ratio of two things measured next to each other
 says more, and the median of several such pairs is what is printed. Nothing here is asserted: the
-goal stands beside the figure. `--all` repeats the slowest comparison (four minutes a turn) five times, too.
+goal stands beside the figure. `--all` adds the slowest comparison, of all maps (four minutes a turn, five turns).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run every comparison and print one line each."""
+    """Run the comparisons and print one line each."""
     print(f"{'what':<58}{'median':>8}{'least':>8}{'most':>8}   goal")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
@@ -61,7 +61,7 @@ def main() -> None:
     ):
         for layers, goal in zip(("conv", "leaf"), goals, strict=True):
             ratios = pair_forwards(batch, layers)
-            report(f"forward, statistics of '{layers}', batch {batch} / bare forward", ratios, goal)
+            report(f"forward, figures of '{layers}', batch {batch} / bare forward", ratios, goal)
     report("seconds that the page adds", [page_seconds() for _ in range(7)], "at most 0.15")
     extra = sorted(peak_over_bare(8) for _ in range(5))
     print(

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # what models and our hooks both call
-_BETWEEN = {
-    f"{_OURS}operations",
-    f"{_OURS}without_compiler",
-}  # run the operators that a model calls
+# Of our own modules those that run the operators that a model calls: what an operator raises is the model's.
+_NEUTRAL_OF_OURS = {f"{_OURS}operations", f"{_OURS}without_compiler"}
 
 
 def call_model(
@@ -95,7 +93,7 @@ def _is_the_models(error: BaseException) -> bool:
 def _owner_of(frame: FrameType) -> str:
     """``model`` or ``hookcli``; empty for frames of Python and torch, which do as they are told."""
     name = str(frame.f_globals.get("__name__", ""))
-    if name in _BETWEEN:
+    if name in _NEUTRAL_OF_OURS:
         return ""
     if name.startswith(_OURS):
         return "hookcli"

@@ -170,7 +170,8 @@ class InspectConfig:
         top_images: how many images are kept that fire each channel most; 0 for none.
         save: which tensors are kept on disk; None for none.
         max_disk: how large they may become together, in 1e9 bytes.
-        sketch: a sketch of every tensor is kept, by which runs are compared; None for in runs of up to 32 images.
+        sketch: a sketch of every tensor is kept, by which runs are compared; None: if the run has at most
+            ``MOST_SKETCHED`` images.
         rules: thresholds of findings that are not the default ones.
         fail_on: rules of which a finding ends the run with code 7.
         backward: gradients are recorded instead of activations; None for a forward only.

@@ -95,7 +95,8 @@ class PreparedRun:
     def way(self) -> str:
         """What of the way a part is run depends on how many images there are; parts of another do not add up."""
         way = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
-        return way + ", sketches" * self.plan.sketches
+        unasked = self.config.sketch is None  # what was asked for is held by the command
+        return way + ", sketches" * (unasked and self.plan.sketches)
 
     @property
     def shows_all(self) -> bool:

@@ -4,13 +4,14 @@ Importing ``torch._dynamo`` brings ``torch._inductor`` and sympy along and takes
 things that hookcli does would load it, without compiling anything:
 
 * ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported`` from
-  ``torch._dynamo.utils`` at its top, and calls it only where boxes are pooled deterministically.
+  ``torch._dynamo.utils`` at its top. It calls it only where boxes are pooled on a GPU by deterministic
+  algorithms, or where torchvision has no compiled operators.
 * operators on the meta device: many are functions in Python that ``torch._compile._disable_dynamo``
   has wrapped, which imports ``torch._dynamo`` at the first call, to say that they are not to be compiled.
 
 For as long as such a thing lasts, a stand-in for the module is in ``sys.modules``. It offers the one
-function that is asked for; whoever asks it for anything else, or begins to import the compiler in
-another way, gets the real one. Nothing of it is left afterwards.
+function that is asked for. Whoever asks it for another name gets the real module's, and from then on the
+real module stands there. Nothing of the stand-in is left afterwards.
 """
 
 from __future__ import annotations
@@ -36,8 +37,13 @@ def importing_torchvision() -> Iterator[None]:
 
 
 @contextmanager
-def running_on_meta() -> Iterator[None]:
-    """While the block lasts, operators of torch run on the meta device without the compiler."""
+def running_operators() -> Iterator[None]:
+    """While the block lasts, an operator of torch can run on the meta device without the compiler.
+
+    Raises:
+        ModuleNotFoundError: inside the block, where a module inside ``torch._dynamo`` is imported, which
+            the stand-in does not have; the operator may be run again outside.
+    """
     asked: list[Any] = []
 
     def disable(function: Callable[..., Any], *_how: object, **_options: object) -> Any:
@@ -94,7 +100,7 @@ class _StandIn(ModuleType):
 
 
 class _MakeWay:
-    """A finder of modules that finds nothing: when the real compiler begins to load, the stand-in leaves."""
+    """A finder of modules that finds nothing: when the real package begins to load, the stand-in for a part of it leaves."""
 
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in

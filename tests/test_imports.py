@@ -111,7 +111,7 @@ FLOORS = (
     ("3, three steps up", ("comparing",)),
     ("4", ("closing", "writing")),
     ("4, a step up", ("pipeline",)),
-    ("5", ("cli", "cli.console", "cli.options", "cli.reading")),
+    ("5", ("cli", "cli.console", "cli.memory", "cli.options", "cli.reading")),
     ("5, a step up", ("cli.completion", "cli.listing", "cli.progress")),
     ("5, two steps up", ("cli.outcome",)),
     ("5, three steps up", ("cli.running", "cli.verdict")),
@@ -337,7 +337,7 @@ def packages_imported_by(module: Module) -> set[str]:
 def imports_of_ours(module: Module) -> Iterator[str]:
     """Which of our modules ``module`` imports, also for types alone and inside functions.
 
-    ``from hookcli import __version__`` is a constant of the package, not the door to its rooms.
+    ``from hookcli import __version__`` is a name of the package itself, not the door to its rooms.
     """
     known = {other.name for other in modules()}
     for name in imported_names(module.tree):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ import torch
 import torchvision
 from PIL import Image
 
+from hookcli import escape
+from hookcli.firing import render_top_rows
 from hookcli.records import ChannelRange
 from hookcli.top_images import TopImages, read_top_images
 from tests.test_findings import record
@@ -288,3 +292,19 @@ def test_what_the_network_saw_stands_once_an_image_in_a_page_of_one_file(run, ph
     assert 'src="seen/' not in page
     pictures = re.findall(r"data:image/jpeg;base64,[A-Za-z0-9+/=]+", page)
     assert (len(pictures), len(set(pictures))) == (12, 12)
+
+
+def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
+    names = ["plain.png", "a,b.png", 'a"b.png', "a\nb.png", "=1+1.png", "a\udcff.png"]
+    top = TopImages(count=6)
+    top.values["layer,1"] = np.array([[np.inf, 3.5, 1e-300, 0.1, -2.0, -np.inf]])
+    top.places["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
+    sources = [SimpleNamespace(key=f"key {name}", file=name) for name in names]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["call_id", "channel", "rank", "image", "file", "value"])
+    for rank, place in enumerate(top.places["layer,1"][0], 1):
+        words = (escape.for_csv(f"key {names[place]}"), escape.for_csv(names[place]))
+        value = float(top.values["layer,1"][0][rank - 1])
+        writer.writerow(["layer,1", 0, rank, *words, repr(value)])
+    assert render_top_rows(SimpleNamespace(sources=sources), top) == stream.getvalue()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli import errors
-from hookcli.cli import console, options, reading
+from hookcli.cli import console, memory, options, reading
 from hookcli.cli.inspect import inspect
 from hookcli.cli.listing import Listing, Look, print_listing
 from hookcli.cli.outcome import count, print_notes, score_text, weights_text
@@ -136,6 +136,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> AblationResult:
         prepared = prepare_run(config)
     warn_of_skipped(prepared.skipped)
     warn_of_models(prepared.loaded.info)
+    memory.collect_as_usual()
     from hookcli.ablating import ablate_images
     from hookcli.cli.completion import save_model_names
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from hookcli.cli import console, diff, options
+from hookcli.cli import console, diff, memory, options
 from hookcli.cli.inspect import inspect
 from hookcli.cli.outcome import print_uncalled
 from hookcli.cli.running import read_config, warn_of_models, warn_of_skipped
@@ -172,6 +172,7 @@ def _run(config: InspectConfig, other: Other, tolerance: Tolerance, *, quiet: bo
     early = list_skipped(a.prepared, b.prepared)
     warn_of_skipped(early)
     warn_of_models(*(way.prepared.loaded.info for way in (a, b)))
+    memory.collect_as_usual()
     bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
         comparison = compare_ways(a, b, tolerance, progress.part_done)

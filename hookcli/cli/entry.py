@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import warnings
@@ -16,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from hookcli import errors
-from hookcli.cli import console
+from hookcli.cli import console, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +47,10 @@ class _Commands(Mapping[str, Any]):
         self._imported: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in _COMMANDS:
-            raise KeyError(name)
         if name not in self._imported:
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            alone.command(name)(getattr(import_module(f"hookcli.cli.{name}"), name))
+            command = getattr(import_module(f"hookcli.cli.{name}"), name)
+            alone.command(name, short_help=_COMMANDS[name])(command)
             self._imported[name] = typer.main.get_command(alone)
         return self._imported[name]
 
@@ -69,6 +67,14 @@ class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands: Any = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names alone: Typer's own way would import every command."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Import a command; an error in it is not taken for a name that is not known."""
+        return self.commands[cmd_name] if cmd_name in _COMMANDS else None
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -104,14 +110,9 @@ def _common(
     pass
 
 
-# Importing torch makes a million objects that stay. At Python's 700 new objects a collection, looking for
-# rubbish among them takes 0.2 s; memory is the same to the MB at 20,000.
-_COLLECT_EVERY = 20_000
-
-
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    gc.set_threshold(_COLLECT_EVERY)
+    memory.collect_rarely()
     # Of pieces of Pillow's usual 16 MB glibc may keep those of a large picture when it is freed;
     # pieces of over 32 MB are always mapped on their own, and go back to the system (mallopt(3)).
     os.environ.setdefault("PILLOW_BLOCK_SIZE", "64m")
@@ -132,7 +133,7 @@ def main() -> None:
         if not ended:
             sys.excepthook = _report_bug  # only now: Typer puts in its own
     console.close_stdout()
-    gc.freeze()  # or else Python looks through all that was imported before it ends, for 0.4 s
+    memory.leave_to_the_system()
     if code == errors.INTERRUPTED:
         # Python ends by SIGINT instead when the interrupt came inside exec() of text, as of a named tuple
         os._exit(code)

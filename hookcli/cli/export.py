@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import typer
 
-from hookcli import __version__, escape
+from hookcli import escape
 from hookcli.cli import options
 from hookcli.cli.listing import print_files
 from hookcli.cli.outcome import warn_of_damage
@@ -178,6 +178,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 def _write_list(folder: Path, names: set[str]) -> None:
     """Say which files exports wrote, before they are written."""
+    from hookcli import __version__
     from hookcli.files import write_atomic
     from hookcli.sinks.table import render_json
 

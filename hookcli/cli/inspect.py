@@ -63,7 +63,7 @@ def inspect(
 
     Example: hookcli inspect resnet34 cat.jpg --layers conv
     """
-    words = dict(locals())
+    words = dict(locals())  # before anything else has a name here
     from hookcli.cli.running import run_words
 
     run_words(words)

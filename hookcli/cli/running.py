@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hookcli import errors
-from hookcli.cli import console, reading
+from hookcli.cli import console, memory, reading
 from hookcli.cli.outcome import count, print_result, print_summary, print_warnings
 from hookcli.config import BackwardStyle, GridStyle, InspectConfig, ModelRequest
 
@@ -123,6 +123,7 @@ def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> Run
     console.say(_plan_text(config, prepared.plan, keeps=keeps), quiet=quiet)
     warn_of_skipped(prepared.skipped)
     warn_of_models(prepared.loaded.info)
+    memory.collect_as_usual()
     from hookcli.cli.completion import save_model_names
     from hookcli.cli.progress import Progress
     from hookcli.pipeline import run
@@ -160,7 +161,9 @@ def _plan_text(config: InspectConfig, plan: Plan, *, keeps: bool = True) -> str:
     what = f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
     if not keeps:
         return what
-    pictures = _PICTURES[plan.grids] + ", sketches" * plan.sketches + ", tensors" * bool(config.save)
+    pictures = (
+        _PICTURES[plan.grids] + ", sketches" * plan.sketches + ", tensors" * bool(config.save)
+    )
     return (
         f"{what}, {pictures}, "
         f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, into {plan.out_dir}"

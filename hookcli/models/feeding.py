@@ -72,9 +72,9 @@ def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) ->
 
 
 def _finite_of(values: Tensor) -> Tensor:
-    """The values that are finite, flat if there are others."""
+    """(n,) the values that are finite; most often all are, and then none needs to be picked out."""
     where = values.isfinite()
-    return values if where.all() else values[where]
+    return values.flatten() if where.all() else values[where]
 
 
 def _transformed(module: nn.Module, *images: Tensor) -> Tensor:

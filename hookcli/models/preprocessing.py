@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from PIL import Image
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms._presets import ImageClassification
 
     from hookcli.config import ModelRequest
     from hookcli.models.origins import Origin
@@ -219,7 +221,7 @@ def _cropping(
     return Preprocessing(task, made, crop=(height, width))
 
 
-def _imagenet(**changes: Any) -> Any:
+def _imagenet(**changes: Any) -> ImageClassification:
     return torchvision.transforms._presets.ImageClassification(
         **{"crop_size": 224, "resize_size": 256} | changes
     )
@@ -249,7 +251,7 @@ def _refuse_changes(request: ModelRequest, what: str) -> None:
             )
 
 
-def _interpolation(name: str) -> Any:
+def _interpolation(name: str) -> InterpolationMode:
     return torchvision.transforms.InterpolationMode(name)
 
 

@@ -46,7 +46,11 @@ _COLUMNS = (
     ),
     ("reason", pa.string(), "why there is no gradient; empty when there is one"),
     ("grid", pa.string(), "picture, relative to the run folder; empty when none was drawn"),
-    ("sketch", pa.binary(), "67 float32, little-endian: hookcli.sketches; null where none was kept"),
+    (
+        "sketch",
+        pa.binary(),
+        "67 float32, little-endian: hookcli.sketches; null where none was kept",
+    ),
 )
 _ORDER = (
     "by image; of an image as its tensors were seen, so a module comes after those that it calls"
