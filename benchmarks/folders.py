@@ -52,7 +52,9 @@ def main() -> None:
         few = FEW // CHUNK
         early, late = chunks[1 : few + 1], chunks[-few - 3 : -3]  # the ends warm up and catch up
         cost = statistics.median(late) / statistics.median(early)
-        report(f"seconds an image, near the end of {MANY} over near the start", [cost], "0.9 to 1.1")
+        report(
+            f"seconds an image, near the end of {MANY} over near the start", [cost], "0.9 to 1.1"
+        )
 
 
 def report(what: str, values: list[float], goal: str) -> None:
