@@ -22,10 +22,10 @@ from PIL import Image
 
 from hookcli import GridStyle, InspectConfig, ModelRequest
 from hookcli.config import part_size
-from hookcli.layers import select_layers
-from hookcli.pipeline import run
-from hookcli.planning import prepare_run
-from hookcli.writing import Watcher
+from hookcli.hooks.filter import select_layers
+from hookcli.plan.prepare import prepare_run
+from hookcli.run.chunk_writer import Watcher
+from hookcli.run.pipeline import run
 
 SAMPLES = Path(__file__).parent.parent / "sample_images"
 PHOTOS, TURNS = 300, 5

@@ -9,10 +9,10 @@ from functools import partial
 import torch
 from torchvision.models import resnet34
 
-from hookcli.backward import HookedBackward
 from hookcli.config import BackwardStyle, GridStyle
-from hookcli.layers import select_layers
-from hookcli.models import score_output
+from hookcli.hooks.filter import select_layers
+from hookcli.models.scores import score_output
+from hookcli.passes.backward import HookedBackward
 
 TURNS = 25
 

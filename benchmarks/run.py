@@ -97,8 +97,8 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
     from torchvision.models import resnet34
 
     from hookcli.config import GridStyle
-    from hookcli.forward import HookedForward
-    from hookcli.layers import select_layers
+    from hookcli.hooks.filter import select_layers
+    from hookcli.passes.forward import HookedForward
 
     torch.manual_seed(0)
     model = resnet34(weights=None).eval()
@@ -124,7 +124,7 @@ def page_seconds() -> float:
         run(inspect_command(Path(folder) / "run"))
         code = (
             "import sys, time, json, pathlib; start = time.perf_counter()\n"
-            "from hookcli.sinks.report import read_report, render_report\n"
+            "from hookcli.render.report.document import read_report; from hookcli.render.report.page import render_report\n"
             "render_report(read_report(pathlib.Path(sys.argv[1])))\n"
             "print(time.perf_counter() - start)"
         )
@@ -157,8 +157,8 @@ def run_for_peak(side: str, batch: int) -> None:
     from torchvision.models import resnet34
 
     from hookcli.config import GridStyle
-    from hookcli.forward import HookedForward
-    from hookcli.layers import select_layers
+    from hookcli.hooks.filter import select_layers
+    from hookcli.passes.forward import HookedForward
 
     model = resnet34(weights=None).eval()
     pixels = torch.randn(batch, 3, 224, 224)

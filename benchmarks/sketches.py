@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import torch
 from torchvision.models import resnet34
 
-from hookcli import hooks
+from hookcli.activations.sketch import take_sketches
 from hookcli.config import GridStyle
-from hookcli.forward import HookedForward
-from hookcli.layers import select_layers
-from hookcli.sketching import take_sketches
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.observe import observe
+from hookcli.passes.forward import HookedForward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
-    from hookcli.records import Call
+    from hookcli.records.calls import Call
 
 FORMS = {  # images, how they lie in memory, turns
     "one image": (1, torch.contiguous_format, 60),
@@ -61,7 +61,7 @@ def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, Seq
         take_sketches(tensor)
 
     def alone() -> None:
-        with torch.inference_mode(), hooks.observe(model, chosen, sketch):
+        with torch.inference_mode(), observe(model, chosen, sketch):
             model(pixels)
 
     kinds: dict[str, Callable[[], object]] = {

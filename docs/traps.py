@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import torchvision
 
 from hookcli.config import ModelRequest
-from hookcli.layers import list_layers
-from hookcli.models import build_skeleton, list_catalog
-from hookcli.survey import survey
+from hookcli.hooks.layers import list_layers
+from hookcli.models.load import build_skeleton
+from hookcli.models.zoo.catalog import list_catalog
+from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.survey import SurveyRow
+    from hookcli.passes.survey import SurveyRow
 
 PAGE = Path(__file__).parent / "TRAPS.md"
 HEADER = (

@@ -9,30 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.capturing import Captured, capture
     from hookcli.config import GridStyle, InspectConfig, ModelRequest, SaveStyle
     from hookcli.errors import HookcliError
-    from hookcli.pipeline import inspect_images
-    from hookcli.records import LayerRecord, TensorStats
-    from hookcli.results import RunResult
-    from hookcli.runs import Run, load_run
+    from hookcli.passes.capture import Captured, capture
+    from hookcli.records.layer_records import LayerRecord, TensorStats
+    from hookcli.records.runs import RunResult
+    from hookcli.run.pipeline import inspect_images
+    from hookcli.store.load import Run, load_run
 
     __version__: str
 
 _HOMES = {
-    "Captured": "capturing",
+    "Captured": "passes.capture",
     "GridStyle": "config",
     "HookcliError": "errors",
     "InspectConfig": "config",
-    "LayerRecord": "records",
+    "LayerRecord": "records.layer_records",
     "ModelRequest": "config",
-    "Run": "runs",
-    "RunResult": "results",
+    "Run": "store.load",
+    "RunResult": "records.runs",
     "SaveStyle": "config",
-    "TensorStats": "records",
-    "capture": "capturing",
-    "inspect_images": "pipeline",
-    "load_run": "runs",
+    "TensorStats": "records.layer_records",
+    "capture": "passes.capture",
+    "inspect_images": "run.pipeline",
+    "load_run": "store.load",
 }
 
 __all__ = [

@@ -1,5 +1,183 @@
-"""``python -m hookcli``."""
+"""The ``hookcli`` command: its subcommands, and how an error becomes an exit code."""
 
-from hookcli.cli.entry import main
+from __future__ import annotations
 
-main()
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from errno import ENOSPC
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from hookcli import errors
+from hookcli.cli import memory
+from hookcli.cli.output import console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+# Typer carries its own copy of click; these are its classes, without importing it.
+_ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
+
+# Every command and what --help says of it. A command's module has its name, and is imported when it is named.
+_COMMANDS = {
+    "inspect": "Write feature-map grids and statistics of chosen layers.",
+    "gradients": "Write gradients of chosen layers, Grad-CAM and saliency.",
+    "ablate": "Zero channels one by one, and list what the score loses.",
+    "diff": "Compare two runs: which layer differs first, and by how much.",
+    "compare": "Run a model two ways: which layer differs first.",
+    "golden": "Write a run as one small file, to hold later runs against.",
+    "layers": "List a model's layers: shapes, cost, traps for hooks.",
+    "models": "List torchvision's models and their weights.",
+    "report": "Make the page of a run again.",
+    "export": "Write the tensors of a run as .npy or .csv files.",
+    "schema": "Print the JSON Schema of what hookcli prints and writes.",
+}
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; each is imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._imported:
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+            command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
+            alone.command(name, short_help=_COMMANDS[name])(command)
+            self._imported[name] = typer.main.get_command(alone)
+        return self._imported[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _Group(TyperGroup):
+    """The command line without a command: it lists all without importing any."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names alone: Typer's own way would import every command."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Import a command; an error in it is not taken for a name that is not known."""
+        return self.commands[cmd_name] if cmd_name in _COMMANDS else None
+
+    def format_commands(self, _context: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="See what a PyTorch vision model computed: feature maps and statistics of every layer.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from hookcli import __version__
+
+        console.print_data(f"hookcli {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    memory.collect_rarely()
+    # Of pieces of Pillow's usual 16 MB glibc may keep those of a large picture when it is freed;
+    # pieces of over 32 MB are always mapped on their own, and go back to the system (mallopt(3)).
+    os.environ.setdefault("PILLOW_BLOCK_SIZE", "64m")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed before we came
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+    console.keep_stdout()
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # of the libraries; ours are lines on stderr
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    ended = False
+    try:
+        code = _run()
+        ended = True
+    finally:
+        if not ended:
+            sys.excepthook = _report_bug  # only now: Typer puts in its own
+    console.close_stdout()
+    memory.leave_to_the_system()
+    if code == errors.INTERRUPTED:
+        # Python ends by SIGINT instead when the interrupt came inside exec() of text, as of a named tuple
+        os._exit(code)
+    sys.exit(code)
+
+
+def _report_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    sys.__excepthook__(kind, error, trace)
+    console.print_error("this is a bug in hookcli", "please report it with the lines above")
+
+
+def _run() -> int:
+    stdout = sys.stdout
+    try:
+        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+    except errors.HookcliError as error:
+        console.print_error(error.message, error.hint)
+        return error.exit_code
+    except _ClickError as error:
+        message = " ".join(error.format_message().split())  # Typer's can have lines and tabs
+        console.print_error(message, "see: hookcli --help, hookcli COMMAND --help")
+        return errors.RequestError.exit_code
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        console.print_error("cannot write to stdout: no space left")
+        return errors.OutputError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        code = errors.INTERRUPTED
+    except SystemExit as leave:
+        closed_pipe = leave.code == 1 and sys.stdout is not stdout  # Typer's answer to `| head`
+        return 0 if closed_pipe else int(leave.code or 0)
+    if code == errors.INTERRUPTED:
+        resumes = sys.argv[1:2] in (["inspect"], ["gradients"])
+        hint = "what is complete stays; --resume goes on with a long run"
+        console.print_error("interrupted", hint if resumes else "")
+    return code if isinstance(code, int) else 0
+
+
+if os.name == "nt":  # pragma: no cover
+    raise SystemExit("hookcli needs Linux or macOS")
+
+if __name__ == "__main__":
+    main()

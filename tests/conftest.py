@@ -52,7 +52,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ended]:
     """The command in this process, so that torch is imported once."""
-    from hookcli.cli.entry import _run
+    from hookcli.__main__ import _run
 
     def command(*words: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["hookcli", *map(str, words)])

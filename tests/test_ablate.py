@@ -19,10 +19,10 @@ import pytest
 import torch
 from torchvision.models import resnet18
 
-from hookcli.ablating import ablate_images
-from hookcli.cli.ablate import _Forwards
+from hookcli.cli.commands.ablate import _Forwards
 from hookcli.config import AblationStyle, BackwardStyle, InspectConfig, ModelRequest
-from hookcli.planning import prepare_run
+from hookcli.plan.prepare import prepare_run
+from hookcli.run.ablation import ablate_images
 
 from .toy_models import SLOW_NET, two_channel_net
 
@@ -491,7 +491,7 @@ def test_a_long_one_says_how_long_it_will_take(run, nets, monkeypatch):
         now += 3.0
         return now
 
-    monkeypatch.setattr("hookcli.cli.ablate.time.monotonic", later)
+    monkeypatch.setattr("hookcli.cli.commands.ablate.time.monotonic", later)
     words = ("ablate", "nets.py:Net", "a.npy", *PLAIN, "--layers", "leaf", "--batch-size", "1")
     ended = run(*words)
     plan = "nets.py:Net: 6 channels of 3 layers, 1 image, 7 forwards"

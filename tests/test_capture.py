@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.capturing import capture
 from hookcli.errors import NoLayerMatchedError, RequestError
-from hookcli.records import ChannelRange, Layout, TensorStats
+from hookcli.passes.capture import capture
+from hookcli.records.layer_records import ChannelRange, TensorStats
+from hookcli.records.layouts import Layout
 from tests import toy_models as toys
 from tests.toy_models import pixel
 

@@ -155,7 +155,7 @@ def test_model_names_complete_from_that_list(inspect, photo):
     names.parent.mkdir(parents=True)
     names.write_text("mynet\nmynet2\nother\n")
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.argv = ['hookcli']; from hookcli.cli.entry import main; main()"],
+        [sys.executable, "-c", "import sys; sys.argv = ['hookcli']; from hookcli.__main__ import main; main()"],
         env=os.environ
         | {
             "_HOOKCLI_COMPLETE": "complete_bash",
@@ -256,9 +256,9 @@ def test_a_glob_of_no_model_ends_with_2(run):
 def planted_bug():
     """The command with a part of it broken in a way that nobody expects."""
     code = (
-        "import sys; from hookcli import planning; planning.check_folder = lambda *a, **k: 1 / 0\n"
+        "import sys; from hookcli.plan import prepare; prepare.check_folder = lambda *a, **k: 1 / 0\n"
         "sys.argv = ['hookcli', 'inspect', 'resnet18', 'photo.png']\n"
-        "from hookcli.cli.entry import main; main()"
+        "from hookcli.__main__ import main; main()"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
@@ -704,7 +704,7 @@ def test_a_table_that_a_full_disk_cannot_take_ends_with_5_and_the_run_is_done(ph
 
 def test_help_and_version_import_no_torch():
     code = (
-        "import sys; from hookcli.cli.entry import _run\n"
+        "import sys; from hookcli.__main__ import _run\n"
         "for words in (['--help'], ['--version'], [], ['inspect', '--help'], ['layers', '--help'],"
         " ['models', '--help'], ['inspect', 'resnet18', 'no.png'], ['--bogus']):\n"
         "    sys.argv = ['hookcli', *words]; print(_run(), file=sys.stderr)\n"

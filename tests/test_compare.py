@@ -19,13 +19,14 @@ import pytest
 import torch
 from torchvision.models import resnet18
 
-from hookcli import comparing, sketches
+from hookcli.compare import live
+from hookcli.compare.variants import Way
 from hookcli.config import InspectConfig, ModelRequest
-from hookcli.planning import prepare_run
-from hookcli.results import SkippedImage
-from hookcli.sketches import sketch_values
-from hookcli.tolerances import Tolerance
-from hookcli.ways import Way
+from hookcli.distance import sketch
+from hookcli.distance.sketch import sketch_values
+from hookcli.distance.tolerance import Tolerance
+from hookcli.plan.prepare import prepare_run
+from hookcli.records.images import SkippedImage
 
 from .toy_models import SLOW_NET, two_channel_net
 
@@ -308,7 +309,7 @@ def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, 
     (call,) = json.loads(ended.out)["calls"]
     values = np.repeat(np.float32([3, -4]), 4)
     expected = sketch_values(values.astype(np.complex64) if kind == "complex32" else values)
-    assert sketches.from_text(call["sketch"]).tolist() == expected.tolist()
+    assert sketch.from_text(call["sketch"]).tolist() == expected.tolist()
 
 
 def test_an_edit_is_held_against_the_plain_model(compare):
@@ -533,7 +534,7 @@ def test_random_numbers_are_the_same_on_both_sides_unless_the_seed_is_another(co
 def test_the_random_numbers_of_whoever_calls_are_left_alone(nets):
     a, b = make_ways("Noisy")
     before = torch.random.get_rng_state()
-    comparing.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -707,9 +708,9 @@ def test_an_image_that_one_of_two_models_cannot_use_is_skipped():
     bad, thin = SkippedImage("bad.png", "is no image"), SkippedImage("thin.png", "is too thin")
     a = stand_in("cat", "thin", "dog", skipped=[bad])
     b = stand_in("cat", "dog", skipped=[bad, thin])
-    pairs = [(one.key, two.key) for one, two in comparing.pair_sources(a, b)]
+    pairs = [(one.key, two.key) for one, two in live.pair_sources(a, b)]
     assert pairs == [("cat", "cat"), ("dog", "dog")]
-    assert comparing.list_skipped(a, b) == [bad, thin]
+    assert live.list_skipped(a, b) == [bad, thin]
 
 
 def test_no_image_ends_with_3(run, nets):
@@ -1012,7 +1013,7 @@ def hooks_of(model):
 def test_nothing_is_left_on_the_models(nets):
     a, b = make_ways(prunes=("conv=0.5",), edits=("fc:zero",))
     plain = a.prepared.loaded.module.state_dict()
-    comparing.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
     for way in (a, b):
         module = way.prepared.loaded.module
         assert hooks_of(module) == []
@@ -1027,7 +1028,7 @@ def test_nothing_is_left_on_the_models_when_it_is_interrupted(nets):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        comparing.compare_ways(a, b, Tolerance(), interrupt)
+        live.compare_ways(a, b, Tolerance(), interrupt)
     assert hooks_of(a.prepared.loaded.module) + hooks_of(b.prepared.loaded.module) == []
     assert list(b.prepared.loaded.module.state_dict()) == ["conv.weight", "fc.weight"]
 
@@ -1036,21 +1037,21 @@ def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatc
     """As many as A gave are alive while B runs, one fewer after each of its calls, and none in the end."""
     kept = []
 
-    class Watched(comparing._Kept):
+    class Watched(live._Kept):
         def __init__(self):
             super().__init__()
             kept.append(self)
 
-    monkeypatch.setattr(comparing, "_Kept", Watched)
+    monkeypatch.setattr(live, "_Kept", Watched)
     a, b = make_ways()
     left = []
-    measure = comparing.measure_arrays
+    measure = live.measure_arrays
     monkeypatch.setattr(
-        comparing,
+        live,
         "measure_arrays",
         lambda *two: (left.append(len(kept[0].values)), measure(*two))[1],
     )
-    comparing.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
     assert left == [3, 2, 1, 0]
     assert kept[0].values == {}
 

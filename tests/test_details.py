@@ -16,24 +16,20 @@ import torch
 from PIL import Image
 from torch import nn
 
+from hookcli.activations.feature_maps import Picture, take_tiles
+from hookcli.activations.observation import Observed, read_records, take_sample
+from hookcli.activations.stats import reduce_rows
 from hookcli.config import GridStyle
-from hookcli.feature_maps import Picture, take_tiles
-from hookcli.feed import PLAIN
-from hookcli.findings import Evidence, find
-from hookcli.observed import Observed, read_records, take_sample
-from hookcli.producer import find_producers
-from hookcli.records import (
-    Call,
-    ChannelRange,
-    LayerInfo,
-    LayerRecord,
-    Layout,
-    TensorStats,
-    Uncalled,
-)
-from hookcli.sinks.grids import GridWriter
-from hookcli.sinks.report import read_report, render_report
-from hookcli.stats import reduce_rows
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.nan_origin import find_producers
+from hookcli.records.calls import Call, LayerInfo, Uncalled
+from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
+from hookcli.records.layouts import Layout
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.render.report.document import read_report
+from hookcli.render.report.page import render_report
+from hookcli.summary.evidence import Evidence
+from hookcli.summary.findings import find
 from tests.test_findings import told
 
 from .toy_runs import write_into

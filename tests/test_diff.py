@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.diffing import diff_sides, list_changed, pair_calls, pair_ids
+from hookcli.compare.compared_run import SideCall, load_side
+from hookcli.compare.diff import diff_sides, list_changed, pair_calls, pair_ids
+from hookcli.distance.judge import Judge, Pair, Seen
+from hookcli.distance.metrics import Size, measure_arrays, measure_sketches
+from hookcli.distance.tolerance import Tolerance, matches
 from hookcli.errors import NoLayerMatchedError, RequestError
-from hookcli.judging import Judge, Pair, Seen
-from hookcli.measuring import Size, measure_arrays, measure_sketches
-from hookcli.runs import load_side
-from hookcli.runs.sides import SideCall
-from hookcli.tolerances import Tolerance, matches
 
 from .toy_runs import ToyRun, array, run_of
 
@@ -797,7 +796,7 @@ def test_two_runs_are_compared_without_torch():
     run_of(conv=[3, 4]).write("a")
     replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
     code = (
-        "import sys; from hookcli.cli.entry import _run\n"
+        "import sys; from hookcli.__main__ import _run\n"
         "sys.argv = ['hookcli', 'diff', *sys.argv[1:]]\n"
         "code = _run()\n"
         "print(code, 'torch' in sys.modules, file=sys.stderr)"

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hookcli.edits import Edit, apply_edit, check_channels, read_edit
+from hookcli.edits.grammar import Edit, read_edit
+from hookcli.edits.operations import apply_edit, check_channels
 from hookcli.errors import EditSyntaxError, RequestError
 
 SIDES = ("output", "input", "grad_output", "grad_input", "param")
@@ -276,7 +277,7 @@ def test_an_edit_that_cannot_be_read_is_a_request_that_cannot_be_met():
 
 def test_reading_an_edit_imports_no_torch():
     code = (
-        "import sys; from hookcli.edits import read_edit; read_edit('conv:zero', 'output');"
+        "import sys; from hookcli.edits.grammar import read_edit; read_edit('conv:zero', 'output');"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -141,17 +141,17 @@ WITHOUT_DATA = (2, 3, 4, 5)
 
 # where something of ours is called that a fault can be put into
 INSIDE = {
-    "inspect": "hookcli.planning.find_files",
-    "gradients": "hookcli.planning.find_files",
-    "ablate": "hookcli.planning.find_files",
-    "layers": "hookcli.survey.survey",
-    "models": "hookcli.models.list_catalog",
-    "report": "hookcli.sinks.report.remake_report",
-    "export": "hookcli.runs.load_run",
-    "schema": "hookcli.cli.schema.json.loads",
-    "golden": "hookcli.planning.find_files",
-    "diff": "hookcli.runs.load_side",
-    "compare": "hookcli.planning.find_files",
+    "inspect": "hookcli.plan.prepare.find_files",
+    "gradients": "hookcli.plan.prepare.find_files",
+    "ablate": "hookcli.plan.prepare.find_files",
+    "layers": "hookcli.passes.survey.survey",
+    "models": "hookcli.models.zoo.catalog.list_catalog",
+    "report": "hookcli.render.report.page.remake_report",
+    "export": "hookcli.store.load.load_run",
+    "schema": "hookcli.cli.commands.schema.json.loads",
+    "golden": "hookcli.plan.prepare.find_files",
+    "diff": "hookcli.compare.compared_run.load_side",
+    "compare": "hookcli.plan.prepare.find_files",
 }
 
 
@@ -230,7 +230,7 @@ def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypatch, error):
-    monkeypatch.setattr("hookcli.pipeline.close", raises(error))
+    monkeypatch.setattr("hookcli.run.pipeline.close", raises(error))
     words = ("inspect", *SKIPS, "--fail-on", "skipped")
     if error is KeyboardInterrupt:
         assert run(*words).code == 130

@@ -18,13 +18,14 @@ from torch import nn
 from torchvision import models as zoo
 
 from hookcli.config import GridStyle, ModelRequest
-from hookcli.forward import HookedForward
-from hookcli.layers import explain_uncalled, select_layers
-from hookcli.models import load_model
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.layers import explain_uncalled
+from hookcli.models.load import load_model
+from hookcli.passes.forward import HookedForward
 
 if TYPE_CHECKING:
-    from hookcli.models import LoadedModel
-    from hookcli.records import LayerRecord
+    from hookcli.models.load import LoadedModel
+    from hookcli.records.layer_records import LayerRecord
 
 pytestmark = pytest.mark.slow
 

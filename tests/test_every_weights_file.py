@@ -16,7 +16,7 @@ from torch import nn
 from torchvision import models as zoo
 
 from hookcli.config import ModelRequest
-from hookcli.models import load_model
+from hookcli.models.load import load_model
 
 pytestmark = pytest.mark.slow
 

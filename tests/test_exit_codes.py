@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hookcli.cli import entry
+from hookcli import __main__
 
 SMALL = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "--grids", "none")
 
@@ -33,7 +33,7 @@ def hookcli(monkeypatch, capfd):
 
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["hookcli", *words])
-        code = entry._run()
+        code = __main__._run()
         printed = capfd.readouterr()
         return code, printed.out, printed.err
 
@@ -198,7 +198,7 @@ def test_an_interrupt_ends_with_130_without_a_traceback(photo):
 
 def test_a_bug_ends_with_1_and_its_traceback():
     program = (
-        "import sys, hookcli.cli.models as m, hookcli.cli.entry as e;"
+        "import sys, hookcli.cli.commands.models as m, hookcli.__main__ as e;"
         "m.print_listing = lambda *a, **k: 1 / 0; sys.argv = ['hookcli', 'models']; e.main()"
     )
     done = subprocess.run(

@@ -8,11 +8,10 @@ import warnings
 import pytest
 import torch
 
+from hookcli.activations.feature_maps import Bars, Tiles, take_cam, take_tiles
 from hookcli.config import GridStyle
-from hookcli.feature_maps import Bars, Tiles, take_cam, take_tiles
-from hookcli.layouts import resolve_layout
-from hookcli.levels import LEVELS, MIDDLE, NOT_FINITE
-from hookcli.records import Layout
+from hookcli.records.layouts import Layout, resolve_layout
+from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
 
 PAIR = Layout("NCHW", 1, 1, 2)  # feature maps of one row and two columns
 

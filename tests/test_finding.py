@@ -16,9 +16,9 @@ from PIL import Image
 
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
-from hookcli.images import read_images
-from hookcli.images.finding import find_files, unique_keys
-from hookcli.results import SkippedImage
+from hookcli.images.find import find_files, unique_keys
+from hookcli.images.read import read_images
+from hookcli.records.images import SkippedImage
 
 OURS = json.dumps({"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
 
@@ -477,7 +477,7 @@ def test_a_list_may_stand_on_standard_input():
 
 
 def test_standard_input_is_that_of_the_process_unless_given():
-    code = "from hookcli.images.finding import find_files; print(ascii(find_files(['-'])))"
+    code = "from hookcli.images.find import find_files; print(ascii(find_files(['-'])))"
     ended = subprocess.run(
         [sys.executable, "-c", code], input=b"a.png\n\xff.png\n", capture_output=True, check=True
     )

@@ -13,20 +13,17 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookcli.feed import PLAIN
-from hookcli.findings import RULES, Evidence, find
-from hookcli.producer import find_producers
-from hookcli.records import (
-    Call,
-    ChannelRange,
-    LayerInfo,
-    LayerRecord,
-    Layout,
-    TensorStats,
-    Uncalled,
-)
-from hookcli.results import ModelInfo, SkippedImage
-from hookcli.tally import Tally
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.nan_origin import find_producers
+from hookcli.records.calls import Call, LayerInfo, Uncalled
+from hookcli.records.images import SkippedImage
+from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
+from hookcli.records.layouts import Layout
+from hookcli.records.runs import ModelInfo
+from hookcli.summary.evidence import Evidence
+from hookcli.summary.findings import find
+from hookcli.summary.rules import RULES
+from hookcli.summary.tally import Tally
 
 STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)
 LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))

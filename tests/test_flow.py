@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.gradient_flow import (
+from hookcli.render.charts.flow_png import draw_flow
+from hookcli.render.charts.flow_svg import draw_flow_svg
+from hookcli.render.charts.gradient_flow import (
     FlowLayer,
     find_decades,
     list_flow_layers,
@@ -20,8 +22,6 @@ from hookcli.gradient_flow import (
     power_of_ten,
     short_name,
 )
-from hookcli.sinks.flow import draw_flow
-from hookcli.sinks.report.flow import draw_flow_svg
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
 SIZES = (1, 36, 300)

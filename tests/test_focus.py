@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torchvision.transforms import functional as fn
 
+from hookcli.activations.feature_maps import rank_by_focus
 from hookcli.config import ModelRequest
-from hookcli.feature_maps import rank_by_focus
-from hookcli.models import build_skeleton, load_model
+from hookcli.models.load import build_skeleton, load_model
 
 
 def box_in(name, picture, box, **request):

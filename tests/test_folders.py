@@ -26,13 +26,14 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli import pipeline, preparing
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
-from hookcli.directory import Directory
 from hookcli.errors import HookcliError, OutputError
-from hookcli.forward import HookedForward
-from hookcli.planning import prepare_run
-from hookcli.sinks import part_files
+from hookcli.images import prepare
+from hookcli.passes.forward import HookedForward
+from hookcli.plan.prepare import prepare_run
+from hookcli.run import pipeline
+from hookcli.store import chunks
+from hookcli.store.directory import Directory
 from tests.toy_models import SLOW_NET
 
 LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
@@ -829,11 +830,11 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
 
 
 def test_every_part_comes_back_from_disk_as_it_was(cut):
-    part = part_files.read_part(Directory(Path("out")), 0)
+    part = chunks.read_part(Directory(Path("out")), 0)
     assert [state.file for state in part.files] == [f"photos/p{n:03}.png" for n in range(32)]
     Path("copy").mkdir()
-    part_files.write_part(Directory(Path("copy")), part)
-    assert part_files.read_part(Directory(Path("copy")), 0) == part
+    chunks.write_part(Directory(Path("copy")), part)
+    assert chunks.read_part(Directory(Path("copy")), 0) == part
 
 
 # Disks that fill
@@ -1027,14 +1028,14 @@ def test_a_run_with_workers_needs_no_large_shared_memory(net):
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
     net, monkeypatch
 ):
-    before, here = preparing.prepare_image, os.getpid()
+    before, here = prepare.prepare_image, os.getpid()
 
     def die(fitter, image):
         if image.key == "p100" and os.getpid() != here:
             os.kill(os.getpid(), signal.SIGKILL)
         return before(fitter, image)
 
-    monkeypatch.setattr(preparing, "prepare_image", die)
+    monkeypatch.setattr(prepare, "prepare_image", die)
     told, listener = [], Listener()
     monkeypatch.setattr(listener, "warn", told.append)
     with pytest.raises(HookcliError) as raised:
@@ -1108,7 +1109,7 @@ def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):
     """The signal comes while the second part is being prepared; no other image is."""
     photos(100)
     prepared, seen = prepare_run(asked("photos", out="out", workers=0)), []
-    before = preparing.prepare_image
+    before = prepare.prepare_image
 
     def ring(fitter, image):
         seen.append(image.key)
@@ -1116,7 +1117,7 @@ def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
         return before(fitter, image)
 
-    monkeypatch.setattr(preparing, "prepare_image", ring)
+    monkeypatch.setattr(prepare, "prepare_image", ring)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(prepared)
     assert seen[-1] == "p040"
@@ -1150,13 +1151,13 @@ def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
 
 def test_parts_that_wait_for_a_slow_disk_are_not_lost_by_ctrl_c(monkeypatch):
     photos(100)
-    before = part_files.write_part
+    before = chunks.write_part
 
     def slow(folder, part):
         time.sleep(0.5)
         before(folder, part)
 
-    monkeypatch.setattr("hookcli.writing.write_part", slow)
+    monkeypatch.setattr("hookcli.run.chunk_writer.write_part", slow)
     interrupt(asked("photos", out="out"), at="p098")
     assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 3
 
@@ -1362,7 +1363,9 @@ def test_every_ten_seconds_a_line_says_how_far_it_is(run, monkeypatch):
     """The clock is the test's: every look at it takes six seconds."""
     photos(150)
     ticks = itertools.count(0, 6)
-    monkeypatch.setattr("hookcli.cli.progress.time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(
+        "hookcli.cli.output.progress.time", SimpleNamespace(monotonic=lambda: next(ticks))
+    )
     code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
     assert code == 0
     told = [line for line in err.splitlines() if " images/s" in line]

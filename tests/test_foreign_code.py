@@ -16,14 +16,14 @@ from PIL import Image
 from torch import nn
 
 import hookcli
-from hookcli import hooks
-from hookcli.calling import call_backward, call_model
 from hookcli.config import ModelRequest
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.foreign import Surroundings
-from hookcli.layers import list_layers
-from hookcli.models import load_model
+from hookcli.hooks.layers import list_layers
+from hookcli.hooks.watch import watch
+from hookcli.models.load import load_model
 from hookcli.models.structure import check_structure
+from hookcli.passes.call import call_backward, call_model
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--size", "8")
 RUN = (*PLAIN, "--grids", "none", "-o", "out")
@@ -102,7 +102,7 @@ class Doubler(nn.Module):
 def call_under(listener, model=None):
     """``call_model`` while a listener of ours sees what the parts of the model return."""
     model = model or Doubler()
-    with hooks.watch(model, list_layers(model), None, listener):
+    with watch(model, list_layers(model), None, listener):
         return call_model(model, (torch.ones(1),))
 
 

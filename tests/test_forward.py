@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.collecting import of_image
+from hookcli.activations.collector import of_image
 from hookcli.config import GridStyle
-from hookcli.forward import BrokenForwardError, HookedForward
-from hookcli.layers import list_layers
-from hookcli.records import Call, ChannelRange, LayerInfo, LayerRecord, Layout, TensorStats
-from hookcli.tally import aggregate_layers
+from hookcli.hooks.layers import list_layers
+from hookcli.passes.forward import BrokenForwardError, HookedForward
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
+from hookcli.records.layouts import Layout
+from hookcli.summary.tally import aggregate_layers
 from tests import toy_models as toys
 from tests.toy_models import pixel
 

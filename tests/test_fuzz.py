@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli import pipeline
 from hookcli.errors import HookcliError
-from hookcli.runs import load_run
-from hookcli.sinks import part_files
-from hookcli.sinks.report import remake_report
+from hookcli.render.report.page import remake_report
+from hookcli.run import pipeline
+from hookcli.store import chunks
+from hookcli.store.load import load_run
 
 from .test_strangers import interrupt
 
@@ -161,16 +161,16 @@ def read_all(name):
 
 def read_parts():
     """What ``--resume`` reads, up to the first part that is damaged."""
-    from hookcli.directory import Directory
-    from hookcli.ownership import find_run
-    from hookcli.parts import Found
+    from hookcli.store.directory import Directory
+    from hookcli.store.ownership import find_run
+    from hookcli.summary.chunks import Found
 
     with Directory(Path("killed")) as folder:
         find_run(folder)
         found = Found()
-        found.top = part_files.read_top(folder, 70) or found.top
+        found.top = chunks.read_top(folder, 70) or found.top
         for number in range(3):
-            part = part_files.read_part(folder, number)
+            part = chunks.read_part(folder, number)
             if part is not None:
                 found.merge(part)
         found.tally.rows()

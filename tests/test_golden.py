@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from hookcli.cli import entry
+from hookcli import __main__
 
 GOLDEN = Path(__file__).parent / "golden"
 COMMANDS = {
@@ -44,7 +44,7 @@ def test_the_whole_output_of_a_command_is_the_golden_one(name, monkeypatch, caps
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "argv", ["hookcli", *COMMANDS[name]])
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # not `python -m pytest`
-    assert entry._run() == 0
+    assert __main__._run() == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out == golden(name, printed.out)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import hookcli
-from hookcli.runs.goldens import make_golden, render_golden
+from hookcli.compare.golden import make_golden, render_golden
 from tests.toy_models import SLOW_NET
 
 PHOTOS = Path(__file__).parent.parent / "sample_images"
@@ -404,7 +404,7 @@ def test_a_manifest_that_lacks_a_fact_is_refused(run):
 def test_golden_of_a_run_imports_no_torch(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     code = (
-        "import sys; from hookcli.cli import entry; sys.argv = ['hookcli', 'golden', 'out', '-o', 'g.json']\n"
+        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'golden', 'out', '-o', 'g.json']\n"
         "assert entry._run() == 0; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

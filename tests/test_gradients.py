@@ -15,13 +15,13 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
-from hookcli.backward import HookedBackward
 from hookcli.config import BackwardStyle, GridStyle
-from hookcli.editing import plan_edits
+from hookcli.edits.resolve import plan_edits
 from hookcli.errors import RequestError
-from hookcli.hooks import need_gradients, observe_gradients
-from hookcli.layers import select_layers
-from hookcli.models import score_output
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.gradients import need_gradients, observe_gradients
+from hookcli.models.scores import score_output
+from hookcli.passes.backward import HookedBackward
 
 MODELS = {
     "resnet18": 64, "vgg11_bn": 64, "densenet121": 64, "mobilenet_v2": 64, "vit_b_16": 224, "swin_t": 64,

@@ -17,7 +17,7 @@ from PIL import Image
 from hookcli import inspect_images, load_run
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import RequestError
-from hookcli.models.scoring import find_target, load_score
+from hookcli.models.scores import find_target, load_score
 
 from .toy_models import SMALL_NET, two_channel_net
 

@@ -21,20 +21,21 @@ from torch.nn import functional as fn
 from torchvision import models as zoo
 
 import hookcli
+from hookcli.activations.feature_maps import Picture, take_tiles
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
-from hookcli.directory import Directory
 from hookcli.errors import OutputError, RequestError
-from hookcli.feature_maps import Picture, take_tiles
-from hookcli.records import Call, LayerInfo, Layout
-from hookcli.sinks.canvas import MARGIN, NOTE_SIZE, draw_text
-from hookcli.sinks.grids import GridWriter, load_palette
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layouts import Layout
+from hookcli.render.draw.canvas import MARGIN, NOTE_SIZE, draw_text, load_palette
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.store.directory import Directory
 
 from .toy_runs import write_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hookcli.results import RunResult
+    from hookcli.records.runs import RunResult
 
 GOLDEN = Path(__file__).parent / "golden"
 CAT = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -362,7 +363,7 @@ def test_the_built_in_map_grows_lighter_all_the_way():
 
 def test_the_built_in_map_needs_no_matplotlib():
     code = (
-        "import sys; from hookcli.sinks.grids import load_palette; load_palette('ember');"
+        "import sys; from hookcli.render.draw.canvas import load_palette; load_palette('ember');"
         "sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

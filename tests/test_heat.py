@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.sinks.canvas import heading_height, new_canvas, to_image
-from hookcli.sinks.grids import draw_heat, draw_saliency, load_palette
+from hookcli.render.draw.canvas import heading_height, load_palette, new_canvas, to_image
+from hookcli.render.draw.heatmap import draw_heat, draw_saliency
 
 GREY = 128
 SIDE = 224  # pixels of the picture that the network saw

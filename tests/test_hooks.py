@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from hookcli.errors import ForwardError, RequestError
-from hookcli.hooks import named_tensors, observe, refuse_unhookable, watch
-from hookcli.layers import list_layers
-from hookcli.overwriting import WriteWatcher
-from hookcli.records import LayerInfo
+from hookcli.hooks.layers import list_layers
+from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.hooks.overwrite import WriteWatcher
+from hookcli.hooks.watch import watch
+from hookcli.records.calls import LayerInfo
 from tests import toy_models as toys
 from tests.toy_models import pixel
 

@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
 
-from hookcli.images import UndecodableError, read_images, with_frames
+from hookcli.images.decode import UndecodableError
+from hookcli.images.read import read_images, with_frames
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,10 +19,10 @@ from PIL import EpsImagePlugin, Image
 
 from hookcli import inspect_images
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
-from hookcli.images import UndecodableError, read_images, with_frames
-from hookcli.images.decoding import decode
-from hookcli.planning import plan_run
-from hookcli.results import SkippedImage
+from hookcli.images.decode import UndecodableError, decode
+from hookcli.images.read import read_images, with_frames
+from hookcli.plan.prepare import plan_run
+from hookcli.records.images import SkippedImage
 
 BLACK, WHITE, RED, BLUE = (0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 0, 255)
 DAMAGED = "cannot be decoded: its data are damaged, or of a kind that is not known"
@@ -346,7 +346,7 @@ def test_the_inverted_cmyk_of_a_jpeg_becomes_rgb():
 
 @pytest.mark.parametrize("mode", ["YCbCr", "HSV", "RGBX", "PA", "RGBa"])
 def test_modes_that_no_common_file_has_become_rgb(mode):
-    from hookcli.images import to_upright_rgb
+    from hookcli.images.decode import to_upright_rgb
 
     upright = to_upright_rgb(Image.new("RGB" if mode != "RGBa" else "RGBA", (1, 1), "red").convert(
         "P" if mode == "PA" else mode).convert(mode))  # fmt: skip

@@ -18,13 +18,15 @@ import torch
 from PIL import Image, ImageOps, TiffImagePlugin
 
 from hookcli.config import InspectConfig, ModelRequest
-from hookcli.fitting import Fitter
-from hookcli.images import decoding, read_images, rgb, to_upright_rgb
-from hookcli.images.decoding import decode
-from hookcli.models import build_skeleton
-from hookcli.pipeline import run as run_prepared
-from hookcli.planning import prepare_run
-from hookcli.preparing import prepare_image, release_pictures
+from hookcli.images import decode as decoding
+from hookcli.images import rgb
+from hookcli.images.decode import decode, to_upright_rgb
+from hookcli.images.fit import Fitter
+from hookcli.images.prepare import prepare_image, release_pictures
+from hookcli.images.read import read_images
+from hookcli.models.load import build_skeleton
+from hookcli.plan.prepare import prepare_run
+from hookcli.run.pipeline import run as run_prepared
 
 SIZE = (37, 53)  # of a whole number of bands in no direction
 RNG = np.random.default_rng(0)

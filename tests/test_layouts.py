@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from hookcli.layers import list_layers
-from hookcli.layouts import resolve_layout
-from hookcli.records import Layout
+from hookcli.hooks.layers import list_layers
+from hookcli.records.layouts import Layout, resolve_layout
 from tests import toy_models as toys
 
 UNKNOWN = Layout("unknown", None)

@@ -22,11 +22,12 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import ResNet18_Weights, SqueezeNet1_1_Weights
 
-import hookcli.models.weights
+import hookcli.models.zoo.state_dict
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
-from hookcli.models import list_catalog, list_names, load_model
-from hookcli.models.building import SkipInitialisation
+from hookcli.models.load import load_model
+from hookcli.models.zoo.build import SkipInitialisation
+from hookcli.models.zoo.catalog import list_catalog, list_names
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
 CLASSIFIER = ["classifier.1.weight", "classifier.1.bias"]
@@ -510,7 +511,7 @@ def silent_port():
 
 
 def test_a_server_that_never_answers_does_not_hold_the_run_up(silent_port, publish, monkeypatch):
-    monkeypatch.setattr(hookcli.models.weights, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(hookcli.models.zoo.state_dict, "CONNECT_SECONDS", 0.5)
     publish(silent_port, "s-00000000.pth")
     begin = time.monotonic()
     assert not load().info.trained

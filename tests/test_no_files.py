@@ -19,8 +19,8 @@ from torchvision.models import get_model
 
 from hookcli.cli.completion import save_model_names
 from hookcli.cli.options import complete_model, names_file
-from hookcli.images import list_images, read_images
-from hookcli.preparing import file_state
+from hookcli.images.prepare import file_state
+from hookcli.images.read import list_images, read_images
 
 SMALL = ("--weights", "random", "--size", "64", "--layers", "conv1", "--device", "cpu", "-o", "run")
 NO_FILE = "is not a regular file"
@@ -268,10 +268,10 @@ def exchanged(monkeypatch):
 
 def test_a_file_is_looked_at_again_when_it_is_open(exchanged):
     from hookcli.errors import RequestError, WeightsError
-    from hookcli.images import find_files
-    from hookcli.layers import select_layers
-    from hookcli.models.origins import import_code
-    from hookcli.models.weights_file import read_weights_file
+    from hookcli.hooks.filter import select_layers
+    from hookcli.images.find import find_files
+    from hookcli.models.zoo.origin import import_code
+    from hookcli.models.zoo.weights_file import read_weights_file
 
     photo("a.png")
     Path("list").write_text("a.png\n")
@@ -295,7 +295,7 @@ def test_a_file_is_looked_at_again_when_it_is_open(exchanged):
 
 def test_weights_are_read_from_the_file_that_was_looked_at(monkeypatch):
     """The name stands for another file as soon as it is open."""
-    from hookcli.models.weights_file import read_weights_file
+    from hookcli.models.zoo.weights_file import read_weights_file
 
     before = os.open
     for number, name in enumerate(("w.pth", "w.safetensors")):
@@ -323,7 +323,7 @@ def test_weights_in_a_file_are_read_as_before(run, name):
         save_file(state, name)
     else:
         torch.save(state, name, _use_new_zipfile_serialization=name != "old.pt")
-    from hookcli.models.weights_file import read_weights_file
+    from hookcli.models.zoo.weights_file import read_weights_file
 
     read = read_weights_file(Path(name)).tensors
     assert read.keys() == state.keys()

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from hookcli.config import ModelRequest
-from hookcli.models import build_skeleton
-from hookcli.models.sizes import FixedSize
-from hookcli.running import PartRunner
+from hookcli.models.fixed_size import FixedSize
+from hookcli.models.load import build_skeleton
+from hookcli.run.chunk_runner import PartRunner
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
 SKIP = ("--on-error", "skip")

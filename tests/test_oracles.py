@@ -23,18 +23,19 @@ from torch.nn import functional as fn
 from torchvision import models as zoo
 
 from hookcli.config import GridStyle, ModelRequest
-from hookcli.forward import HookedForward
-from hookcli.layers import list_layers, select_layers
-from hookcli.models import build_skeleton
-from hookcli.survey import survey
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.layers import list_layers
+from hookcli.models.load import build_skeleton
+from hookcli.passes.forward import HookedForward
+from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor, nn
 
-    from hookcli.records import LayerRecord
-    from hookcli.survey import SurveyRow
+    from hookcli.passes.survey import SurveyRow
+    from hookcli.records.layer_records import LayerRecord
 
 ORACLES = Path(__file__).parent / "oracles"
 TABLES = sorted(file.stem for file in ORACLES.glob("*.csv"))

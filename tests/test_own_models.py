@@ -21,15 +21,15 @@ from torch import nn
 from torchvision.transforms import functional as F  # noqa: N812
 
 import hookcli
-from hookcli import feed
 from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
-from hookcli.forward import HookedForward
-from hookcli.layers import list_layers
-from hookcli.models import build_skeleton, load_model
-from hookcli.models.hashing import hash_weights
-from hookcli.models.timm_models import timm_transform
-from hookcli.producer import find_producers
+from hookcli.hooks.layers import list_layers
+from hookcli.models.inputs import PLAIN as AS_THEY_ARE
+from hookcli.models.load import build_skeleton, load_model
+from hookcli.models.zoo.fingerprint import hash_weights
+from hookcli.models.zoo.timm_models import timm_transform
+from hookcli.passes.forward import HookedForward
+from hookcli.passes.nan_origin import find_producers
 
 PLAIN = ("--device", "cpu", "--grids", "none", "--size", "8", "-o", "out")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -274,7 +274,7 @@ def test_a_run_of_weights_made_at_import_goes_on_to_the_same_bytes(inspect, net,
     whole = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
     shutil.rmtree("out")
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.pipeline._finish", interrupt)
+        patch.setattr("hookcli.run.pipeline._finish", interrupt)
         assert inspect("net.py:net").code == 130
     ended = inspect("net.py:net", "--resume")
     assert ended.code == 0, ended.err
@@ -863,6 +863,6 @@ def test_a_scripted_part_that_is_not_selected_is_left_alone():
     forward = HookedForward(model, fc, "output", GridStyle("none"), find_writes=True)
     (result,) = forward.run(["a"], torch.ones(1, 3, 2, 2))
     assert [record.call.id for record in result.records] == ["fc"]
-    assert find_producers(model, feed.PLAIN, torch.full((1, 3, 2, 2), math.nan)) == {
+    assert find_producers(model, AS_THEY_ARE, torch.full((1, 3, 2, 2), math.nan)) == {
         "NaN": "the input holds NaN"
     }

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hookcli.cli.entry import _run
-from hookcli.sinks.report import read_report, render_report
+from hookcli.__main__ import _run
+from hookcli.render.report.document import read_report
+from hookcli.render.report.page import render_report
 from tests.test_report import SEEN, TURNED, all_named, document
 
 pytestmark = pytest.mark.browser

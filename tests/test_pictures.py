@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.contrasts import take_contrast
-from hookcli.layouts import recall_layout, resolve_layout
-from hookcli.records import Layout
-from hookcli.sinks.contrasts import draw_contrast, list_labels
+from hookcli.records.layouts import Layout, recall_layout, resolve_layout
+from hookcli.render.draw.contrast import take_contrast
+from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
 
 from .toy_runs import ToyRun, array, run_of
 
@@ -577,7 +576,7 @@ def test_json_on_stdout_stays_json(run):
 def test_pictures_are_drawn_without_torch():
     two_runs()
     code = (
-        "import sys; from hookcli.cli.entry import _run\n"
+        "import sys; from hookcli.__main__ import _run\n"
         "sys.argv = ['hookcli', 'diff', 'a', 'b', '--pictures', 'p']\n"
         "code = _run()\n"
         "print(code, 'torch' in sys.modules, 'matplotlib' in sys.modules, file=sys.stderr)"

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.rows import ChannelRow
-from hookcli.sinks.table import render_line
+from hookcli.records.rows import ChannelRow
+from hookcli.store.tables import render_line
 
 from .toy_models import SMALL_NET
 
@@ -152,7 +152,7 @@ def test_export_tells_which_file_is_of_which_call(exported):
 def test_a_file_is_told_when_it_is_there_and_not_at_the_end(saved, run, monkeypatch):
     told = []
     monkeypatch.setattr(
-        "hookcli.cli.console.print_data",
+        "hookcli.cli.output.console.print_data",
         lambda text: told.append((text, sorted(p.name for p in Path("arrays").glob("*.npy")))),
     )
     run("export", "out", "--to", "npy", "-o", "arrays")
@@ -182,7 +182,7 @@ def test_report_tells_what_is_missing_in_its_document(saved, run):
 # what the console script calls.
 DRIVER = """
 import json, os, sys, threading
-from hookcli.cli.entry import main
+from hookcli.__main__ import main
 
 
 def read_a_line(number):

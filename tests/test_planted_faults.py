@@ -14,7 +14,7 @@ import pytest
 import torch
 from torchvision import models
 
-from hookcli.cli.entry import _run
+from hookcli.__main__ import _run
 
 PLAIN = ("--device", "cpu", "--layers", "all", "--seed", "0", "-q")
 SIZES = {

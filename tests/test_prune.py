@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.utils import prune
 from torchvision.models import resnet18
 
-from hookcli.editing import plan_edits
-from hookcli.edits import read_prune
+from hookcli.edits.prune_grammar import read_prune
+from hookcli.edits.resolve import plan_edits
 from hookcli.errors import RequestError
 
 FILE = "pruned.safetensors"

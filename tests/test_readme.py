@@ -14,7 +14,7 @@ import torch
 import yaml
 from torchvision.models import resnet18
 
-from hookcli.cli.entry import _run
+from hookcli.__main__ import _run
 
 HOME = Path(__file__).parent.parent
 README = (HOME / "README.md").read_text(encoding="utf-8")

@@ -17,7 +17,8 @@ import pytest
 from PIL import Image
 
 from hookcli.escape import for_page, reversible
-from hookcli.sinks.report import read_report, render_report
+from hookcli.render.report.document import read_report
+from hookcli.render.report.page import render_report
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 GOLDEN = Path(__file__).parent / "golden" / "page.html"
@@ -399,7 +400,7 @@ def test_the_page_is_made_again_from_the_folder_without_torch(ran):
     before = (ran / "report.html").read_bytes()
     (ran / "report.html").unlink()
     code = (
-        "import sys; from hookcli.cli import entry; sys.argv = ['hookcli', 'report', 'run']\n"
+        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'report', 'run']\n"
         "code = entry._run(); assert not {'torch', 'PIL', 'numpy'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -495,7 +496,7 @@ def test_a_report_that_was_killed_can_be_repeated(ran, run, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.directory.os.replace", killed)
+        patch.setattr("hookcli.store.directory.os.replace", killed)
         assert run("report", "run").code == 130
     (ran / ".partial-report.html").write_bytes(b"half")
     assert run("report", "run").code == 0

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.directory import Directory
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
-from hookcli.ownership import PlannedNames
-from hookcli.sinks.run_folder import RunFolder
+from hookcli.store.directory import Directory
+from hookcli.store.folder import RunFolder
+from hookcli.store.ownership import PlannedNames
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
 SAID = {"schema_version": 1, **REQUEST}
@@ -97,7 +97,7 @@ def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeyp
         return name
 
     with open_folder() as run:
-        monkeypatch.setattr("hookcli.directory.Directory.write", look)
+        monkeypatch.setattr("hookcli.store.directory.Directory.write", look)
         run.write("seen/cat.jpg", b"")
         run.write("layers.csv", b"")
     begun = [JOURNAL, "run.json", "seen/cat.jpg"]
@@ -447,7 +447,7 @@ def test_a_run_that_was_killed_while_it_replaced_another_one_still_knows_its_fil
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.sinks.run_folder.remove_known", killed)
+        patch.setattr("hookcli.store.folder.remove_known", killed)
         with pytest.raises(KeyboardInterrupt), open_folder(replace_run=True):
             pass
     Path("run/manifest.json").unlink()  # the first of those that would have gone

@@ -53,7 +53,7 @@ WITHOUT_FOLDER = (
 
 DRIVER = """
 import contextlib, json, sys
-from hookcli.cli.entry import _run
+from hookcli.__main__ import _run
 
 for name, words in json.loads(sys.stdin.read()).items():
     sys.argv = ["hookcli", *words]

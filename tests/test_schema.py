@@ -19,15 +19,18 @@ from jsonschema import Draft202012Validator
 from PIL import Image
 
 import hookcli
-from hookcli import differences, results, rows, sketches
-from hookcli.cli.entry import _run
-from hookcli.models.catalog import TASKS, CatalogEntry
-from hookcli.runs.shards import SavedTensor
-from hookcli.sinks import table, tensors
-from hookcli.sinks.grids.drawing import Places
-from hookcli.survey import SurveyRow
-from hookcli.thresholds import RULES
-from hookcli.tolerances import Metric, Tolerance
+from hookcli.__main__ import _run
+from hookcli.distance import comparison as compared
+from hookcli.distance import sketch as sketching
+from hookcli.distance.tolerance import Metric, Tolerance
+from hookcli.models.zoo.catalog import TASKS, CatalogEntry
+from hookcli.passes.survey import SurveyRow
+from hookcli.records import images, pictures, rows
+from hookcli.records import runs as run_records
+from hookcli.render.draw.grid import Places
+from hookcli.store import tables, tensors
+from hookcli.store.shards import SavedTensor
+from hookcli.summary.rules import RULES
 
 from .conftest import PHOTOS
 from .toy_models import SMALL_NET
@@ -39,9 +42,9 @@ NAMES = [each["$ref"].removeprefix("#/$defs/") for each in SCHEMA["anyOf"]]
 
 # Every dataclass that comes out as JSON
 KINDS = [
-    *(rows.LayerRow, rows.ChannelRow, rows.FileRow, differences.DiffRow, SurveyRow, CatalogEntry),
-    *(results.ModelInfo, results.ImageResult, results.Prediction, results.Score, results.SkippedImage),
-    *(results.Finding, results.Grid, results.HeatPicture, Places, SavedTensor),
+    *(rows.LayerRow, rows.ChannelRow, rows.FileRow, compared.DiffRow, SurveyRow, CatalogEntry),
+    *(run_records.ModelInfo, images.ImageResult, images.Prediction, images.Score, images.SkippedImage),
+    *(run_records.Finding, pictures.Grid, pictures.HeatPicture, Places, SavedTensor),
 ]  # fmt: skip
 
 CPU = ("--device", "cpu")
@@ -427,9 +430,16 @@ def python_types(hint):
 
 
 def test_no_dataclass_that_comes_out_was_forgotten():
-    ours = [*vars(rows).values(), *vars(results).values(), *vars(differences).values()]
+    ours = [
+        *vars(rows).values(),
+        *vars(images).values(),
+        *vars(pictures).values(),
+        *vars(run_records).values(),
+        *vars(compared).values(),
+    ]
     found = {kind for kind in ours if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
-    held_by_hand = {results.RunResult, differences.Comparison, differences.Changed}
+    held_by_hand = {run_records.RunResult, compared.Comparison, compared.Changed}
+    held_by_hand.add(images.FileState)  # of chunks, which no JSON document holds
     assert found - held_by_hand <= set(KINDS)
 
 
@@ -441,15 +451,15 @@ def test_the_choices_are_those_of_the_code():
     assert list(tolerance) == [field.name for field in dataclasses.fields(Tolerance)]
     assert tolerance["metric"]["enum"] == list(typing.get_args(Metric))
     comparison = DEFS["comparison"]["properties"].keys() - {"schema_version", "command", "verdict"}
-    fields = {field.name for field in dataclasses.fields(differences.Comparison)}
+    fields = {field.name for field in dataclasses.fields(compared.Comparison)}
     assert comparison == fields - {"rows"} | {"equal", "first", "layers"}
     sketch = DEFS["golden"]["properties"]["sketch"]["properties"]
     assert [part["const"] for part in sketch.values()] == [
-        sketches.VERSION,
-        sketches.BUCKETS,
-        sketches.DTYPE,
+        sketching.VERSION,
+        sketching.BUCKETS,
+        sketching.DTYPE,
     ]
-    assert DEFS["schema_version"]["const"] == table.SCHEMA_VERSION == tensors.SCHEMA_VERSION
+    assert DEFS["schema_version"]["const"] == tables.SCHEMA_VERSION == tensors.SCHEMA_VERSION
 
 
 # --- how a user gets it

@@ -9,7 +9,7 @@ import torch
 
 from hookcli.config import BackwardStyle
 from hookcli.errors import ModelError, RequestError
-from hookcli.models.scoring import score_output
+from hookcli.models.scores import score_output
 
 
 def score(output, kind="logit", target=None, names=()):

@@ -19,9 +19,9 @@ from PIL import Image
 from torchvision.models import resnet18
 
 import hookcli
-from hookcli import sketches
-from hookcli.sketches import PRECISION, sketch_values
-from hookcli.sketching import take_sketches
+from hookcli.activations.sketch import take_sketches
+from hookcli.distance import sketch as sketches
+from hookcli.distance.sketch import PRECISION, sketch_values
 
 from .toy_models import SMALL_NET
 
@@ -285,7 +285,7 @@ def test_no_copy_is_made_of_a_tensor():
 
 
 def test_the_exact_way_of_other_devices_agrees_with_the_definition():
-    from hookcli.sketching import _sketch_exactly
+    from hookcli.activations.sketch import _sketch_exactly
 
     values = values_of("float32", (70, 50, 50))
     values[0, 0, 0, 0] = torch.nan

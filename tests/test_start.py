@@ -12,15 +12,15 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import get_model
 
-from hookcli.cli import entry
-from hookcli.operations import OperationCounter, _count_attention
+from hookcli import __main__ as entry
+from hookcli.passes.flops import OperationCounter, _count_attention
 
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 IN = (str(PHOTO), "--layers", "conv[1]", "--weights", "random", "-q", "--size", "64")
 RUN = """
 import contextlib, io, json, sys
-from hookcli.cli.entry import _run
+from hookcli.__main__ import _run
 codes = []
 for words in json.loads(sys.argv[1]):
     sys.argv = ["hookcli", *words]
@@ -65,12 +65,16 @@ def test_no_command_loads_the_compiler(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "commands"),
-    [(["--help"], set()), (["--version"], set()), (["inspect", "--help"], {"hookcli.cli.inspect"})],
+    [
+        (["--help"], set()),
+        (["--version"], set()),
+        (["inspect", "--help"], {"hookcli.cli.commands.inspect"}),
+    ],
 )
 def test_help_loads_the_command_that_is_named_and_nothing_heavy(words, commands):
     modules = loaded_by(words)
     assert not modules & {"torch", "numpy", "rich", "jinja2", "pyarrow", "matplotlib", "PIL"}
-    assert modules & {f"hookcli.cli.{name}" for name in entry._COMMANDS} == commands
+    assert modules & {f"hookcli.cli.commands.{name}" for name in entry._COMMANDS} == commands
 
 
 def test_a_command_that_is_completed_is_not_loaded_and_said_as_in_the_help(monkeypatch, capsys):
@@ -84,14 +88,14 @@ def test_a_command_that_is_completed_is_not_loaded_and_said_as_in_the_help(monke
 
 
 def test_a_command_that_cannot_be_imported_is_not_taken_for_one_that_there_is_not(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hookcli.cli.schema", None)
+    monkeypatch.setitem(sys.modules, "hookcli.cli.commands.schema", None)
     monkeypatch.setattr(sys, "argv", ["hookcli", "schema"])
     with pytest.raises(ModuleNotFoundError):
         entry._run()
 
 
 def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
-    files = {file.stem for file in Path(entry.__file__).parent.glob("*.py")}
+    files = {file.stem for file in (Path(entry.__file__).parent / "cli" / "commands").glob("*.py")}
     assert {*entry._COMMANDS} <= files
     width = 80 - len("  gradients  ")
     assert [said for said in entry._COMMANDS.values() if len(said) > width] == []
@@ -105,7 +109,7 @@ def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
 AFTERWARDS = """
 import sys
 {before}
-from hookcli.models import list_names
+from hookcli.models.zoo.catalog import list_names
 list_names()
 import torch, torchvision
 stood_in = [name for name in ("torch._dynamo", "torch._dynamo.utils") if name in sys.modules]

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.observed import Observed, read_records
-from hookcli.records import Call, ChannelRange, LayerInfo, Layout, TensorStats
-from hookcli.stats import reduce_rows
+from hookcli.activations.observation import Observed, read_records
+from hookcli.activations.stats import reduce_rows
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layer_records import ChannelRange, TensorStats
+from hookcli.records.layouts import Layout
 
 RELATIVE = 1e-5
 CALL = Call(LayerInfo("conv", "Conv2d"))

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli import pipeline
+from hookcli.run import pipeline
 
 from .toy_runs import run_of
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from hookcli.errors import ForwardError
-from hookcli.layers import list_layers
-from hookcli.survey import survey
+from hookcli.hooks.layers import list_layers
+from hookcli.passes.survey import survey
 from tests import toy_models as toys
 
 ONE_PIXEL = (1, 1, 1, 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from hookcli import escape
-from hookcli.sinks.table import column_names, render_csv, render_json, render_markdown, to_plain
+from hookcli.store.tables import column_names, render_csv, render_json, render_markdown, to_plain
 
 
 @dataclass(frozen=True)

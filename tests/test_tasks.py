@@ -20,12 +20,13 @@ from torchvision.transforms import functional as F  # noqa: N812
 import hookcli
 from hookcli.config import GridStyle, InspectConfig, ModelRequest
 from hookcli.errors import RequestError
-from hookcli.forward import HookedForward
-from hookcli.images import read_images
-from hookcli.layers import select_layers
-from hookcli.models import load_model, read_predictions
-from hookcli.planning import plan_run
-from hookcli.results import Prediction
+from hookcli.hooks.filter import select_layers
+from hookcli.images.read import read_images
+from hookcli.models.load import load_model
+from hookcli.models.predictions import read_predictions
+from hookcli.passes.forward import HookedForward
+from hookcli.plan.prepare import plan_run
+from hookcli.records.images import Prediction
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -256,7 +257,7 @@ def test_the_frames_of_an_animation_are_the_clip():
     first, *rest = grey_frames(*levels)
     first.save("a.gif", save_all=True, append_images=rest, duration=50)
     loaded = load("r3d_18", size=16)
-    from hookcli.images import with_frames
+    from hookcli.images.read import with_frames
 
     (source,), _ = read_images(["a.gif"])
     pixels = loaded.prepare.to_pixels(with_frames(source, 16).pictures)

@@ -16,8 +16,8 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from hookcli.config import ModelRequest
-from hookcli.images import read_images
-from hookcli.models import build_skeleton
+from hookcli.images.read import read_images
+from hookcli.models.load import build_skeleton
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 

@@ -24,15 +24,15 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 from typer.testing import CliRunner
 
-from hookcli.cli.export import export
+from hookcli.activations.pooling import saved_shape, take_activation
+from hookcli.cli.commands.export import export
 from hookcli.config import SaveStyle
 from hookcli.errors import OutputError, RequestError
-from hookcli.pooling import saved_shape, take_activation
-from hookcli.records import Layout
-from hookcli.rows import LayerRow
-from hookcli.runs import choose_calls, load_run
-from hookcli.sinks.table import render_csv
-from hookcli.sinks.tensors import write_index, write_shard
+from hookcli.records.layouts import Layout
+from hookcli.records.rows import LayerRow
+from hookcli.store.load import choose_calls, load_run
+from hookcli.store.tables import render_csv
+from hookcli.store.tensors import write_index, write_shard
 
 from .toy_runs import write_into
 
@@ -713,7 +713,7 @@ def test_a_run_says_what_it_holds_in_a_few_words():
 def test_a_run_is_read_without_torch():
     home = three_images()
     code = (
-        "import sys; from hookcli.runs import load_run\n"
+        "import sys; from hookcli.store.load import load_run\n"
         f"run = load_run({str(home)!r}); array = run['conv']\n"
         "print(array.tolist(), sorted({'torch', 'pyarrow', 'PIL'} & set(sys.modules)))"
     )

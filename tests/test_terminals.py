@@ -52,7 +52,7 @@ TABLES = (
 # All in one process: torch is imported once. A mark on both streams stands before each command.
 DRIVER = """
 import json, sys
-from hookcli.cli.entry import _run
+from hookcli.__main__ import _run
 
 for name, words in json.loads(sys.stdin.read()).items():
     for stream in (sys.stdout, sys.stderr):

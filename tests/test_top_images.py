@@ -18,9 +18,9 @@ import torchvision
 from PIL import Image
 
 from hookcli import escape
-from hookcli.firing import render_top_rows
-from hookcli.records import ChannelRange
-from hookcli.top_images import TopImages, read_top_images
+from hookcli.records.layer_records import ChannelRange
+from hookcli.run.top_rows import render_top_rows
+from hookcli.summary.top_images import TopImages, read_top_images
 from tests.test_findings import record
 
 NAN, INF = math.nan, math.inf

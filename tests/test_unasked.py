@@ -13,7 +13,7 @@ import torchvision
 from PIL import Image
 
 from hookcli.config import ModelRequest
-from hookcli.models import load_model
+from hookcli.models.load import load_model
 
 RESCALED = (
     "transform_input=True, with which torchvision's own weights were trained, rescales the input: "

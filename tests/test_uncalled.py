@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from torchvision import models
 
-from hookcli.layers import explain_uncalled, select_layers
-from hookcli.uncalled import group_uncalled
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.layers import explain_uncalled
+from hookcli.records.uncalled import group_uncalled
 
 REASON = "its weights are used inside {} (MultiheadAttention) without calling it"
 ALIKE = "its weights are used inside the MultiheadAttention that holds it without calling it"

@@ -18,7 +18,7 @@ from torch import nn
 
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, WeightsError
-from hookcli.models import load_model
+from hookcli.models.load import load_model
 
 TOY = """
 import torch

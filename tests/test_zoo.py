@@ -8,12 +8,13 @@ import pytest
 from torchvision import models as zoo
 
 from hookcli.config import ModelRequest
-from hookcli.layers import list_layers
-from hookcli.models import build_skeleton, list_catalog
-from hookcli.survey import survey
+from hookcli.hooks.layers import list_layers
+from hookcli.models.load import build_skeleton
+from hookcli.models.zoo.catalog import list_catalog
+from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:
-    from hookcli.survey import SurveyRow
+    from hookcli.passes.survey import SurveyRow
 
 pytestmark = pytest.mark.slow
 

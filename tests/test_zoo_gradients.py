@@ -10,10 +10,10 @@ import pytest
 import torch
 from torchvision import models as zoo
 
-from hookcli.backward import HookedBackward
 from hookcli.config import BackwardStyle, GridStyle
-from hookcli.layers import select_layers
-from hookcli.models import score_output
+from hookcli.hooks.filter import select_layers
+from hookcli.models.scores import score_output
+from hookcli.passes.backward import HookedBackward
 from tests.test_zoo import NAMES
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
-from hookcli import sketches
+from hookcli.distance import sketch as sketches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Flags in, one config, one call, one result, exit code out. torch is imported inside commands only."""
+"""The command line: flags in, one request, one call, one result, exit code out."""

@@ -11,7 +11,7 @@ from hookcli.files import read_regular, write_atomic
 
 def save_model_names() -> None:
     """Leave the model names for the next completion; a cache folder that refuses is no error."""
-    from hookcli.models import list_names
+    from hookcli.models.zoo.catalog import list_names
 
     data = ("\n".join(list_names()) + "\n").encode()
     file = names_file()

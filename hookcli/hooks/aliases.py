@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from hookcli.hooks.watching import map_tensors, named_tensors
+from hookcli.hooks.nested import map_tensors, named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hookcli.records import Call
+    from hookcli.records.calls import Call
 
 
 class _Alias(torch.autograd.Function):

@@ -20,16 +20,17 @@ from torch import Tensor, nn
 
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
-from hookcli.hooks.watching import named_tensors, watch
-from hookcli.records import RECOMPUTED, Call
+from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.watch import watch
+from hookcli.records.calls import RECOMPUTED, Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch.utils.hooks import RemovableHandle
 
-    from hookcli.hooks.observing import Observer
-    from hookcli.records import LayerInfo
+    from hookcli.hooks.observe import Observer
+    from hookcli.records.calls import LayerInfo
 
 PRUNED = "_orig"  # what torch.nn.utils.prune puts behind the name of a parameter
 NO_PATH = "no path leads from it to the score"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli import ownership
+from hookcli.store import ownership
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

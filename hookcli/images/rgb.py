@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from hookcli.images import greys
+from hookcli.images import grey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
     Greys of more than 8 bits are scaled to 8, see ``greys``.
     """
-    samples = greys.samples_of(image)
+    samples = grey.samples_of(image)
     if samples is not None:
-        scale = greys.find_scale(_list_bands(image), samples)
-        return _convert(image, lambda band: greys.to_rgb(band, samples, scale))
+        scale = grey.find_scale(_list_bands(image), samples)
+        return _convert(image, lambda band: grey.to_rgb(band, samples, scale))
     if image.has_transparency_data:
         return _convert(image, _lay_on_white)
     if image.mode == "RGB":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookcli.results import Prediction
+from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

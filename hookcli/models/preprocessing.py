@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
 from hookcli.foreign import ask
-from hookcli.models.origins import OWN, TIMM
-from hookcli.models.sizes import FixedSize, find_fixed_size
-from hookcli.models.timm_models import timm_transform
-from hookcli.models.torchvision_import import torchvision
-from hookcli.records import shape_text
+from hookcli.models.fixed_size import FixedSize, find_fixed_size
+from hookcli.models.zoo.origin import OWN, TIMM
+from hookcli.models.zoo.timm_models import timm_transform
+from hookcli.models.zoo.torchvision_import import torchvision
+from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torchvision.transforms._presets import ImageClassification
 
     from hookcli.config import ModelRequest
-    from hookcli.models.origins import Origin
+    from hookcli.models.zoo.origin import Origin
 
 _COLOURS = 3
 # Times the short side. Resized as it is, a longer picture could fill the memory: of one that is cropped

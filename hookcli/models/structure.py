@@ -9,7 +9,7 @@ from torch import nn
 
 from hookcli.errors import ModelError
 from hookcli.foreign import ask
-from hookcli.records import ROOT_LABEL
+from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,225 @@
+"""From an activation to the small pictures that show it, still as tensors on its device.
+
+Runs inside the hook: channels are ranked, the first of them made small and turned into colour
+levels, and the activation is let go. Nothing here draws text, reads or writes files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
+
+from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
+
+if TYPE_CHECKING:
+    from hookcli.config import GridStyle
+    from hookcli.records.calls import Call
+    from hookcli.records.layouts import Layout
+
+MOST_BARS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The pictures of one activation of one image.
+
+    Attributes:
+        levels: (K, h, w) uint8 colour levels, 0 to LEVELS - 1, or NOT_FINITE; signed ones begin at 1 and
+            have zero at MIDDLE.
+        channels: (K,) the channel of each tile, counted from 0.
+        total: how many channels the activation has.
+        shown: height and width of a feature map before it was made small.
+        scores: (K,) how many spreads more each channel fires inside the box of a focus; None without one.
+        figures: (4, K) smallest, largest, mean and spread of each tile's channel; the last two are NaN
+            where the channel is not finite.
+    """
+
+    levels: Tensor
+    channels: Tensor
+    total: int
+    shown: tuple[int, int]
+    figures: Tensor
+    scores: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """An activation without spatial form: one value a channel, or runs of values in order.
+
+    Attributes:
+        values: (n,) float32.
+        per_channel: one bar a channel (the mean where a channel has many values); otherwise each
+            bar is the mean of ``run`` values in the order of the axes.
+        run: how many values one bar stands for.
+    """
+
+    values: Tensor
+    per_channel: bool
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is to be drawn of one image's part of one call; tensors where they were made until the forward has ended."""
+
+    image: str
+    call: Call
+    layout: Layout
+    shape: tuple[int, ...]
+    content: Tiles | Bars
+
+
+def take_tiles(
+    activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None
+) -> Tiles | Bars:
+    """The tiles or bars of one image's activation; keeps no reference to it.
+
+    Args:
+        activation: one image's part, with its leading axis: (1, …).
+        layout: what its axes mean; without spatial form it becomes bars.
+        style: which channels, in which order, on which scale.
+        focus: (2, H, W) from 0 to 1, what of the network's view is inside a box and what outside;
+            channels are then ranked by how much more they fire inside.
+    """
+    values = activation.detach()
+    values = values.dequantize() if values.is_quantized else values
+    values = torch.view_as_real(values).norm(dim=-1) if values.is_complex() else values
+    values = values.float()
+    if not layout.is_spatial:
+        return _take_bars(values, layout)
+    maps = _as_maps(values, layout)
+    scores = None if focus is None else rank_by_focus(maps, focus)
+    channels = _choose_channels(maps, style, scores)
+    chosen = maps[channels]
+    low, high = _finite_range(chosen, (1, 2))
+    figures = _tile_figures(chosen, low, high)
+    if style.scale == "layer":
+        low, high = _finite_range(maps, (0, 1, 2))
+    small = _shrink(chosen, style.tile)
+    shown = (maps.shape[1], maps.shape[2])
+    levels = _to_signed_levels(small, low, high) if style.signed else _to_levels(small, low, high)
+    shown_scores = None if scores is None else scores[channels]
+    return Tiles(levels, channels, len(maps), shown, figures, shown_scores)
+
+
+def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
+    """(h, w) Grad-CAM of one call: channels weighted by their mean gradient, summed, negatives cut off.
+
+    Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
+
+    Args:
+        activation: what the call returned, (1, …).
+        gradient: of the score with respect to it.
+        layout: of both; spatial.
+    """
+    maps, slopes = (_as_maps(tensor.detach().float(), layout) for tensor in (activation, gradient))
+    return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
+
+
+def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
+    """(C,) mean inside the box less mean outside, in spreads of the channel; 0 where there is no spread.
+
+    Args:
+        maps: (C, h, w).
+        focus: (2, H, W) from 0 to 1, inside and outside; averaged over what one place of a map stands for.
+    """
+    shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
+    means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
+    spread = maps.std((1, 2), correction=0)
+    return torch.where(spread == 0, 0, (means[0] - means[1]) / spread)
+
+
+def _as_maps(values: Tensor, layout: Layout) -> Tensor:
+    """(C, h, w) feature maps of a tensor (1, …); the middle frame where there are several."""
+    image = values[0]
+    if layout.name in ("NCDHW", "NDHWC"):
+        frames = 1 if layout.name == "NCDHW" else 0
+        image = image.select(frames, image.shape[frames] // 2)
+    if layout.name in ("NHWC", "NDHWC"):
+        image = image.permute(2, 0, 1)
+    if layout.name == "NLC":
+        image = image[layout.prefix :].T
+    return image.reshape(len(image), layout.height, layout.width)
+
+
+def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:
+    """(K,) channels to show, in order; channels with NaN or Inf come first, whatever the rank."""
+    count = len(maps)
+    if style.channels is not None:
+        inside = [channel for channel in style.channels if channel < count]
+        return torch.tensor(inside, dtype=torch.int64, device=maps.device)
+    if scores is None and style.rank == "index":
+        return torch.arange(count, device=maps.device)[: style.top]
+    ranked = _rank_scores(maps, style.rank) if scores is None else scores
+    scores = ranked.nan_to_num(torch.inf, torch.inf, torch.inf)
+    order = torch.sort(scores, descending=True, stable=True).indices
+    return order[: style.top]
+
+
+def _rank_scores(maps: Tensor, rank: str) -> Tensor:
+    """(C,) what a channel is ranked by; not finite where the channel is not."""
+    means = maps.mean((1, 2))
+    if rank == "mean":
+        return means
+    if rank == "max":
+        return maps.amax((1, 2)) + 0 * means  # one Inf or NaN anywhere shows in the mean
+    spreads: Tensor = torch.linalg.vector_norm(maps - means.view(-1, 1, 1), dim=(1, 2))
+    return spreads
+
+
+def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    means = chosen.mean((1, 2))
+    rest = torch.linalg.vector_norm(chosen - means.view(-1, 1, 1), dim=(1, 2))
+    spreads = rest / max(1, chosen[0].numel() if len(chosen) else 1) ** 0.5
+    return torch.stack([low.flatten(), high.flatten(), means, spreads])
+
+
+def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Smallest and largest finite values over ``axes``, which are kept."""
+    finite = maps.isfinite()
+    low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
+    high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
+    return low, high
+
+
+def _shrink(maps: Tensor, tile: int) -> Tensor:
+    """Means over squares, by the least whole factor that fits a map into ``tile``."""
+    longest = max(maps.shape[1:])
+    factor = -(-longest // tile)
+    if factor == 1 or len(maps) == 0:
+        return maps
+    pool = [min(factor, length) for length in maps.shape[1:]]
+    return avg_pool2d(maps.unsqueeze(0), pool, ceil_mode=True, count_include_pad=False).squeeze(0)
+
+
+def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """uint8 levels; a constant channel is all 0."""
+    span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
+    levels = ((maps / 2 - low / 2) / span * (LEVELS - 1)).round_()
+    marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
+    return marked.to(torch.uint8)
+
+
+def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """uint8 levels, 1 to LEVELS - 1: minus to plus the largest magnitude; exact zero is MIDDLE."""
+    largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
+    levels = (maps / largest * (LEVELS - 1 - MIDDLE)).round_() + MIDDLE
+    marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
+    return marked.to(torch.uint8)
+
+
+def _take_bars(values: Tensor, layout: Layout) -> Bars:
+    if layout.channel_axis is not None and values.shape[layout.channel_axis] <= 4 * MOST_BARS:
+        axes = [axis for axis in range(values.dim()) if axis != layout.channel_axis]
+        run = values.numel() // max(1, values.shape[layout.channel_axis])
+        return Bars(values.mean(axes) if run > 1 else values.flatten().clone(), True, run)
+    flat = values.flatten()
+    run = max(1, -(-flat.numel() // MOST_BARS))
+    whole = flat.numel() // run * run
+    means = flat[:whole].view(-1, run).mean(1)
+    rest = flat[whole:].mean(0, keepdim=True)[: flat.numel() - whole]
+    return Bars(torch.cat([means, rest]), False, run)

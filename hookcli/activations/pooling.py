@@ -1,0 +1,134 @@
+"""What is kept of an activation: some channels, pooled over its pixels, in another dtype.
+
+Runs inside the hook. What comes back shares no memory with the activation, which the model writes
+over right after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+
+from hookcli.activations.stats import to_dense
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hookcli.config import SaveStyle
+    from hookcli.records.layouts import Layout
+    from hookcli.records.rows import LayerRow
+
+_FRAMES = {"NCDHW": 2, "NDHWC": 1}  # the axis along which the frames of a clip lie
+
+
+def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
+    """A copy of what ``style`` keeps of a tensor (rows, …), contiguous, on the same device.
+
+    ``mean`` and ``max`` give (rows, C), over the frames of a clip and the tokens of an image too (not
+    the class token). N gives (rows, C, N, N), a clip (rows, C, D, N, N), a sequence (rows, C, N):
+    channels come first, whatever the layout; a map smaller than N x N repeats its values. What has
+    no height and width is not pooled, what has no channel axis keeps everything, and channels that
+    do not exist are left out.
+
+    Means are computed in float32 or wider. Without a dtype a floating tensor keeps its own, and the
+    mean of integers is float32. A dtype is for real numbers: integers that are no means stay
+    integers. Quantized tensors are dequantized, complex ones kept as complex64 or, pooled, as
+    magnitudes.
+
+    Raises:
+        RequestError: the tensor holds no values (meta device), or is nested.
+    """
+    values = _as_plain(activation)
+    if style.channels is not None and layout.channel_axis is not None:
+        inside = _present(style.channels, values.shape[layout.channel_axis])
+        chosen = torch.tensor(inside, dtype=torch.int64, device=values.device)
+        values = values.index_select(layout.channel_axis, chosen)
+    if _is_pooled(layout, style):
+        values = _pool(values, layout, style)
+    if style.dtype is not None and values.is_floating_point():
+        values = values.to(getattr(torch, style.dtype))
+    kept = values.contiguous()
+    return kept.clone() if _share_memory(kept, activation) else kept
+
+
+def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
+    """The shape that ``take_activation`` gives a tensor of this shape, (1, …) for one image's part."""
+    axis = layout.channel_axis
+    lengths = list(shape)
+    if style.channels is not None and axis is not None:
+        lengths[axis] = len(_present(style.channels, shape[axis]))
+    if axis is None or not _is_pooled(layout, style):
+        return tuple(lengths)
+    maps = (lengths[0], lengths[axis])
+    if style.pool in ("mean", "max"):
+        return maps
+    side = int(style.pool)
+    if layout.name == "NCL":
+        return (*maps, side)
+    frames = [lengths[_FRAMES[layout.name]]] if layout.name in _FRAMES else []
+    return (*maps, *frames, side, side)
+
+
+def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
+    """By call id, which channels ``style`` keeps of it; empty where it keeps all."""
+    chosen = None if style is None else style.channels
+    if chosen is None:
+        return {}
+    return {row.call_id: _present(chosen, row.channels) for row in rows if row.channels is not None}
+
+
+def _present(channels: tuple[int, ...], count: int) -> list[int]:
+    return [channel for channel in channels if channel < count]
+
+
+def _is_pooled(layout: Layout, style: SaveStyle) -> bool:
+    return style.pool != "none" and layout.height * layout.width > 0
+
+
+def _as_plain(activation: Tensor) -> Tensor:
+    """Dense, real values or complex64, as they lie in memory."""
+    values = to_dense(activation)
+    if values.is_quantized:
+        return values.dequantize()
+    return values.to(torch.complex64) if values.is_complex() else values
+
+
+def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
+    maps = _as_maps(values.abs() if values.is_complex() else values, layout)
+    if style.pool == "max":
+        return maps.amax(tuple(range(2, maps.dim())))
+    wide = maps.to(torch.float64 if maps.dtype == torch.float64 else torch.float32)
+    means = wide.mean(tuple(range(2, maps.dim()))) if style.pool == "mean" else _grid(wide, style)
+    keeps_dtype = style.dtype is None and maps.is_floating_point()
+    return means.to(maps.dtype) if keeps_dtype else means
+
+
+def _as_maps(values: Tensor, layout: Layout) -> Tensor:
+    """(rows, C, h, w), of a clip (rows, C, D, h, w), of a sequence (rows, C, L)."""
+    if layout.name == "NLC":
+        tokens = values[:, layout.prefix :]
+        return tokens.reshape(len(tokens), layout.height, layout.width, -1).movedim(3, 1)
+    return values if layout.channel_axis is None else values.movedim(layout.channel_axis, 1)
+
+
+def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
+    """Means on N x N of (rows, C, …, h, w), on N of (rows, C, L)."""
+    side = int(style.pool)
+    if maps.shape[1] == 0:  # none of the channels asked for exists; torch pools no empty tensor
+        sides = (side,) if maps.dim() == 3 else (side, side)
+        return maps.new_empty((*maps.shape[: -len(sides)], *sides))
+    if maps.dim() == 3:
+        return adaptive_avg_pool1d(maps, (side,))
+    if maps.dim() == 4:
+        return adaptive_avg_pool2d(maps, (side, side))
+    return adaptive_avg_pool3d(maps, (None, side, side))
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether writing into one could show in the other; only plain tensors have one memory."""
+    if other.layout != torch.strided:
+        return False
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

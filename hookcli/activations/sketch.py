@@ -1,0 +1,241 @@
+"""Sketches taken inside a hook, where the tensor lies: the definition of ``hookcli.distance.sketch``, in torch.
+
+On the CPU a tensor is read once, in the order of its memory, in pieces that stay in the cache; nothing of
+its size is made. Elsewhere everything is summed exactly, and no value is looked at, so that nothing
+waits for the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+
+import torch
+from torch import Tensor
+
+from hookcli.distance.sketch import BUCKETS, PERIOD, ROWS, make_own_signs, make_row_signs
+
+_PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a core's cache holds
+_SCRATCH = 2 * PERIOD  # values, 1 MB
+_MOST_TURNED = 1 << 22  # values of a tensor whose signs are kept in the order of its memory
+_TURNED = 8  # shapes of which that is done
+_MULTIPLIED = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+)  # with float32, as they are
+_KEPT = 24  # blocks of signs that are kept, 3 MB: enough for 64 maps of 224 x 224
+
+
+def take_sketches(rows: Tensor) -> Tensor:
+    """(rows, 67) float32 sketches, one a row, on the device; of rows without values, zeros.
+
+    It runs between the layers of a model, where every call of torch finds the caches cold: few calls
+    matter as much as few values.
+
+    Args:
+        rows: (rows, …), dense and detached; one image a row. Any dtype, as ``sketch_values`` takes it.
+    """
+    values = _as_real(rows)
+    if values.numel() == 0:
+        return torch.zeros(len(values), BUCKETS, device=values.device)
+    if not values.is_cpu:
+        return _sketch_exactly(values)
+    sketches = _sketch_fast(values)
+    return sketches if math.isfinite(sketches.sum()) else _sketch_exactly(values)
+
+
+def _as_real(rows: Tensor) -> Tensor:
+    """Real values with at least two axes; what is not floating in float64, float8 in float32."""
+    values = rows.dequantize() if rows.is_quantized else rows
+    values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
+    values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+    if values.device.type == "mps":
+        values = values.cpu()  # it has no float64
+    values = values.unsqueeze(1) if values.dim() == 1 else values
+    if values.dtype in _MULTIPLIED:
+        return values
+    return values.float() if values.is_floating_point() else values.double()
+
+
+def _sketch_exactly(values: Tensor) -> Tensor:
+    """In float64, values that are not finite left out."""
+    flat = values.flatten(1)
+    own = _own_signs(torch.float64, values.device)
+    lines = _row_signs(flat.shape[1], torch.float64, values.device)
+    total = torch.zeros(len(flat), BUCKETS, dtype=torch.float64, device=values.device)
+    for start in range(0, flat.shape[1], PERIOD):
+        part = flat[:, start : start + PERIOD].double().nan_to_num(0, 0, 0)
+        signed = part * own[: part.shape[1]]
+        missing = -signed.shape[1] % BUCKETS
+        table = torch.nn.functional.pad(signed, (0, missing)).view(len(flat), -1, BUCKETS)
+        first = start // BUCKETS
+        total += (table * lines[first : first + table.shape[1]].unsqueeze(1)).sum(1)
+    largest = torch.finfo(torch.float32).max
+    return total.clamp(-largest, largest).float()
+
+
+def _sketch_fast(values: Tensor) -> Tensor:
+    """In float32, or float64 for such values; not finite where a value is not, or a sum is too large."""
+    kind = torch.float64 if values.dtype == torch.float64 else torch.float32
+    turned = _find_turn(values)
+    if turned is not None:
+        return _sketch_turned(values, *turned, kind).float()
+    sketches = torch.zeros(len(values), BUCKETS, dtype=kind)
+    for row, sketch in zip(values.flatten(1), sketches, strict=True):
+        _add_in_order(row, sketch)
+    return sketches.float()
+
+
+def _add_in_order(row: Tensor, sketch: Tensor) -> None:
+    """Add the values (n,), counted as they lie, to their buckets (67,)."""
+    for block, start in enumerate(range(0, len(row), PERIOD)):
+        part = row[start : start + PERIOD] if len(row) > PERIOD else row
+        signs = (_block_signs if block < _KEPT else _block_signs.__wrapped__)(block, len(part))
+        table, signed = _scratch.lay(len(part), sketch.dtype)
+        table.copy_(signs)
+        signed.mul_(part)
+        sketch += table.sum(0)
+
+
+@functools.lru_cache(maxsize=64)
+def _block_signs(block: int, count: int) -> Tensor:
+    """(rows, 67) int8: the signs of the first values of a block, with zeros up to whole rows."""
+    lines = -(-count // BUCKETS)
+    with torch.inference_mode(mode=False):
+        signs = _make_signs(block, block + 1)[: lines * BUCKETS].clone()
+        signs[count:] = 0
+        return signs.view(lines, BUCKETS)
+
+
+def _find_turn(values: Tensor) -> tuple[int, int] | None:
+    """(a, b) where each row is (a, b) by its axes and (b, a) in memory, as channels last is; or None.
+
+    None also where it is too large for its signs to be kept in that order.
+    """
+    if values.is_contiguous() or values[0].numel() > _MOST_TURNED:
+        return None
+    for axis in range(2, values.dim()):
+        turned = values.permute(0, *range(axis, values.dim()), *range(1, axis))
+        if turned.is_contiguous():
+            return math.prod(values.shape[1:axis]), math.prod(values.shape[axis:])
+    return None
+
+
+def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
+    """(rows, 67) of values whose value (a, b), a of ``outer`` and b of ``inner``, lies at (b, a).
+
+    Its bucket is (a * inner + b) mod 67: first everything with the same b mod 67 is added up, then
+    what is left with the same a mod 67, and 67 x 67 sums go to their buckets.
+    """
+    memory = values.as_strided((len(values), inner, outer), (values.stride(0), outer, 1))
+    tables = _fold_signed(memory, _turned_signs(outer, inner), kind)
+    squares = tables.new_zeros(len(values), BUCKETS, BUCKETS)
+    for part in torch.split(tables, BUCKETS, 2):
+        squares[:, : part.shape[1], : part.shape[2]] += part
+    places = _places(inner % BUCKETS)
+    return squares.gather(1, places.expand(len(values), -1, -1)).sum(2)
+
+
+@functools.cache
+def _places(step: int) -> Tensor:
+    """(67, 67): which b mod 67, with an a mod 67 in a column, belongs to the bucket of a row."""
+    with torch.inference_mode(mode=False):
+        a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
+        return (bucket - a * step) % BUCKETS
+
+
+def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
+    """(rows, at most 67, outer) of (rows, inner, outer): the sums of what has the same place mod 67."""
+    count, inner, outer = memory.shape
+    tables = torch.zeros(count, min(inner, BUCKETS), outer, dtype=kind)
+    step = max(1, _PIECE // (outer * BUCKETS)) * BUCKETS
+    for start in range(0, inner, step):
+        wide = signs[start : start + step].to(kind)
+        together = max(1, _PIECE // wide.numel())
+        for first in range(0, count, together):
+            part = memory[first : first + together, start : start + step]
+            signed = _scratch.take(part.numel(), kind).view(part.shape)
+            folded = _fold(torch.mul(part, wide, out=signed))
+            tables[first : first + together, : folded.shape[1]] += folded
+    return tables
+
+
+def _fold(values: Tensor) -> Tensor:
+    """(rows, at most 67, width) of (rows, length, width): the sums of what has the same place mod 67."""
+    count, length, width = values.shape
+    whole = length // BUCKETS
+    if whole == 0:
+        return values
+    total = values[:, : whole * BUCKETS].view(count, whole, BUCKETS, width).sum(1)
+    rest = values[:, whole * BUCKETS :]
+    total[:, : rest.shape[1]] += rest
+    return total
+
+
+def _make_signs(first: int, end: int) -> Tensor:
+    """int8: the signs of the blocks from ``first`` up to ``end``, one after the other, on the CPU."""
+    kind, cpu = torch.int8, torch.device("cpu")
+    lines = _row_signs(end * PERIOD, kind, cpu).view(-1, ROWS, 1)[first:end]
+    with torch.inference_mode(mode=False):
+        return (lines * _own_signs(kind, cpu).view(ROWS, BUCKETS)).flatten()
+
+
+@functools.cache
+def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
+    """(136,613,) the signs that repeat."""
+    with torch.inference_mode(mode=False):
+        return torch.from_numpy(make_own_signs().reshape(-1)).to(device, kind)
+
+
+def _row_signs(count: int, kind: torch.dtype, device: torch.device) -> Tensor:
+    """The signs of the rows of 67 that ``count`` values fill, and of some more."""
+    blocks = max(1, -(-count // PERIOD))
+    return _rows_of_blocks(1 << (blocks - 1).bit_length(), kind, device)
+
+
+@functools.lru_cache(maxsize=16)
+def _rows_of_blocks(blocks: int, kind: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(mode=False):
+        return torch.from_numpy(make_row_signs(blocks * ROWS)).to(device, kind)
+
+
+@functools.lru_cache(maxsize=_TURNED)
+def _turned_signs(outer: int, inner: int) -> Tensor:
+    """(inner, outer) int8: the signs of (outer, inner) values in the order in which channels last keeps them."""
+    count = outer * inner
+    signs = _make_signs(0, -(-count // PERIOD))[:count]
+    with torch.inference_mode(mode=False):
+        return signs.view(outer, inner).t().contiguous()
+
+
+class _Scratch(threading.local):
+    """Memory that is used again and again; new pages would cost more than the sums.
+
+    Each thread has its own, since a model may run its branches in threads.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[torch.dtype, Tensor] = {}
+        self.lay = functools.lru_cache(maxsize=64)(self._lay)
+
+    def take(self, count: int, kind: torch.dtype) -> Tensor:
+        """(count,) values, whatever they are."""
+        with torch.inference_mode(mode=False):  # it is written to in backwards too
+            if count > _SCRATCH:
+                return torch.empty(count, dtype=kind)
+            if kind not in self._whole:
+                self._whole[kind] = torch.empty(_SCRATCH, dtype=kind)
+            return self._whole[kind][:count]
+
+    def _lay(self, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The same memory as rows of 67, for at least ``count`` values, and as the values alone."""
+        lines = -(-count // BUCKETS)
+        with torch.inference_mode(mode=False):
+            table = self.take(lines * BUCKETS, kind)
+            return table.view(lines, BUCKETS), table[:count]
+
+
+_scratch = _Scratch()

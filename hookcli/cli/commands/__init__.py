@@ -1,0 +1,1 @@
+"""One module for each command; it is imported when the command is named."""

@@ -1,0 +1,210 @@
+"""``hookcli ablate``."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookcli import errors
+from hookcli.cli import memory, options, parse
+from hookcli.cli.commands.inspect import inspect
+from hookcli.cli.output import console
+from hookcli.cli.output.run import count, print_notes, score_text, weights_text
+from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.request import read_config, warn_of_models, warn_of_skipped
+from hookcli.config import SCORES, AblationStyle, BackwardStyle
+from hookcli.records.command import to_command
+from hookcli.records.rows import ChannelRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.cli.output.progress import Progress
+    from hookcli.config import InspectConfig
+    from hookcli.run.ablation import AblationResult
+    from hookcli.run.ablation_plan import AblationPlan
+
+Target = Annotated[
+    str, typer.Option(metavar="predicted|INDEX|NAME", help="The class whose score is looked at.")
+]
+Score = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join((*SCORES, "FILE.py:FUNCTION")),
+        help="What is looked at; a function is called with the output and the target.",
+    ),
+]
+BatchSize = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Channels in one forward, at most.")
+]
+Top = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="Channels in the table; csv, json and jsonl hold all."),
+]
+_STYLE, _SCORE = AblationStyle(), BackwardStyle()
+_OWN = {
+    "target": (Target, _SCORE.target),
+    "score": (Score, _SCORE.score),
+    "channels": (options.Channels, "all"),
+    "top": (Top, _STYLE.top),
+    "batch_size": (BatchSize, _STYLE.batch_size),
+}
+_SHARED = (
+    "model", "images", "layers", "exclude", "weights", "seed", "device", "dtype", "size", "resize",
+    "mean", "std", "interpolation", "no_recursive", "null", "on_error", "model_arg", "output_format", "quiet",
+    "dry_run",
+)  # fmt: skip
+_UNSHARED = {
+    name: parameter.default
+    for name, parameter in signature(inspect).parameters.items()
+    if name not in _SHARED
+}
+_LOOK = Look(
+    header=("#", "layer", "channel", "effect", "score", "plain"),
+    words=("layer",),
+    fold=("layer",),
+    drop=("plain", "score"),
+)
+_IMAGES = 10  # whose scores are shown
+_LONG = 10.0  # seconds, from which on an estimate is told
+
+
+def ablate(**words: Any) -> None:
+    """Zero each channel of chosen layers in turn, and rank the channels by what the score loses.
+
+    Example: hookcli ablate resnet34 cat.jpg --layers 'conv[16]' --target 'tabby'
+    """
+    config, style = _read_words(words)
+    quiet: bool = words["quiet"]
+    if words["dry_run"]:
+        _print_dry_run(config, style)
+        return
+    result = _run(config, quiet=quiet)
+    output_format = words["output_format"]
+    rows = result.rows if output_format in ("csv", "jsonl") else result.rows[: style.top]
+    document = {
+        "command": to_command(config),
+        "model": result.model,
+        "images": result.images,
+        "skipped": result.skipped,
+        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in result.uncalled],
+        "channels": result.rows,
+    }
+    caption = tuple(_caption(result, len(rows)))
+    print_listing(Listing(ChannelRow, rows, _cells, document, caption), _LOOK, output_format)
+    chosen = {row.layer for row in result.rows}
+    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
+    raise typer.Exit(result.exit_code)
+
+
+options.share_options(ablate, inspect, _OWN, _UNSHARED)
+
+
+def _read_words(words: dict[str, Any]) -> tuple[InspectConfig, AblationStyle]:
+    named = words["channels"]
+    channels = None if named == "all" else parse.read_channels(named)
+    style = AblationStyle(channels, words["batch_size"], words["top"])
+    config = read_config(words | _UNSHARED)
+    return replace(config, ablation=style), style
+
+
+def _print_dry_run(config: InspectConfig, style: AblationStyle) -> None:
+    from hookcli.plan.prepare import outline_run
+
+    with console.no_data():
+        loaded, layers, sources, skipped = outline_run(config)
+        from hookcli.images.fit import make_fitter
+        from hookcli.images.prepare import prepare_image
+        from hookcli.run.ablation_plan import plan_ablation
+
+        first = prepare_image(make_fitter(config, loaded), sources[0])
+        plan = plan_ablation(loaded, layers, style, len(sources), first.pixels)
+    console.say(_plan_text(config, plan))
+    warn_of_skipped(skipped)
+    if skipped:
+        raise typer.Exit(errors.SKIPPED)
+
+
+def _run(config: InspectConfig, *, quiet: bool) -> AblationResult:
+    from hookcli.plan.prepare import prepare_run
+
+    with console.no_data():
+        prepared = prepare_run(config)
+    warn_of_skipped(prepared.skipped)
+    warn_of_models(prepared.loaded.info)
+    memory.collect_as_usual()
+    from hookcli.cli.completion import save_model_names
+    from hookcli.run.ablation import ablate_images
+
+    save_model_names()
+    with ExitStack() as stack, console.no_data():
+        forwards = _Forwards(config, stack, quiet=quiet)
+        result = ablate_images(prepared, forwards.planned, forwards.done)
+    warn_of_skipped(result.skipped[len(prepared.skipped) :])
+    return result
+
+
+class _Forwards:
+    """Tells how the forwards go: the plan before the first, and what is left where that is long."""
+
+    def __init__(self, config: InspectConfig, stack: ExitStack, *, quiet: bool) -> None:
+        self._config, self._stack, self._quiet = config, stack, quiet
+        self._total = self._count = 0
+        self._began = 0.0
+        self._bar: Progress | None = None
+
+    def planned(self, plan: AblationPlan) -> None:
+        """Say what is going to be done."""
+        console.say(_plan_text(self._config, plan), quiet=self._quiet)
+        self._total = plan.forwards
+        self._began = time.monotonic()
+
+    def done(self) -> None:
+        """Count a forward; the first tells how long all will take."""
+        from hookcli.cli.output.progress import Progress
+
+        self._count += 1
+        if self._count == 1:
+            left = (time.monotonic() - self._began) * (self._total - 1)
+            is_long = left > _LONG
+            console.say(f"about {left:.0f} s", quiet=self._quiet or not is_long)
+            if is_long and not self._quiet:
+                bar = Progress(self._total, "forwards", is_shown=True)
+                self._bar = self._stack.enter_context(bar)
+        if self._bar is not None:
+            self._bar.part_done(self._count, 0)
+
+
+def _plan_text(config: InspectConfig, plan: AblationPlan) -> str:
+    rows = max(batch.rows for batch in plan.batches)
+    return (
+        f"{config.model.name}: {count(len(plan.places), 'channel')} of {count(len(plan.layers), 'layer')}, "
+        f"{count(plan.images, 'image')}, {count(plan.forwards, 'forward')}"
+        + (f" of up to {rows}" if rows > 1 else "")
+    )
+
+
+def _caption(result: AblationResult, shown: int) -> Iterator[str]:
+    """What stands below the table: the weights, and what was looked at in each image."""
+    if shown < len(result.rows):
+        yield f"the first {shown} of {len(result.rows)} channels; all of them: --format csv"
+    yield weights_text(result.model)
+    for image in result.images[:_IMAGES]:
+        if image.score is not None:
+            yield f"{image.file}: {score_text(image.score)}"
+    if len(result.images) > _IMAGES:
+        yield f"and {len(result.images) - _IMAGES} more images: --format json"
+
+
+def _cells(row: ChannelRow) -> list[str]:
+    figures = (_number(figure) for figure in (row.effect, row.score, row.plain_score))
+    return [str(row.rank), row.layer, str(row.channel), *figures]
+
+
+def _number(figure: float | None) -> str:
+    return "not finite" if figure is None else f"{figure:.5g}"

@@ -1,0 +1,226 @@
+"""``hookcli export``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+from urllib.parse import unquote
+
+import typer
+
+from hookcli import escape
+from hookcli.cli import options
+from hookcli.cli.output.run import warn_of_damage
+from hookcli.cli.output.table import print_files
+from hookcli.errors import OutputError, RequestError
+from hookcli.records.rows import FileRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hookcli.store.load import Run
+
+_MOST_COLUMNS = 16_384  # what a spreadsheet opens
+_IMAGES = "images"
+_LIST = ".hookcli-export.json"  # which files of a folder are known to be exports
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    to: Annotated[
+        Literal["npy", "csv"],
+        typer.Option(help="npy: an array (images, …) a call; csv: a row an image."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="DIR", help="The folder.  [default: hookcli-exports/RUN]"
+        ),
+    ] = None,
+    layers: Annotated[
+        list[str],
+        typer.Option(
+            metavar="CALL_ID",
+            help="Which calls, by id or glob: 'layer1.*'. Repeatable.  [default: all that were saved]",
+        ),
+    ] = [],  # noqa: B006
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that an export wrote.")
+    ] = False,
+    output_format: options.FileFormat = "text",
+) -> None:
+    """Write the tensors that a run saved as files that other tools read.
+
+    Example: hookcli export hookcli-runs/resnet34-photos --to npy
+    """
+    from hookcli.store.load import choose_calls, load_run
+
+    opened = load_run(run)
+    warn_of_damage(opened.damage)
+    chosen = choose_calls(opened, layers or ["*"])
+    folder = out or Path("hookcli-exports") / run.resolve().name
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
+    if any((folder / name).exists() for name in ("run.json", "manifest.json")):
+        raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
+    _check_shapes(opened, chosen, to)
+    names = _name_files(chosen)
+    keys = {folder / name: rows for name, rows in _list_keys(opened, names, to).items()}
+    files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
+    mine = [file.name for file in (*files.values(), *keys)]
+    known = _check_names(folder, mine, overwrite=overwrite)
+    _write_list(folder, {*known, *mine})
+    write = _write_npy if to == "npy" else _write_csv
+    try:
+        print_files(_write_files(opened, files, keys, write), output_format)
+    finally:  # what was not written is nobody's, and may be somebody's tomorrow
+        _write_list(folder, {name for name in {*known, *mine} if os.path.lexists(folder / name)})
+
+
+def _write_files(
+    run: Run,
+    files: dict[str, Path],
+    keys: dict[Path, tuple[str, tuple[str, ...]]],
+    write: Callable[[IO[bytes], Run, str], None],
+) -> Iterator[FileRow]:
+    """Write the arrays or tables, then what names their rows; each file comes when it is there."""
+    from hookcli.files import open_atomic
+
+    for call_id, file in files.items():
+        with open_atomic(file) as stream:
+            write(stream, run, call_id)
+        yield FileRow(str(file), call_id, run.shape_of(call_id))
+    for file, (call_id, images) in keys.items():
+        with open_atomic(file) as stream:
+            _write_keys(stream, run, images)
+        yield FileRow(str(file), call_id)
+
+
+def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
+    """Refuse before anything is written what cannot become one array, or is too wide for a table."""
+    for call_id in chosen:
+        values = math.prod(run.shape_of(call_id)[1:])
+        if to == "csv" and values > _MOST_COLUMNS:
+            raise RequestError(
+                f"{call_id!r} has {values:,} values an image, and a table at most {_MOST_COLUMNS:,} columns",
+                "save with --pool mean, or export --to npy",
+            )
+
+
+def _name_files(chosen: Iterable[str]) -> dict[str, str]:
+    """A file name for each call id, without its ending; safe, and unique whatever the case."""
+    from hookcli.files import safe_name
+
+    names: dict[str, str] = {}
+    taken = {_IMAGES}
+    for call_id in chosen:
+        stem = name = safe_name(call_id)
+        number = 2
+        while name.lower() in taken:
+            name = f"{stem}-{number}"
+            number += 1
+        taken.add(name.lower())
+        names[call_id] = name
+    return names
+
+
+def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Files that name the rows of the arrays, with the call and its images: one for each call that lacks some.
+
+    The others share one, of no call. A table names its rows itself.
+    """
+    of_all = {f"{_IMAGES}.csv": ("", run.images)}
+    if to == "csv":
+        return of_all
+    files: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for call_id, name in names.items():
+        keys = run.images_of(call_id)
+        files |= of_all if keys == run.images else {f"{name}.{_IMAGES}.csv": (call_id, keys)}
+    return files
+
+
+def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
+    """The files that exports into this folder are known to have written; only these are ever replaced.
+
+    Raises:
+        OutputError: a file is there already that is not one of them, or that may not be replaced.
+    """
+    from hookcli.documents import DamagedError, FileList, read_document
+
+    known: set[str] = set()
+    try:
+        if not (folder / _LIST).is_symlink():
+            known = set(read_document(folder / _LIST, FileList).files)
+    except (OSError, DamagedError):
+        names = [*names, _LIST]
+    if (folder / _LIST).is_symlink():
+        names = [*names, _LIST]
+    for name in names:
+        file = folder / name
+        if not os.path.lexists(file):
+            continue
+        if name not in known or file.is_symlink() or not file.is_file():
+            raise OutputError(
+                f"{str(file)!r} is there already and is not known to be of an export",
+                "choose another folder with -o",
+            )
+        if not overwrite:
+            raise OutputError(
+                f"{str(file)!r} is there already",
+                "replace it with --overwrite, or choose another -o",
+            )
+    return known
+
+
+def _write_list(folder: Path, names: set[str]) -> None:
+    """Say which files exports wrote, before they are written."""
+    from hookcli import __version__
+    from hookcli.files import write_atomic
+    from hookcli.store.tables import render_json
+
+    said = {"hookcli": __version__, "command": ["hookcli", "export"], "files": sorted(names)}
+    write_atomic(folder / _LIST, render_json(said).encode())
+
+
+def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
+    import numpy as np
+
+    np.save(stream, run[call_id], allow_pickle=False)
+
+
+def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
+    """A row an image, a column a value in the order of the axes, in as few digits as give it back."""
+    values = run[call_id]
+    flat = values.reshape(len(values), -1)
+    header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]
+    keys = map(escape.for_csv, run.images_of(call_id))
+    rows = ([key, *map(str, row)] for key, row in zip(keys, flat, strict=True))
+    _write_rows(stream, [header], rows)
+
+
+def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
+    """The channels, where one value of each was saved, or else the values counted from 0."""
+    kept = {tensor.channels for tensor in run.saved[call_id]}
+    channels = kept.pop() if len(kept) == 1 else ()
+    return channels if shape == (len(channels),) else range(math.prod(shape))
+
+
+def _write_keys(stream: IO[bytes], run: Run, keys: Sequence[str]) -> None:
+    files = {
+        image["key"]: unquote(image.get("file", ""), errors="surrogateescape")
+        for image in run.manifest["images"]
+    }
+    rows = ([row, *map(escape.for_csv, (key, files[key]))] for row, key in enumerate(keys))
+    _write_rows(stream, [["row", "image", "file"]], rows)
+
+
+def _write_rows(stream: IO[bytes], *parts: Iterable[Sequence[object]]) -> None:
+    text = io.TextIOWrapper(stream, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for part in parts:
+        writer.writerows(part)
+    text.detach()  # flushed, and the stream left open for whoever opened it

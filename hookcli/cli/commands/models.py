@@ -1,0 +1,49 @@
+"""``hookcli models``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hookcli.cli import options
+from hookcli.cli.output.table import Listing, Look, print_listing
+
+if TYPE_CHECKING:
+    from hookcli.models.zoo.catalog import CatalogEntry
+
+_LOOK = Look(
+    header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
+    words=("model", "task", "cached", "weights"),
+    fold=("model", "weights"),
+    drop=("weights", "task", "cached"),
+)
+
+
+def models(
+    pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Which names: 'resnet*'.")] = "*",
+    output_format: options.Format = "table",
+) -> None:
+    """List torchvision's models, their weights, and whether these are in the local cache.
+
+    GFLOPs are two a multiply-add. Example: hookcli models 'resnet*'
+    """
+    from hookcli.cli.completion import save_model_names
+    from hookcli.models.zoo.catalog import CatalogEntry, list_catalog
+
+    entries = list_catalog(pattern)
+    save_model_names()
+    listing = Listing(CatalogEntry, entries, _cells, {"models": entries})
+    print_listing(listing, _LOOK, output_format)
+
+
+def _cells(entry: CatalogEntry) -> list[str]:
+    return [
+        entry.name,
+        entry.task,
+        "" if entry.params is None else f"{entry.params:,}",
+        "" if entry.gflops is None else f"{entry.gflops:.2f}",
+        "" if entry.file_mb is None else f"{entry.file_mb:.1f}",
+        ", ".join(entry.cached) or "no",
+        ", ".join(entry.weights),
+    ]

@@ -1,0 +1,44 @@
+"""``hookcli report``."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hookcli.cli import options
+from hookcli.cli.output import console
+from hookcli.cli.output.run import warn_of_damage
+from hookcli.cli.output.table import print_files
+from hookcli.records.rows import FileRow
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    single_file: Annotated[
+        bool, typer.Option("--single-file", help="Put the pictures into the page, to mail it.")
+    ] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    output_format: options.FileFormat = "text",
+) -> None:
+    """Make the page of a run again, from what is in its folder; no model and no image is touched.
+
+    Example: hookcli report hookcli-runs/resnet34-cat --open
+    """
+    from hookcli.render.report.page import remake_report
+    from hookcli.store.folder import replace_page
+
+    page, document = remake_report(run, single_file=single_file)
+    if document["missing"]:
+        first, *rest = document["missing"]
+        console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
+    warn_of_damage(document["damage"])
+    if not document["complete"]:
+        console.warn(f"{str(run)!r} has no whole manifest: the run did not come to its end")
+    file = replace_page(run, page.encode())
+    facts = {name: document[name] for name in ("complete", "missing")}
+    print_files([FileRow(str(file))], output_format, **facts)
+    if open_page:
+        webbrowser.open(file.resolve().as_uri())

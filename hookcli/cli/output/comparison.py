@@ -1,0 +1,164 @@
+"""What is printed of two runs that were compared: the verdict, the calls, and what else changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hookcli import escape
+from hookcli.cli.output import console
+from hookcli.cli.output.run import count
+from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.distance.comparison import DiffRow
+from hookcli.records.text import fact_text, figure_text, shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.distance.comparison import Changed, Comparison
+
+_LOOK = Look(
+    header=(
+        "#", "call", "type", "shape", "rel L2", "max abs", "mean abs", "cosine", "tolerance", "holds",
+    ),
+    words=("call", "type", "shape", "holds"),
+    fold=("call", "holds"),
+    drop=("type", "shape", "cosine", "mean abs", "max abs", "tolerance"),
+)  # fmt: skip
+_METRICS = {
+    "rel-l2": "relative L2",
+    "max-abs": "largest difference",
+    "mean-abs": "mean difference",
+    "cosine": "1 - cosine",
+}
+_CHANGED = 60  # characters of a value that is not the same
+
+
+def print_comparison(
+    comparison: Comparison, command: tuple[str, ...], output_format: str, top: int
+) -> None:
+    """The verdict first, then the ``top`` worst calls, or all of them for programs, on stdout."""
+    verdict = verdict_text(comparison)
+    has_all = output_format not in ("table", "md")
+    rows = comparison.rows if has_all else comparison.rows[:top]
+    if output_format == "md":
+        console.print_data(f"**{escape.for_markdown(verdict)}**\n\n")
+    if output_format == "table":
+        console.print_data(f"{escape.for_terminal(verdict)}\n")
+    else:
+        console.say(verdict)
+    caption = tuple(_caption(comparison, len(rows)))
+    listing = Listing(DiffRow, rows, _cells, _document(comparison, command), caption)
+    print_listing(listing, _LOOK, output_format)
+
+
+def verdict_text(comparison: Comparison) -> str:
+    """One line: the call that differs first, or that none does."""
+    first, rows = comparison.first, comparison.rows
+    if first is not None:
+        which = first.call_id
+        if first.other_call_id not in ("", first.call_id):
+            which += f" (in B {first.other_call_id})"
+        where = f" (worst in {first.image})" if len(comparison.images) > 1 else ""
+        return (
+            f"{which} differs first: {first.reason or _distance(first)}{where}; "
+            f"{len(comparison.failed)} of {count(len(rows), 'call')} {_verb('differ', len(comparison.failed))}"
+        )
+    images = count(len(comparison.images), "image")
+    if not comparison.equal:
+        missing = len(comparison.only_in_a) + len(comparison.only_in_b)
+        return f"{count(missing, 'image')} in one run only; in the other {images} nothing differs"
+    measured = [row for row in rows if row.tolerance is not None]
+    farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
+    return f"no difference: {count(len(rows), 'call')} of {images} {_verb('hold', len(rows))}{farthest}"
+
+
+def _verb(verb: str, number: int) -> str:
+    return f"{verb}s" if number == 1 else verb
+
+
+def _distance(row: DiffRow) -> str:
+    angle = None if row.cosine is None else 1 - row.cosine
+    value = {
+        "rel-l2": row.rel_l2, "max-abs": row.max_abs, "mean-abs": row.mean_abs, "cosine": angle,
+    }[row.metric]  # fmt: skip
+    return f"{_METRICS[row.metric]} {figure_text(value)}, tolerance {figure_text(row.tolerance)}"
+
+
+def list_notes(comparison: Comparison) -> Iterator[str]:
+    """What else there is to say of the images, the figures and what is the same."""
+    for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
+        if keys:
+            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+            yield f"images only in {name}: {', '.join(keys[:3])}{more}"
+    others = [
+        row for row in comparison.rows if row.dtype and row.other_dtype not in ("", row.dtype)
+    ]
+    if others:
+        more = f", and of {len(others) - 1} more" * (len(others) > 1)
+        yield f"the dtype of {others[0].call_id} is {others[0].dtype}, now {others[0].other_dtype}{more}"
+    sources = {row.source for row in comparison.rows} - {""}
+    for source in sorted(sources - {"tensors", "sketches"}):
+        yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
+    if "sketches" in sources:
+        which = "" if sources == {"sketches"} else " of calls without max abs"
+        yield (
+            f"rel L2 and cosine{which} are estimates from sketches, mostly within 17 %; "
+            "exact ones: --save tensors in both runs"
+        )
+    if not comparison.changed:
+        yield "nothing else changed: the same model, weights, device, threads and versions"
+
+
+def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
+    """What stands below the table."""
+    rows = comparison.rows
+    if shown < len(rows):
+        yield f"the worst {shown} of {len(rows)} calls; all of them: --format csv"
+    yield f"A (the reference): {comparison.a}; B: {comparison.b}"
+    yield from list_notes(comparison)
+    for each in comparison.changed:
+        yield changed_text(each)
+
+
+def changed_text(changed: Changed) -> str:
+    """``changed: torch: 2.11.0, now 2.12.0``."""
+    return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
+
+
+def _value(value: Any) -> str:
+    text = fact_text(value)
+    return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
+
+
+def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, object]:
+    first = comparison.first
+    return {
+        "command": command,
+        "equal": comparison.equal,
+        "first": None if first is None else first.call_id,
+        "verdict": verdict_text(comparison),
+        "a": comparison.a,
+        "b": comparison.b,
+        "tolerance": comparison.tolerance,
+        "changed": comparison.changed,
+        "images": comparison.images,
+        "only_in_a": comparison.only_in_a,
+        "only_in_b": comparison.only_in_b,
+        "skipped": comparison.skipped,
+        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in comparison.uncalled],
+        "notes": comparison.notes,
+        "layers": comparison.rows,
+    }
+
+
+def _cells(row: DiffRow) -> list[str]:
+    return [
+        str(row.order),
+        row.names,
+        row.module_type,
+        shape_text(row.shape or row.other_shape),
+        *map(figure_text, (row.rel_l2, row.max_abs, row.mean_abs)),
+        "" if row.cosine is None else f"{row.cosine:.7g}",
+        figure_text(row.tolerance),
+        "yes" if row.holds else row.reason or "no",
+    ]

@@ -1,0 +1,278 @@
+"""What is printed when a run has ended."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hookcli.cli.output import console
+from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.records.calls import ROOT_LABEL
+from hookcli.records.command import to_command
+from hookcli.records.rows import LayerRow
+from hookcli.records.text import shape_text
+from hookcli.records.uncalled import group_uncalled
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from hookcli.config import InspectConfig
+    from hookcli.records.calls import Uncalled
+    from hookcli.records.images import ImageResult, Prediction, Score
+    from hookcli.records.runs import ModelInfo, RunResult
+
+_FOCUSED = 5  # channels of a layer
+_MOST_FLOAT16 = 65_504
+_SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
+_IMAGES = 10  # whose predictions are shown
+_FINDINGS = 8  # shown below the table
+_WORDS = ("call", "type", "shape", "layout")
+_DROPS = {
+    "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
+    "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
+}
+_LOOKS = {
+    "inspect": "# call type shape layout mean std min max zero dead",
+    "gradients": "# call type shape norm ratio mean std min max zero",
+}
+
+
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
+    """The table, what was predicted and what deserves a look, on stdout."""
+    rows, columns = result.rows, _columns(config)
+    drop = tuple(name for name in _DROPS[config.command] if name in columns)
+    look = Look(columns, _WORDS, fold=("call",), drop=drop)
+    cells = partial(_cells, columns)
+    listing = Listing(
+        LayerRow, rows, cells, _document(config, result, rows), tuple(_caption(result))
+    )
+    print_listing(listing, look, output_format)
+
+
+def _caption(result: RunResult) -> Iterator[str]:
+    """What stands below the table: the weights, and what the network saw."""
+    yield weights_text(result.model)
+    absent: dict[str, list[str]] = {}
+    for row in result.rows:
+        if row.reason and row.norm is None:
+            absent.setdefault(row.reason, []).append(row.call_id)
+    for reason, calls in absent.items():
+        rest = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+        yield f"no gradient: {', '.join(calls[:3])}{rest}: {reason}"
+    said = [image for image in result.images if image.predictions or image.score]
+    for image in said[:_IMAGES]:
+        if image.predictions:
+            yield _prediction_text(image, trained=result.model.trained)
+        if image.unedited:
+            yield f"  without edits: {', '.join(map(_prediction, image.unedited))}"
+        if image.score:
+            yield f"  score: {score_text(image.score)}{_plain_score(image)}"
+    if len(said) > _IMAGES:
+        yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
+    focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
+    if focused:
+        yield "fires most inside the box, in spreads more than outside:"
+    for grid in focused:
+        more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
+        more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
+        best = (
+            f"channel {c} ({'not finite' if s is None else format(s, '.2f')})"
+            for c, s in more[:_FOCUSED]
+        )
+        yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
+    findings = [finding for finding in result.findings if finding.rule not in _SAID]
+    if findings:
+        yield "look here first:"
+    for finding in findings[:_FINDINGS]:
+        yield f"  {finding.rule}: {finding.sentence}"
+    if len(findings) > _FINDINGS:
+        yield f"  and {len(findings) - _FINDINGS} more, in report.html"
+
+
+def _document(
+    config: InspectConfig, result: RunResult, rows: Sequence[LayerRow]
+) -> dict[str, object]:
+    return {
+        "command": to_command(config),
+        "run_folder": result.out_dir,
+        "model": result.model,
+        "images": result.images,
+        "skipped": result.skipped,
+        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in result.uncalled],
+        "findings": result.findings,
+        "layers": rows,
+    }
+
+
+def _columns(config: InspectConfig) -> tuple[str, ...]:
+    """The columns of the table; what edits and pruning did has columns of its own."""
+    extra = ["change"] * bool(config.edits or config.prunes) + ["sparse"] * bool(config.prunes)
+    return (*_LOOKS[config.command].split(), *extra)
+
+
+def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
+    broken = [f"{row.nan_count} NaN"] * (row.nan_count > 0) + [f"{row.inf_count} Inf"] * (
+        row.inf_count > 0
+    )
+    cells = {
+        "#": str(row.order),
+        "call": " ".join([row.call_id, *broken]),
+        "type": row.module_type,
+        "shape": shape_text(row.shape),
+        "layout": row.layout,
+        "mean": _number(row.mean),
+        "std": _number(row.std),
+        "min": _number(row.min),
+        "max": _number(row.max),
+        "norm": "none" if row.reason and row.norm is None else _number(row.norm),
+        "ratio": _number(row.ratio),
+        "zero": _share(row.zero_fraction),
+        "dead": "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}",
+        "change": _share(row.change),
+        "sparse": _share(row.sparsity),
+    }
+    return [cells[name] for name in columns]
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1%}" if math.isfinite(value) else "not finite"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def weights_text(model: ModelInfo) -> str:
+    """Where the weights are from, and that they are not trained where they are not."""
+    return f"weights: {model.weights}{'' if model.trained else ', NOT TRAINED'}"
+
+
+def _prediction_text(image: ImageResult, *, trained: bool) -> str:
+    said = ", ".join(_prediction(prediction) for prediction in image.predictions)
+    note = "" if trained else " (meaningless: the weights are random)"
+    return f"{image.file}: {said}{note}"
+
+
+def _plain_score(image: ImageResult) -> str:
+    plain = image.unedited_score
+    if plain is None:
+        return ""
+    return f", without edits {'not finite' if plain.value is None else format(plain.value, '.5g')}"
+
+
+def score_text(score: Score) -> str:
+    """``logit of tabby (281) = 8.31``."""
+    of = "" if score.target is None else f" of {score.category} ({score.target})"
+    value = "not finite" if score.value is None else f"{score.value:.5g}"
+    return f"{score.kind}{of} = {value}"
+
+
+def _prediction(prediction: Prediction) -> str:
+    if prediction.value is None and prediction.index is None:
+        return prediction.category
+    value = "?"
+    if prediction.value is not None:
+        pixels = prediction.measure == "pixels"
+        value = f"{prediction.value:.3g} pixels" if pixels else f"{prediction.value:.1%}"
+    if prediction.box is None:
+        return f"{prediction.category} {value}"
+    left, top, right, bottom = (round(side) for side in prediction.box)
+    return f"{prediction.category} {value} at {left},{top} to {right},{bottom}"
+
+
+def warn_of_damage(damage: Sequence[str]) -> None:
+    """Say which pictures and pages of a run are no longer as the run wrote them."""
+    if damage:
+        more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+        console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
+
+
+def print_warnings(config: InspectConfig, result: RunResult) -> None:
+    """What was asked for and could not be given in full."""
+    _warn_of_missing_channels(config, result)
+    _warn_of_overflow(config, result)
+    if result.undrawn:
+        more = f" and {len(result.undrawn) - 1} more" if len(result.undrawn) > 1 else ""
+        console.warn(
+            f"--cam: no picture of {result.undrawn[0]}{more}: no gradient came, or it has no feature maps"
+        )
+
+
+def _warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
+    """Say which of the channels that were asked for do not exist."""
+    drawn = None if config.grids.mode == "none" else config.grids.channels
+    saved = None if config.save is None else config.save.channels
+    counts = {
+        row.call_id: row.channels
+        for row in result.rows
+        if row.channels and math.prod(row.shape) > row.channels  # more than one place a channel
+    }
+    for option, channels in (("--channels", drawn), ("--tensor-channels", saved)):
+        short = [call_id for call_id, count in counts.items() if count <= max(channels or (-1,))]
+        if short:
+            more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
+            last = counts[short[0]] - 1
+            console.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
+
+
+def _warn_of_overflow(config: InspectConfig, result: RunResult) -> None:
+    """Say which calls hold finite values that float16 does not."""
+    if config.save is None or config.save.dtype != "float16":
+        return
+    over = [row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > _MOST_FLOAT16]
+    if over:
+        most = max(abs(over[0].min or 0), abs(over[0].max or 0))
+        more = f", and {len(over) - 1} more" if len(over) > 1 else ""
+        console.warn(
+            f"--tensor-dtype float16 holds values up to {_MOST_FLOAT16}: larger ones were saved as inf; "
+            f"{over[0].call_id} reaches {most:.4g}{more}; bfloat16 holds them"
+        )
+
+
+def print_notes(
+    images: Sequence[ImageResult],
+    uncalled: Sequence[Uncalled],
+    *,
+    quiet: bool,
+    chosen: Collection[str] = (),
+) -> None:
+    """What the model was shown instead of one picture, and which layers did not run, on stderr.
+
+    Args:
+        images: of the run.
+        uncalled: the layers that did not run.
+        quiet: say nothing.
+        chosen: the names of all layers that were chosen, where they are known.
+    """
+    for note in dict.fromkeys(image.note for image in images if image.note):
+        console.say(f"the model saw {note}", quiet=quiet)
+    print_uncalled(uncalled, chosen, quiet=quiet)
+
+
+def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, quiet: bool) -> None:
+    """Which layers did not run and why, a line a reason, on stderr."""
+    for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
+        number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
+        console.say(f"not called{number}: {group.names}: {group.reason}", quiet=quiet)
+
+
+def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
+    """What happened and where it is, on stderr."""
+    chosen = {row.module_path or ROOT_LABEL for row in result.rows}
+    print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
+    left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
+    written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
+    console.say(written + left * bool(result.skipped), quiet=quiet)
+    if result.failed:
+        console.print_error(f"--fail-on: found {', '.join(result.failed)}")
+    if time:
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())
+        console.say(f"time: {stages}")

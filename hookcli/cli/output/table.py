@@ -1,0 +1,187 @@
+"""Rows on stdout, in the format that was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookcli import escape
+from hookcli.cli.output import console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rich.table import Table
+
+    from hookcli.records.rows import FileRow
+
+_FOLDED = 32
+_WIDE = 400  # without a terminal nothing is cut
+_USUAL = 80  # of a terminal that does not say how wide it is
+_NARROW = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How rows look as a table.
+
+    Attributes:
+        header: the columns.
+        words: the columns that hold words; the others hold numbers and stand right.
+        fold: the columns that wrap when all else does not help.
+        drop: the columns that are left out when the terminal is narrow, the first to go first.
+    """
+
+    header: tuple[str, ...]
+    words: tuple[str, ...]
+    fold: tuple[str, ...]
+    drop: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows to be shown.
+
+    Attributes:
+        kind: the dataclass of the rows; its fields are the columns of the CSV form.
+        rows: the facts.
+        cells: a row as people read it.
+        document: the JSON form.
+        caption: lines that stand below the table and its Markdown form.
+    """
+
+    kind: type[Any]
+    rows: Sequence[Any]
+    cells: Callable[[Any], list[str]]
+    document: dict[str, Any]
+    caption: tuple[str, ...] = ()
+
+
+def print_listing(listing: Listing, look: Look, output_format: str) -> None:
+    """Write the rows to stdout as ``table``, ``json``, ``jsonl``, ``csv`` or ``md``."""
+    from hookcli.store import tables
+
+    if output_format == "jsonl":
+        print_lines(listing.rows)
+        return
+
+    if output_format == "csv":
+        console.print_data(tables.render_csv(listing.kind, listing.rows))
+        return
+    if output_format == "json":
+        console.print_data(tables.render_json(listing.document))
+        return
+    rows = [listing.cells(row) for row in listing.rows]
+    if output_format == "md":
+        console.print_data(tables.render_markdown(look.header, rows))
+        lines = [f"\n{escape.for_markdown(line)}\n" for line in listing.caption]
+    else:
+        print_table(look, rows)
+        lines = [f"{_wrapped(escape.for_terminal(line))}\n" for line in listing.caption]
+    console.print_data("".join(lines))
+
+
+def print_lines(rows: Iterable[Any]) -> None:
+    """Write each row to stdout as a line of JSON, and each line at once: a reader sees whole ones."""
+    from hookcli.store import tables
+
+    for row in rows:
+        console.print_data(tables.render_line(row))
+
+
+def print_files(rows: Iterable[FileRow], output_format: str, **facts: Any) -> None:
+    """Write what was written as ``text`` or ``jsonl``, file by file, or as ``json`` with more ``facts``."""
+    from hookcli.store import tables
+
+    if output_format == "json":
+        console.print_data(tables.render_json({"files": list(rows)} | facts))
+    elif output_format == "jsonl":
+        print_lines(rows)
+    else:
+        for row in rows:
+            console.print_data(f"{_shown(row.file)}\n")
+
+
+def _shown(name: str) -> str:
+    """A name as it is for another program, and harmless for a terminal."""
+    return escape.for_terminal(name) if sys.stdout.isatty() else name
+
+
+def _wrapped(line: str) -> str:
+    """A line that fits the terminal, in several if it must."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line, text_width(), subsequent_indent=f"{indent}    ", break_long_words=False
+    )
+
+
+def text_width() -> int:
+    """Columns to fill: ``COLUMNS``, the terminal's, or plenty when stdout is no terminal.
+
+    Where a width of 0 stands, as in a terminal that was given none, it is not known.
+    """
+    with contextlib.suppress(ValueError):
+        if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
+            return max(_NARROW, asked)
+    if not sys.stdout.isatty():
+        return _WIDE
+    with contextlib.suppress(OSError):
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+        return max(_NARROW, width) if width else _USUAL
+    return _USUAL
+
+
+def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
+    """A table that fits the terminal; the cells are plain text."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = _fitting_columns(look, rows)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    for name in kept:
+        table.add_column(
+            name,
+            justify="left" if name in look.words else "right",
+            no_wrap=name not in look.fold,
+            overflow="fold",
+        )
+    places = [look.header.index(name) for name in kept]
+    for row in rows:
+        table.add_row(*(Text(escape.for_terminal(row[place])) for place in places))
+    console.print_data(_render(table))
+
+
+def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
+    """The columns that have room; one that wraps needs no more than ``_FOLDED``."""
+    widths = {}
+    for place, name in enumerate(look.header):
+        longest = max([len(name), *(len(row[place]) for row in rows)])
+        widths[name] = 3 + (min(longest, _FOLDED) if name in look.fold else longest)
+    kept = list(look.header)
+    for name in look.drop:
+        if sum(widths[each] for each in kept) <= text_width():
+            break
+        kept.remove(name)
+    return kept
+
+
+def _render(table: Table) -> str:
+    from rich.console import Console
+
+    terminal_console = Console(
+        file=io.StringIO(),
+        width=text_width(),
+        force_terminal=sys.stdout.isatty() and not console.is_plain(),
+        highlight=False,
+        markup=False,
+    )
+    with terminal_console.capture() as captured:
+        terminal_console.print(table)
+    lines = captured.get().splitlines()
+    return "".join(line.rstrip() + "\n" for line in lines if line.strip())

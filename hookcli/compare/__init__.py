@@ -1,0 +1,1 @@
+"""Two runs, or one model run two ways: which layer differs first."""

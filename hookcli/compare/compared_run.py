@@ -1,0 +1,289 @@
+"""One side of a comparison: a run folder or a golden file, in one form. No torch."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hookcli.compare.facts import check_call, list_saved_options
+from hookcli.distance import sketch as sketches
+from hookcli.distance.judge import Seen
+from hookcli.distance.metrics import Size
+from hookcli.documents import (
+    MOST_BYTES,
+    Axes,
+    DamagedError,
+    LaterVersionError,
+    RunFacts,
+    Whole,
+    convert,
+    decode,
+    refuse_twice,
+)
+from hookcli.errors import RequestError, first_line
+from hookcli.files import read_regular
+from hookcli.records.text import shape_text
+from hookcli.store.load import load_run
+from hookcli.store.shards import AGAIN, UPGRADE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from hookcli.store.load import Run
+
+_OF_WHOLE = "--tensor-dtype"  # whole, in another dtype
+_GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenCall:
+    """What a golden file says of one call for one image; see ``SideCall``."""
+
+    image: str
+    call_id: str
+    module_type: str
+    shape: Axes
+    dtype: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    nan_count: Whole | None
+    inf_count: Whole | None
+    sketch: str | None
+    layout: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SketchForm:
+    """How the sketches of a golden file were taken."""
+
+    version: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenFile(RunFacts):
+    """What a golden file says: what the run depended on, how sketches were taken, and the calls in their order."""
+
+    sketch: SketchForm
+    calls: tuple[GoldenCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SideCall:
+    """What a run knows of one call for one image.
+
+    Attributes:
+        seen: which call, its shape and dtype.
+        size: of its values, from its figures.
+        nans: how many values are NaN.
+        infs: how many are infinite.
+        sketch: (67,); None without one.
+        read: gives the tensor that was saved; None where none was.
+        layout: what its axes mean, as in ``Layout.name``.
+    """
+
+    seen: Seen
+    size: Size
+    nans: int = 0
+    infs: int = 0
+    sketch: NDArray[np.float32] | None = None
+    read: Callable[[], NDArray[Any]] | None = None
+    layout: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A run, from its folder or from its golden file.
+
+    Attributes:
+        name: as the user gave it.
+        facts: what the run depended on: ``command``, ``model``, ``versions``.
+        images: what is known of each, by its key.
+        calls: of each image, in the order in which they completed.
+        saved: how tensors were saved: empty for whole ones.
+        damage: what of a run folder is missing or of another size, though nothing is computed from it.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    images: Mapping[str, Mapping[str, Any]]
+    calls: Mapping[str, tuple[SideCall, ...]] = field(default_factory=dict)
+    saved: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+
+    @property
+    def pooled(self) -> tuple[str, ...]:
+        """What of each tensor was saved; empty for all of it, in whatever dtype."""
+        return tuple(words for words in self.saved if not words.startswith(_OF_WHOLE))
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of the model, and of saved tensors where that is another."""
+        option = "--tensor-dtype "
+        others = (words.removeprefix(option) for words in self.saved if words.startswith(option))
+        return (self.facts["model"]["dtype"], *others)
+
+
+def load_side(name: str) -> Side:
+    """A run folder, a golden file, or a golden file on standard input (``-``).
+
+    Raises:
+        RequestError: it is neither, the run did not come to its end, it is damaged, or it was written by a
+            later version.
+    """
+    try:
+        return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
+    except LaterVersionError as error:
+        raise RequestError(f"{name!r} {error}", UPGRADE) from error
+    except ValueError as error:
+        raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
+    except OSError as error:
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
+
+
+def _read_run(name: str) -> Side:
+    run = load_run(name)
+    images = {image["key"]: image for image in run.manifest["images"]}
+    saved = list_saved_options(run.manifest["command"])
+    places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
+    calls: dict[str, list[SideCall]] = {key: [] for key in images}
+    is_whole = all(words.startswith(_OF_WHOLE) for words in saved)
+    for row in run.records.to_pylist():
+        check_call(row, images)
+        image, call_id = row["image"], row["call_id"]
+        has_tensor = image in places.get(call_id, ())
+        sketch = row.get("sketch")
+        read = _reader(run, row, is_whole=is_whole) if has_tensor else None
+        calls[image].append(
+            _make_call(row, None if sketch is None else sketches.from_bytes(sketch), read)
+        )
+    return _make_side(name, run.manifest, calls, saved, run.damage)
+
+
+def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[], NDArray[Any]]:
+    """What reads a tensor, in the shape of its record where it was saved whole."""
+
+    def read() -> NDArray[Any]:
+        values = run.tensor(row["call_id"], row["image"])
+        if not is_whole:
+            return values
+        if values.size != math.prod(row["shape"]):
+            raise RequestError(
+                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is {shape_text(values.shape)}, "
+                f"and its record says {shape_text(row['shape'])}",
+                AGAIN,
+            )
+        return values.reshape(row["shape"])
+
+    return read
+
+
+def _make_side(
+    name: str,
+    facts: Mapping[str, Any],
+    calls: Mapping[str, list[SideCall]],
+    saved: tuple[str, ...] = (),
+    damage: tuple[str, ...] = (),
+) -> Side:
+    for key in calls:
+        refuse_twice(f"call of {key!r}", [call.seen.call_id for call in calls[key]])
+    images = {image["key"]: image for image in facts["images"]}
+    return Side(name, facts, images, {key: tuple(calls[key]) for key in calls}, saved, damage)
+
+
+def _read_golden(name: str) -> Side:
+    document = _read_document(name)
+    if not isinstance(document, dict) or document.get("kind") != "golden":
+        raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
+    version = convert(document, GoldenFile).sketch.version
+    if version != sketches.VERSION:
+        raise RequestError(
+            f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
+            "make the golden file again, with this version of hookcli",
+        )
+    calls: dict[str, list[SideCall]] = {image["key"]: [] for image in document["images"]}
+    for row in document["calls"]:
+        check_call(row, calls)
+        sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
+        calls[row["image"]].append(_make_call(row, sketch, None))
+    return _make_side(name, document, calls)
+
+
+def _read_document(name: str) -> Any:
+    try:
+        text = _read_stdin() if name == "-" else read_regular(name, MOST_BYTES)
+    except FileNotFoundError as error:
+        raise RequestError(
+            f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
+        ) from error
+    except OSError as error:
+        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
+    if not text.strip():
+        where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
+        raise RequestError(where, _GOLDEN)
+    try:
+        return decode(text, Any)
+    except DamagedError as error:
+        raise RequestError(
+            f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
+        ) from error
+
+
+def _read_stdin() -> bytes:
+    """What came on standard input.
+
+    Raises:
+        DamagedError: it is larger than any golden file.
+    """
+    data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise DamagedError(f"it has more than {MOST_BYTES:,} bytes")
+    return data
+
+
+def _make_call(
+    row: Mapping[str, Any],
+    sketch: NDArray[np.float32] | None,
+    read: Callable[[], NDArray[Any]] | None,
+) -> SideCall:
+    shape = tuple(map(int, row["shape"]))
+    mean, std = row["mean"], row["std"]
+    nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
+    values = math.prod(shape) * (2 if str(row["dtype"]).startswith("complex") else 1)
+    if sketch is not None and not np.isfinite(sketch).all():
+        raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
+    rms = 0.0 if mean is None else math.hypot(mean, std)
+    rms *= (
+        math.sqrt((values - nans - infs) / values) if values else 0.0
+    )  # the others count as zeros
+    ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
+    seen = Seen(row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or "")
+    return SideCall(
+        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read,
+        row.get("layout") or "unknown",
+    )  # fmt: skip
+
+
+def match_images(a: Side, b: Side) -> Iterator[tuple[str, str]]:
+    """Image keys of A and B that belong together: of the same content, by key where there are several, or else by key."""
+    contents: dict[str, list[str]] = {}
+    for key, image in b.images.items():
+        if key not in a.images or a.images[key]["sha256"] != image["sha256"]:
+            contents.setdefault(image["sha256"], []).append(key)
+    for key, image in a.images.items():
+        same_key = b.images.get(key)
+        if same_key is not None and same_key["sha256"] == image["sha256"]:
+            yield key, key
+        elif contents.get(image["sha256"]):
+            yield key, contents[image["sha256"]].pop(0)
+        elif same_key is not None:
+            yield key, key

@@ -1,0 +1,207 @@
+"""Two runs held against each other: from their folders, or from golden files. No torch."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from hookcli.compare.compared_run import match_images
+from hookcli.compare.pair import measure_pair
+from hookcli.distance.comparison import Changed, Comparison
+from hookcli.distance.judge import Judge
+from hookcli.distance.tolerance import matches
+from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.records.command import list_value_options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from hookcli.compare.compared_run import Side, SideCall
+    from hookcli.distance.tolerance import Match, Tolerance
+
+_FACTS = {
+    "model": ("name", "weights", "sha256", "device", "dtype", "preprocessing", "input_shape", "notes"),
+    "versions": (
+        "hookcli", "torch", "torchvision", "timm", "pillow", "numpy", "python", "platform", "processor",
+        "threads", "memory_format", "matmul",
+    ),
+}  # fmt: skip
+
+
+def diff_sides(a: Side, b: Side, tolerance: Tolerance, match: Match | None = None) -> Comparison:
+    """Hold B against A.
+
+    Args:
+        a: the reference.
+        b: the other.
+        tolerance: how far they may be apart.
+        match: calls belong together by their ``id`` or by their ``order``; None for ids of one model.
+
+    Raises:
+        RequestError: they are of different models, of different images, or nothing could be compared.
+    """
+    if match is None:
+        _refuse_other_model(a, b)
+    shared = _match_images(a, b)
+    judge = Judge(tolerance, tuple(dtype for side in (a, b) for dtype in side.dtypes))
+    for key, other in shared:
+        for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
+            judge.add(measure_pair(key, one, two, a, b))
+    keys, others = dict(shared), {other for _, other in shared}
+    comparison = Comparison(
+        a.name, b.name, tolerance, judge.rows(), tuple(list_changed(a.facts, b.facts)), tuple(keys),
+        tuple(key for key in a.images if key not in keys),
+        tuple(key for key in b.images if key not in others),
+        notes=list_notes(a.facts["model"], b.facts["model"]),
+    )  # fmt: skip
+    check_comparison(comparison, judge)
+    return comparison
+
+
+def check_comparison(comparison: Comparison, judge: Judge) -> None:
+    """Refuse to call two runs equal, or different, of which no values were compared.
+
+    Raises:
+        RequestError: none were, or a tolerance is for calls that there are not.
+    """
+    ids = [row.call_id for row in comparison.rows]
+    for glob, _ in comparison.tolerance.layers:
+        if not any(matches(glob, call_id) for call_id in ids):
+            raise NoLayerMatchedError(glob, ids, "call")
+    if judge.measured:
+        return
+    reasons = [row for row in comparison.rows if row.reason]
+    if not comparison.rows:
+        raise RequestError("nothing could be compared: no layer was recorded", "choose --layers")
+    if judge.missing:
+        exact = "both with --save tensors for exact figures"
+        needs_tensors = comparison.tolerance.metric in ("max-abs", "mean-abs")
+        hint = f"run {exact}" if needs_tensors else f"run both with --sketch, or {exact}"
+        raise RequestError(f"nothing could be compared: {judge.missing}", hint)
+    ones, others = ([row for row in reasons if row.reason == f"only in {side}"] for side in "AB")
+    if len(ones) + len(others) == len(comparison.rows):
+        names = (_some([row.call_id for row in rows]) for rows in (ones, others))
+        raise RequestError(
+            f"no call is in both: {', and '.join(f'{name} in {side}' for name, side in zip(names, 'AB', strict=True))}",
+            "record the same layers and sides; of layers with other names: hookcli diff --match order",
+        )
+    first = min(reasons or comparison.rows, key=lambda row: row.order)
+    alike = "make both runs of the same model, on images of one size"
+    raise RequestError(
+        f"nothing could be compared: {first.call_id}: {first.reason or 'no value is finite in both'}",
+        alike
+        if first.reason
+        else "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf",
+    )
+
+
+def pair_calls(
+    a: Sequence[SideCall], b: Sequence[SideCall], match: Match
+) -> Iterator[tuple[SideCall | None, SideCall | None]]:
+    """Calls of A with those of B that belong to them, in the order in which they complete in A."""
+    if match == "id":
+        mine, others = ({call.seen.call_id: call for call in calls} for calls in (a, b))
+        for call_id, other_id in pair_ids(tuple(mine), tuple(others)):
+            yield mine.get(call_id), others.get(other_id)
+    else:
+        yield from _pair_by_order(a, b)
+
+
+def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Call ids with themselves, those of A in their order; "" for what one of the two lacks.
+
+    A call that only B has comes after the one that is before it in B.
+    """
+    known, others = set(a), set(b)
+    following: dict[str, list[str]] = {}  # what only B has, by the call before it
+    before = ""
+    for call_id in b:
+        if call_id in known:
+            before = call_id
+        else:
+            following.setdefault(before, []).append(call_id)
+    for call_id in ("", *a):
+        if call_id:
+            yield call_id, call_id if call_id in others else ""
+        for single in following.get(call_id, ()):
+            yield "", single
+
+
+def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed]:
+    """What two runs depend on and is not the same."""
+    for group, names in _FACTS.items():
+        for name in names:
+            one, two = a[group].get(name), b[group].get(name)
+            if (one or None) != (two or None):  # what a run has none of, an older one does not tell
+                yield Changed(f"model {name}" if group == "model" else name, one, two)
+    for name, one, two in list_value_options(a["command"], b["command"]):
+        yield Changed(name, one, two)
+
+
+def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was done to models unasked, each once; ``models`` as manifests have them."""
+    given = (model.get("notes") for model in models)
+    notes = (note for each in given if isinstance(each, (list, tuple)) for note in each)
+    return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
+
+
+def _pair_by_order(
+    a: Sequence[SideCall], b: Sequence[SideCall]
+) -> Iterator[tuple[SideCall | None, SideCall | None]]:
+    """The longest runs of calls of the same types and shapes belong together, and what is left between them one by one."""
+    mine, others = (
+        [(_side(call), call.seen.module_type, call.seen.shape) for call in calls]
+        for calls in (a, b)
+    )
+    matcher = SequenceMatcher(None, mine, others, autojunk=False)
+    for _, start, end, other_start, other_end in matcher.get_opcodes():
+        yield from zip_longest(a[start:end], b[other_start:other_end])
+
+
+def _side(call: SideCall) -> str:
+    """``input``, ``grad_output``, …; empty for an output."""
+    side, colon, _ = call.seen.call_id.partition(":")
+    return side if colon else ""
+
+
+def _refuse_other_model(a: Side, b: Side) -> None:
+    one, two = a.facts["model"]["name"], b.facts["model"]["name"]
+    if one != two:
+        raise RequestError(
+            f"{a.name!r} is of {one}, and {b.name!r} of {two}",
+            "to compare two models say what belongs together: --match id, or --match order",
+        )
+
+
+def _match_images(a: Side, b: Side) -> list[tuple[str, str]]:
+    """The keys of the images that both have.
+
+    Raises:
+        RequestError: there are none, or one is not the same image in both.
+    """
+    for side in (a, b):
+        if not side.images:
+            raise RequestError(
+                f"{side.name!r} holds no image", "make it of images that can be read"
+            )
+    shared = list(match_images(a, b))
+    if not shared:
+        raise RequestError(
+            f"no image of {a.name!r} is in {b.name!r}: {_some(a.images)} and {_some(b.images)}",
+            "make both runs of the same images; two images: hookcli compare --against image=FILE",
+        )
+    for key, other in shared:
+        if a.images[key]["sha256"] != b.images[other]["sha256"]:
+            raise RequestError(
+                f"{key!r} is not the same image in both: {a.images[key]['file']} and "
+                f"{b.images[other]['file']} have different contents",
+                "make both runs of the same file; two images: hookcli compare --against image=FILE",
+            )
+    return shared
+
+
+def _some(names: Collection[str]) -> str:
+    if not names:
+        return "none"
+    return f"{next(iter(names))!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")

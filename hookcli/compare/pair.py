@@ -1,0 +1,76 @@
+"""How far a call of one run is from the same call of another, from what both kept. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.distance import sketch as sketches
+from hookcli.distance.judge import Pair
+from hookcli.distance.metrics import measure_arrays, measure_sketches
+from hookcli.errors import RequestError
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hookcli.compare.compared_run import Side, SideCall
+    from hookcli.distance.metrics import Distance
+
+
+def measure_pair(
+    key: str, a: SideCall | None, b: SideCall | None, side_a: Side, side_b: Side
+) -> Pair:
+    """A call of A and the one of B that belongs to it, for the image ``key`` of A, and how far they are apart.
+
+    Whole tensors go before sketches, and these before tensors of which only a part was saved.
+
+    Raises:
+        RequestError: a shard is damaged, or tensors have other shapes than their records.
+    """
+    if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
+        return Pair(key, a.seen if a else None, b.seen if b else None)
+    if a.read and b.read and not (side_a.saved or side_b.saved):
+        return Pair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
+    one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
+    if one is not None and two is not None:  # before tensors that tell only a part
+        counts = (a.nans, a.infs), (b.nans, b.infs)
+        return Pair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
+    if a.read and b.read and side_a.pooled == side_b.pooled:
+        return Pair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
+    return Pair(key, a.seen, b.seen, None, _say_missing((side_a, a, one), (side_b, b, two)))
+
+
+def _measure_saved(a: SideCall, b: SideCall, side_a: Side, side_b: Side) -> Distance:
+    """From tensors that both runs saved.
+
+    Raises:
+        RequestError: they have other shapes.
+    """
+    assert a.read is not None and b.read is not None  # noqa: S101, PT018
+    one, two = a.read(), b.read()
+    if one.shape != two.shape:
+        raise RequestError(
+            f"the tensors of {a.seen.call_id!r} are {shape_text(one.shape)} in {side_a.name!r}, "
+            f"and {shape_text(two.shape)} in {side_b.name!r}",
+            "run both again, with the same options of --save tensors",
+        )
+    source = " ".join(["tensors", *dict.fromkeys((*side_a.saved, *side_b.saved))])
+    return replace(measure_arrays(one, two), source=source)
+
+
+def _say_missing(*sides: tuple[Side, SideCall, NDArray[np.float32] | None]) -> str:
+    """Why a call could not be measured."""
+    if all(call.read for _, call, _ in sides):
+        ways = [f"{side.name!r} {' '.join(side.saved) or 'whole'}" for side, _, _ in sides]
+        return f"tensors are not saved in the same way: {', '.join(ways)}"
+    names = dict.fromkeys(repr(side.name) for side, _, sketch in sides if sketch is None)
+    return f"no tensors and no sketches in {' and '.join(names)}"
+
+
+def _sketch_of(call: SideCall, side: Side) -> NDArray[np.float32] | None:
+    """(67,) the sketch, made from the tensor where a whole one was saved; None without either."""
+    if call.sketch is not None or call.read is None or side.saved:
+        return call.sketch
+    return sketches.sketch_values(call.read())

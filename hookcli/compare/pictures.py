@@ -1,0 +1,199 @@
+"""A page with pictures of how two runs differ, made from the tensors that both saved. No torch."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from hookcli.compare.compared_run import match_images
+from hookcli.documents import MOST_BYTES
+from hookcli.errors import OutputError, RequestError
+from hookcli.escape import for_page
+from hookcli.files import cannot_write, read_regular, safe_name, write_atomic
+from hookcli.records.layouts import recall_layout
+from hookcli.records.text import shape_text
+from hookcli.render.draw.contrast import take_contrast
+from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
+from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hookcli.compare.compared_run import Side, SideCall
+    from hookcli.distance.comparison import Comparison, DiffRow
+
+MOST_PICTURES = 12
+REPORT = "report.html"
+_OURS = b'content="hookcli diff"'  # in the head of every page that is made here
+_PNG = "[0-9][0-9]_*.png"
+_ANOTHER = "choose another folder for --pictures"
+_WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
+
+
+def check_pictures(folder: Path, a: Side, b: Side) -> None:
+    """Refuse, before anything is compared or written, what could not be drawn.
+
+    Raises:
+        RequestError: a run kept no whole tensors.
+        OutputError: the folder is a run's, or holds other files than such a page's.
+    """
+    without = [repr(side.name) for side in (a, b) if not _has_tensors(side)]
+    if without:
+        raise RequestError(
+            f"--pictures needs tensors, and {' and '.join(without)} kept none",
+            "run both with --save tensors",
+        )
+    for side in (a, b):
+        cut = [words for words in side.saved if not words.startswith("--tensor-dtype")]
+        if cut:
+            raise RequestError(
+                f"--pictures needs whole tensors, and {side.name!r} has them with {' '.join(cut)}", _WHOLE
+            )  # fmt: skip
+    if a.saved != b.saved:
+        said = " and ".join(f"{side.name!r} {' '.join(side.saved) or 'none'}" for side in (a, b))
+        raise RequestError(
+            f"--pictures needs tensors of one kind: {said}", "run both with the same --tensor-dtype"
+        )
+    _check_folder(folder)
+
+
+def write_pictures(
+    folder: Path, comparison: Comparison, sides: tuple[Side, Side], said: Sequence[str]
+) -> Path:
+    """Write the page and its pictures; what such a page left there before goes.
+
+    Args:
+        folder: where they go.
+        comparison: of the two sides.
+        sides: A and B.
+        said: the verdict, and what else there is to say.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    names = [side.facts["model"]["name"] for side in sides]
+    title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
+    drawn = list(_draw_pictures(comparison, *sides))
+    pictures = tuple(picture for picture, _ in drawn)
+    page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
+    known = _list_known(folder)
+    for name in (REPORT, *(picture.file for picture, _ in drawn)):
+        if name not in known and os.path.lexists(folder / name):
+            raise OutputError(f"{str(folder / name)!r} is not of a comparison", _ANOTHER)
+    try:
+        for name in known - {REPORT}:
+            (folder / name).unlink(missing_ok=True)
+        # The page first: it says which pictures are of a comparison, also when this is killed.
+        file = write_atomic(folder / REPORT, page.encode())
+        for picture, data in drawn:
+            write_atomic(folder / picture.file, data)
+        return file
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    except OutputError as error:
+        error.hint = _ANOTHER
+        raise
+
+
+def choose_rows(comparison: Comparison) -> list[DiffRow]:
+    """The calls to draw: the first that differs, then the worst; none that are equal."""
+    rows = [
+        row
+        for row in comparison.rows
+        if row.source.startswith("tensors") and (row.max_abs or row.reason)
+    ]
+    return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
+
+
+def _has_tensors(side: Side) -> bool:
+    return any(call.read for calls in side.calls.values() for call in calls)
+
+
+def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[DiffPicture, bytes]]:
+    """Each picture, and its file's bytes."""
+    others = dict(match_images(a, b))
+    several = len(comparison.images) > 1
+
+    def draw(numbered: tuple[int, DiffRow]) -> tuple[DiffPicture, bytes]:
+        number, row = numbered
+        one = _find_call(a, row.image, row.call_id)
+        two = _find_call(b, others[row.image], row.other_call_id)
+        layout = recall_layout(one.layout, one.seen.shape, _size_of(a.images[row.image]))
+        contrast = take_contrast(_read(one), _read(two), layout)
+        title = [row.names, shape_text(row.shape), layout.name, *([row.image] * several)]
+        heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
+        signed = row.call_id.startswith(("grad_", "param:"))
+        data, pixels = draw_contrast(contrast, heading, signed=signed)
+        caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
+        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(contrast))}"
+        file = f"{number:02d}_{safe_name(row.call_id)}.png"
+        return DiffPicture(row, file, pixels, caption, alt), data
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
+
+
+def _size_of(image: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width of what the network was given; None where that is not told."""
+    shape = image.get("pixels_shape", [])
+    return (shape[-2], shape[-1]) if len(shape) > 1 else None
+
+
+def _find_call(side: Side, image: str, call_id: str) -> SideCall:
+    return next(call for call in reversed(side.calls[image]) if call.seen.call_id == call_id)
+
+
+def _read(call: SideCall) -> NDArray[Any]:
+    assert call.read is not None  # noqa: S101  a row that was measured from tensors
+    return call.read().reshape(call.seen.shape)
+
+
+def _figures(row: DiffRow) -> str:
+    parts = [row.reason] if row.reason else []
+    if row.rel_l2 is not None:
+        parts.append(f"relative L2 {row.rel_l2:.3g}")
+    return ", ".join([*parts, f"largest difference {row.max_abs:.3g}"])
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        what = _say_protected(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(folder)!r}: {error.strerror}", _ANOTHER) from error
+    if what:
+        raise OutputError(f"{str(folder)!r} {what}", _ANOTHER)
+
+
+def _say_protected(folder: Path) -> str:
+    """Why nothing may be written there; empty where it may."""
+    if not folder.is_symlink() and not folder.exists():
+        return ""
+    if not folder.is_dir():
+        return "is a file, not a folder"
+    if any((folder / file).exists() for file in ("run.json", "manifest.json")):
+        return "is a run's folder"
+    is_free = _list_known(folder) or not any(folder.iterdir())
+    return "" if is_free else "holds files that are not of a comparison"
+
+
+def _list_known(folder: Path) -> set[str]:
+    """The page that a comparison left in the folder, and the pictures that it shows; empty where there is none.
+
+    Raises:
+        OutputError: it cannot be read.
+    """
+    page = folder / REPORT
+    try:
+        if page.is_symlink() or not page.is_file():
+            return set()
+        text = read_regular(page, MOST_BYTES)
+        pictures = [file for file in folder.glob(_PNG) if file.is_file() and not file.is_symlink()]
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    shown = {file.name for file in pictures if f'src="{quote(file.name)}"'.encode() in text}
+    return {REPORT, *shown} if _OURS in text else set()

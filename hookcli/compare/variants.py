@@ -1,0 +1,175 @@
+"""The ways in which a model can be run: with other threads or another memory format, and what makes two of them differ."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hookcli.compare.diff import list_changed
+from hookcli.distance.comparison import Changed
+from hookcli.errors import ForwardError, RequestError
+from hookcli.hooks.change import change
+from hookcli.hooks.layers import explain_uncalled
+from hookcli.hooks.observe import observe
+from hookcli.passes.call import run_model, to_batch
+from hookcli.records.calls import Uncalled
+from hookcli.records.command import to_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from hookcli.images.prepare import PreparedImage
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.calls import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One side: a model made ready, and what is not the model's.
+
+    Attributes:
+        prepared: of a request that is ``compared``.
+        name: what the user calls it.
+        channels_last: weights and pixels lie channels last in memory.
+        threads: how many torch uses on the CPU; None for as many as it chose.
+    """
+
+    prepared: PreparedRun
+    name: str
+    channels_last: bool = False
+    threads: int | None = None
+
+    @property
+    def touches_model(self) -> bool:
+        """Whether the modules themselves are another than those of a plain run."""
+        return self.channels_last or bool(self.prepared.config.prunes)
+
+
+def make_ready(a: Way, b: Way) -> None:
+    """Lay the weights as both ways want them.
+
+    Raises:
+        RequestError: the models share what is done to one of them, or have no channels-last form.
+    """
+    _refuse_shared(a, b)
+    for way in (a, b):
+        if way.channels_last:
+            model = way.prepared.loaded.module
+            if any(parameter.dim() == 5 for parameter in model.parameters()):
+                raise _no_channels_last()
+            model.to(memory_format=torch.channels_last)
+
+
+def run_way(
+    way: Way, image: PreparedImage, observer: Callable[[Call, Tensor], None], called: set[str]
+) -> None:
+    """One forward under hooks; random numbers that the model draws are the same in each.
+
+    Raises:
+        RequestError: the pixels have no channels-last form.
+        ForwardError: the model raised.
+    """
+    prepared = way.prepared
+    loaded, edits = prepared.loaded, prepared.edits
+    assert image.pixels is not None  # noqa: S101  the others are skipped
+    pixels = to_batch(loaded, image.pixels).contiguous()  # those of photos lie channels last
+    if way.channels_last:
+        if pixels.dim() != 4:
+            raise _no_channels_last()
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
+    edits.size, edits.images = loaded.feed.size_of(pixels), 1
+    try:
+        with (
+            _threads(way.threads),
+            torch.random.fork_rng(),
+            change(loaded.module, edits.changes),
+            observe(loaded.module, prepared.layers, observer, prepared.config.at, called),
+        ):
+            torch.manual_seed(prepared.config.model.seed)
+            run_model(loaded, pixels)
+    except ForwardError as error:
+        raise ForwardError(f"{way.name}: {error.message}", error.hint) from error
+
+
+def list_ways(a: Way, b: Way) -> Iterator[Changed]:
+    """What is not the same in B."""
+    yield from list_changed(_facts(a), _facts(b))
+    formats = ["channels last" if way.channels_last else "contiguous" for way in (a, b)]
+    if formats[0] != formats[1]:
+        yield Changed("memory format", *formats)
+    infos = [way.prepared.loaded.info for way in (a, b)]
+    seeds = [way.prepared.config.model.seed for way in (a, b)]
+    if (
+        seeds[0] != seeds[1] and infos[0].weights == infos[1].weights
+    ):  # these name it where it made them
+        yield Changed("seed", *seeds)
+    threads = [way.threads or torch.get_num_threads() for way in (a, b)]
+    if threads[0] != threads[1]:
+        yield Changed("threads", *threads)
+    if a.prepared.config.images != b.prepared.config.images:
+        yield Changed("image", *(_name_of(way.prepared.sources[0]) for way in (a, b)))
+
+
+def list_uncalled(prepared: PreparedRun, called: set[str]) -> tuple[Uncalled, ...]:
+    """The chosen layers that ran in neither."""
+    model = prepared.loaded.module
+    return tuple(
+        Uncalled(layer, explain_uncalled(model, layer))
+        for layer in prepared.layers
+        if layer.module_path not in called
+    )
+
+
+def _refuse_shared(a: Way, b: Way) -> None:
+    """See that what is done to the model of B is not done to that of A: a module of the user's may be one and the same.
+
+    Raises:
+        RequestError: it would be.
+    """
+    alike = a.prepared.config.model == b.prepared.config.model
+    if alike and not (a.touches_model or b.touches_model):
+        return
+    mine, others = (
+        {id(part) for part in (*module.modules(), *module.parameters())}
+        for module in (a.prepared.loaded.module, b.prepared.loaded.module)
+    )
+    if mine & others:
+        raise RequestError(
+            f"{b.prepared.config.model.name} gives the same modules again, and each side needs its own",
+            "name a function that makes a new model each time: FILE.py:FACTORY",
+        )
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _facts(way: Way) -> dict[str, Any]:
+    info = way.prepared.loaded.info
+    return {
+        "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
+        "versions": {},
+        "command": to_command(way.prepared.config),
+    }
+
+
+def _name_of(source: Any) -> str:
+    name: str = getattr(source, "name", source.file)
+    return name
+
+
+def _no_channels_last() -> RequestError:
+    return RequestError(
+        "only pictures can lie channels last, not clips or pairs", "leave out channels-last"
+    )

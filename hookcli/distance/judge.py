@@ -1,0 +1,190 @@
+"""Calls of two runs held against each other, image by image, and the rows that come of it.
+
+Nothing here reads a file or runs a model: whoever does hands in pairs of calls with their distances.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hookcli.distance.comparison import DiffRow
+from hookcli.distance.tolerance import RTOL
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from hookcli.distance.metrics import Distance
+    from hookcli.distance.tolerance import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One tensor of one call, as a run describes it.
+
+    Attributes:
+        call_id: which call.
+        module_type: class name.
+        shape: of one image, leading axis 1.
+        dtype: as torch names it.
+        reason: why there is no gradient; empty where there is a tensor.
+    """
+
+    call_id: str
+    module_type: str
+    shape: tuple[int, ...]
+    dtype: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A call in both runs, or in one of them, for one image.
+
+    Attributes:
+        image: the image's key.
+        a: the call in A; None where only B has it.
+        b: the call in B; None where only A has it.
+        distance: of the two; None where it was not measured.
+        missing: why it was not measured.
+    """
+
+    image: str
+    a: Seen | None
+    b: Seen | None
+    distance: Distance | None = None
+    missing: str = ""
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A row, and how bad its image is: up to 1 is within the tolerance."""
+
+    row: DiffRow
+    excess: float
+
+
+@dataclass(slots=True)
+class Judge:
+    """Takes pairs in, image by image, each image's in the order in which calls complete.
+
+    Attributes:
+        tolerance: what was asked.
+        dtypes: of the models of both runs.
+        measured: pairs of which values were compared.
+        missing: why the first of those that were not could not be.
+    """
+
+    tolerance: Tolerance
+    dtypes: tuple[str, ...] = ()
+    measured: int = 0
+    missing: str = ""
+    _judged: dict[tuple[str, str], _Judged] = field(default_factory=dict)
+    _order: list[tuple[str, str]] = field(default_factory=list)
+    _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
+
+    def add(self, pair: Pair) -> None:
+        """Take over the next pair."""
+        a, b = pair.a or pair.b, pair.b or pair.a
+        assert a is not None and b is not None  # noqa: S101, PT018
+        key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
+        mine = self._judge(pair, a, b)
+        known = self._judged.get(key)
+        if known is None:
+            self._order.insert(self._place_of(pair.image), key)
+        else:
+            images, failed = known.row.images + 1, known.row.failed_images + (not mine.row.holds)
+            worst = mine if mine.excess > known.excess else known
+            row = replace(worst.row, images=images, failed_images=failed, holds=not failed)
+            mine = _Judged(row, worst.excess)
+        self._judged[key] = mine
+        self._before = (pair.image, key)
+
+    def rows(self) -> tuple[DiffRow, ...]:
+        """One a call, the worst first; of equal ones that which completes first."""
+        placed = [(order, self._judged[key]) for order, key in enumerate(self._order, 1)]
+        placed.sort(key=lambda each: (each[1].row.holds, -each[1].excess, each[0]))
+        return tuple(
+            replace(judged.row, rank=rank, order=order)
+            for rank, (order, judged) in enumerate(placed, 1)
+        )
+
+    def _place_of(self, image: str) -> int:
+        """Where a call that was not seen before stands: after the one before it."""
+        if self._before is None or self._before[0] != image:
+            return 0
+        return self._order.index(self._before[1]) + 1
+
+    def _judge(self, pair: Pair, a: Seen, b: Seen) -> _Judged:
+        distance, reason = pair.distance, self._explain(pair)
+        limit = excess = None
+        if distance is not None:
+            metric, atol = self.tolerance.metric, self.tolerance.atol
+            rtol = self._rtol_of(a, b, distance)
+            excess = distance.excess(metric, rtol, atol)
+            limit = distance.limit(metric, rtol, atol)
+            if excess is None and not reason:
+                reason = f"{self.tolerance.metric} is not known from {distance.source}"
+                self.missing = self.missing or reason
+            elif distance.apart.values or reason:
+                self.measured += 1
+        elif pair.missing and not reason:
+            reason = pair.missing
+            self.missing = self.missing or reason
+        if excess is None or reason:
+            excess = math.inf if reason else 0.0
+        holds = excess <= 1
+        row = DiffRow(
+            0, 0, a.call_id, b.call_id if pair.b else "", a.module_type, holds, reason,
+            self.tolerance.metric, limit,
+            *_figures(distance),
+            pair.a.shape if pair.a else (), pair.b.shape if pair.b else (),
+            pair.a.dtype if pair.a else "", pair.b.dtype if pair.b else "",
+            distance.source if distance else "", pair.image, 1, int(not holds),
+        )  # fmt: skip
+        return _Judged(row, excess)
+
+    def _rtol_of(self, a: Seen, b: Seen, distance: Distance) -> float:
+        """What is tolerated: nothing of whole numbers, whatever the model computes in."""
+        dtypes: tuple[str, ...] = (a.dtype, b.dtype)
+        if any(dtype in RTOL for dtype in dtypes):
+            dtypes += self.dtypes
+        sketched = distance.source == "sketches"
+        return self.tolerance.rtol_of(a.call_id, dtypes, sketched=sketched)
+
+    def _explain(self, pair: Pair) -> str:
+        """Why a pair differs, where no distance need be looked at; empty where one must be."""
+        a, b, distance = pair.a, pair.b, pair.distance
+        if a is None or b is None:
+            return "only in B" if a is None else "only in A"
+        if bool(a.reason) != bool(b.reason):
+            return f"no gradient in {'A' if a.reason else 'B'}: {a.reason or b.reason}"
+        if a.shape != b.shape:
+            return f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
+        if distance is None:
+            return ""
+        if distance.misplaced:
+            return f"NaN or Inf not the same, in {_places(distance.misplaced)}"
+        if not self.tolerance.equal_nan:
+            lets = "(--equal-nan lets that pass)"
+            if distance.nans and distance.source == "sketches":
+                return f"NaN or Inf in both, {distance.nans:,} of them, and where is not known from sketches {lets}"
+            if distance.nans:
+                return f"NaN in both, in {_places(distance.nans)} {lets}"
+            if math.prod(a.shape) and not distance.apart.values:
+                return f"no value is finite in both {lets}"
+        if self.tolerance.metric != "cosine" or distance.cosine is not None:
+            return ""
+        return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""
+
+
+def _places(number: int) -> str:
+    return f"{number:,} place{'' if number == 1 else 's'}"
+
+
+def _figures(
+    distance: Distance | None,
+) -> tuple[float | None, float | None, float | None, float | None]:
+    if distance is None:
+        return None, None, None, None
+    return distance.rel_l2, distance.apart.largest, distance.apart.mean, distance.cosine

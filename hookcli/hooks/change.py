@@ -1,0 +1,139 @@
+"""Tensors that are changed on their way through a model, forwards and backwards."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import RequestError
+from hookcli.hooks.aliases import Aliases
+from hookcli.hooks.nested import map_tensors
+from hookcli.hooks.watch import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch.utils.hooks import RemovableHandle
+
+    from hookcli.records.calls import Call, LayerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is changed, and how.
+
+    Attributes:
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (its gradient).
+        layers: whose tensors; empty for parameters.
+        parameters: full names, for ``param``.
+        apply: returns the new value of one floating tensor; must not write into the old one.
+    """
+
+    side: str
+    layers: tuple[LayerInfo, ...]
+    parameters: tuple[str, ...]
+    apply: Callable[[Call | None, Tensor], Tensor]
+
+
+@contextmanager
+def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
+    """Make ``changes`` while the block lasts, in their order; integers are left alone.
+
+    An observer inside the block sees what was changed. Gradients of inputs are changed by
+    :func:`change_input_gradients`, entered after the observers.
+
+    Raises:
+        RequestError: none of the parameters of a change takes a gradient.
+    """
+    handles: list[RemovableHandle] = []
+    with ExitStack() as stack:
+        stack.callback(_remove, handles)
+        for each in changes:
+            if each.side == "param":
+                wanted = [model.get_parameter(name) for name in each.parameters]
+                able = [parameter for parameter in wanted if parameter.requires_grad]
+                if not able:
+                    raise RequestError(
+                        f"{each.parameters[0]} takes no gradient, which could be changed",
+                        "requires_grad is False",
+                    )
+                handles += [_hook(parameter, partial(each.apply, None)) for parameter in able]
+            elif each.side == "input":
+                start = partial(_changed, each, handles)
+                stack.enter_context(watch(model, each.layers, start, _nothing))
+            elif each.side in ("output", "grad_output"):
+                end = partial(_changed, each, handles)
+                stack.enter_context(watch(model, each.layers, None, end))
+        yield
+
+
+@contextmanager
+def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
+    """Make those of ``changes`` that are of the side ``grad_input``.
+
+    Enter it after what observes gradients: an input's gradient leaves a module by the alias that was
+    made last, and comes to the one that was made first at the end.
+    """
+    handles: list[RemovableHandle] = []
+    with ExitStack() as stack:
+        stack.callback(_remove, handles)
+        for each in reversed([c for c in changes if c.side == "grad_input"]):
+            aliases = Aliases()
+
+            def started(
+                call: Call, inputs: object, each: Change = each, own: Aliases = aliases
+            ) -> object:
+                def follow(key: str, alias: Tensor) -> None:
+                    place = replace(call, side=each.side, output_key=key)
+                    handles.append(_hook(alias, partial(each.apply, place)))
+
+                return own.give(call, inputs, _needs_gradient, follow)
+
+            def finished(call: Call, output: object, own: Aliases = aliases) -> object:
+                return own.end(call, output)
+
+            stack.enter_context(watch(model, each.layers, started, finished, ends_first=True))
+        yield
+
+
+def _changed(each: Change, handles: list[RemovableHandle], call: Call, value: object) -> object:
+    """``value`` changed, or with its gradient going to be changed."""
+
+    def apply(key: str, tensor: Tensor) -> Tensor:
+        place = replace(call, side=each.side, output_key=key)
+        if not tensor.is_floating_point():
+            return tensor
+        if each.side != "grad_output":
+            return each.apply(place, tensor)
+        if _needs_gradient(key, tensor):
+            handles.append(_hook(tensor, partial(each.apply, place)))
+        return tensor
+
+    return map_tensors(value, apply)
+
+
+def _hook(tensor: Tensor, apply: Callable[[Tensor], Tensor]) -> RemovableHandle:
+    def changed(gradient: Tensor | None) -> Tensor | None:
+        with torch.no_grad():
+            return None if gradient is None else apply(gradient)
+
+    handle: RemovableHandle = tensor.register_hook(changed)  # type: ignore[no-untyped-call]
+    return handle
+
+
+def _needs_gradient(_key: str, tensor: Tensor) -> bool:
+    return torch.is_grad_enabled() and tensor.requires_grad and tensor.is_floating_point()
+
+
+def _nothing(_call: Call, _value: object) -> None:
+    pass
+
+
+def _remove(handles: Sequence[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

@@ -1,0 +1,199 @@
+"""The filter language that chooses among a model's layers.
+
+The forms are read in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (a call
+id too), glob.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
+from hookcli.files import NotRegularError, read_regular
+from hookcli.hooks.layers import FAMILIES, family_of, list_layers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hookcli.records.calls import LayerInfo
+
+_ALIASES = (*FAMILIES, "all", "leaf")
+
+_INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\]")
+_CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One module while it is being chosen: its facts, its class and its bases by name."""
+
+    layer: LayerInfo
+    types: frozenset[str]
+    families: frozenset[str]
+
+
+def select_layers(
+    model: nn.Module, forms: Sequence[str], exclude: Sequence[str] = ()
+) -> tuple[LayerInfo, ...]:
+    """The modules that any of ``forms`` names less those that any of ``exclude`` names, in model order.
+
+    Raises:
+        FilterSyntaxError: a form cannot be read.
+        NoLayerMatchedError: a form matched nothing.
+        RequestError: ``exclude`` left nothing.
+    """
+    modules = dict(model.named_modules())
+    entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
+    wanted = _match_all(entries, forms)
+    unwanted = _match_all(entries, exclude)
+    chosen = tuple(e.layer for e in entries if e.layer.module_path in wanted - unwanted)
+    if not chosen:
+        if not wanted:
+            raise FilterSyntaxError(
+                "no layer filter was given", "for all convolutions: --layers conv"
+            )
+        raise RequestError(
+            f"--exclude {', '.join(exclude)} leaves no layer", "exclude fewer layers"
+        )
+    return chosen
+
+
+def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
+    """One form at a time: options split at commas, ``@files`` read, blanks and comments left out.
+
+    A comma inside brackets or braces does not split; ``re:`` takes the whole option. ``inside`` names
+    the files that are being read, one inside the other.
+
+    Raises:
+        FilterSyntaxError: an ``@file`` cannot be read or names itself, or an option is empty.
+    """
+    for option in options:
+        if not option.strip():
+            raise FilterSyntaxError("an empty layer filter", "for all convolutions: --layers conv")
+        if option.startswith("re:"):
+            yield option
+            continue
+        for form in re.split(r",(?![^\[{]*[\]}])", option):
+            file = form.strip().removeprefix("@")
+            if file != form.strip():
+                yield from _read_forms(_lines(file, inside), (*inside, file))
+            elif file:
+                yield file
+
+
+def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
+    """The forms in a file."""
+    if file in inside:
+        raise FilterSyntaxError(f"the layer list {file!r} names itself")
+    try:
+        text = read_regular(Path(file)).decode("utf-8-sig")
+    except NotRegularError as error:
+        raise FilterSyntaxError(
+            f"cannot read the layer list {file!r}: it is not a regular file",
+            "write the forms into a file, one a line",
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
+    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
+    if not any(lines):
+        raise FilterSyntaxError(f"the layer list {file!r} names no layer", "write one form a line")
+    return [line for line in lines if line]
+
+
+def _match_all(entries: Sequence[_Entry], options: Sequence[str]) -> set[str]:
+    return {
+        layer.module_path for form in _read_forms(options) for layer in _match_one(entries, form)
+    }
+
+
+def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    """The modules that one form names.
+
+    Raises:
+        FilterSyntaxError: not a regular expression, or an index with nothing to count.
+        NoLayerMatchedError: no module is named by it.
+    """
+    if form.startswith("re:"):
+        matched = [e.layer for e in entries if _pattern(form[3:]).search(e.layer.module_path)]
+    elif form.startswith("path:"):
+        matched = _match_path(entries, form[5:])
+    else:
+        matched = (
+            _match_kind(entries, form) or _match_path(entries, form) or _match_glob(entries, form)
+        )
+    if not matched:
+        kinds = {kind for e in entries for kind in (*e.types, *e.families)}
+        raise NoLayerMatchedError(form, [*(e.layer.label for e in entries), *sorted(kinds)])
+    return matched
+
+
+def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    """An alias or class name, with or without an index."""
+    indexed = _INDEXED.fullmatch(form)
+    name = indexed["name"] if indexed else form.partition("[")[0]
+    if name != form and not indexed:
+        if name in _ALIASES or any(name in e.types for e in entries):
+            raise FilterSyntaxError(
+                f"cannot read the index of {form!r}", "write [3], [-1] or [2:5], counted from 1"
+            )
+        return []
+    if name in _ALIASES:
+        matched = [e.layer for e in entries if name in e.families]
+    else:
+        matched = [e.layer for e in entries if name in e.types]
+    if not indexed or not matched:
+        return matched
+    first, last = int(indexed["first"]), int(indexed["last"] or indexed["first"])
+    return matched[_slice(form, first, last, len(matched))]
+
+
+def _slice(form: str, first: int, last: int, count: int) -> slice:
+    """The inclusive range first to last, counted from 1 or, negative, from the end."""
+    if first == 0 or last == 0:
+        raise FilterSyntaxError(
+            f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"
+        )
+    start = first - 1 if first > 0 else count + first
+    stop = last if last > 0 else count + last + 1
+    if not 0 <= start < count or not start < stop <= count:
+        raise FilterSyntaxError(
+            f"{form!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
+        )
+    return slice(start, stop)
+
+
+def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    """An exact module path, or a call id that stands for one."""
+    call_id = _CALL_ID.fullmatch(form)
+    paths = (form, call_id["path"] if call_id else form)
+    for path in paths:
+        matched = [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]
+        if matched:
+            return matched
+    return []
+
+
+def _match_glob(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
+    return [e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise FilterSyntaxError(f"not a regular expression: {text!r} ({error})") from error
+
+
+def _entry(layer: LayerInfo, module: nn.Module) -> _Entry:
+    bases = [base for base in type(module).__mro__ if base not in (nn.Module, object)]
+    families = {family_of(base) for base in bases} - {""} | {"all"}
+    if layer.is_leaf:
+        families.add("leaf")
+    return _Entry(layer, frozenset(base.__name__ for base in bases), frozenset(families))

@@ -1,0 +1,142 @@
+"""The modules of a model as facts: their families, where they keep channels, why one did not run."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.foreign import ask
+from hookcli.records.calls import ROOT_LABEL, LayerInfo
+
+_TORCH_NN = "torch.nn.modules."
+_QUANTIZED = "torch.ao.nn.quantized.modules."
+_FAMILY_MODULES = {
+    _TORCH_NN + "conv": "conv",
+    _QUANTIZED + "conv": "conv",
+    _TORCH_NN + "linear": "linear",
+    _QUANTIZED + "linear": "linear",
+    _TORCH_NN + "batchnorm": "norm",
+    _TORCH_NN + "instancenorm": "norm",
+    _TORCH_NN + "normalization": "norm",
+    _QUANTIZED + "batchnorm": "norm",
+    _QUANTIZED + "normalization": "norm",
+    _TORCH_NN + "activation": "act",
+    _QUANTIZED + "activation": "act",
+    _TORCH_NN + "pooling": "pool",
+    _TORCH_NN + "dropout": "dropout",
+    _QUANTIZED + "dropout": "dropout",
+    "torchvision.ops.stochastic_depth": "dropout",
+    "torchvision.ops.drop_block": "dropout",
+}
+_FAMILY_TYPES = {
+    "FrozenBatchNorm2d": "norm",
+    "Identity": "",
+    "LinearPackedParams": "",
+    "MultiheadAttention": "attention",
+}
+FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
+
+_MIXING = ("SwapAxes", "WindowPartition")  # windows and tokens where rows and columns were
+_NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
+
+
+def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
+    """Every module of ``model``, the model itself first, in the order of ``named_modules()``."""
+    layers = []
+    neighbour = "unknown"
+    for path, module in model.named_modules():
+        channels = _channels_of(module)
+        if channels in ("first", "last"):
+            neighbour = f"likely {channels}"
+        elif not module._modules:
+            if _follows_neighbour(module):
+                channels = neighbour
+            else:
+                neighbour = "unknown"  # a Permute, say: what comes after need not be as before
+        layers.append(
+            LayerInfo(
+                module_path=path,
+                module_type=type(module).__name__,
+                depth=path.count(".") + 1 if path else 0,
+                is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
+                params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
+                channels=channels,
+            )
+        )
+    return tuple(layers)
+
+
+def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
+    """Every module on which hooks fire: those that are not scripted or compiled, nor inside such a one."""
+    shut = [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, torch.jit.ScriptModule)
+        or module._compiled_call_impl is not None  # by module.compile()
+        or ask(module, "_orig_mod") is not None  # by torch.compile(module)
+    ]
+    return tuple(
+        layer
+        for layer in list_layers(model)
+        if not any(f"{layer.module_path}.".startswith(f"{path}.") for path in shut)
+    )
+
+
+def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
+    """Why a layer that was selected did not run, as far as the structure of the model tells."""
+    path = layer.module_path
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:
+        return "the model took it away while it ran"
+    while path:
+        path = path.rpartition(".")[0]
+        parent = type(model.get_submodule(path)).__name__
+        if "Attention" in parent and layer.params:
+            return f"its weights are used inside {path or ROOT_LABEL} ({parent}) without calling it"
+    if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
+        return "auxiliary head, runs only in training mode"
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        return "it only holds modules, which the model calls one by one"
+    if type(module).__name__ == "StochasticDepth":
+        return "stochastic depth drops a block beside its shortcut, and this block has none"
+    if isinstance(module, nn.Dropout) and not model.training:
+        return "dropout does nothing in evaluation mode"
+    return "the model did not call it for this input"
+
+
+def family_of(base: type) -> str:
+    """The family of one class, by the module that defines it; empty when it has none."""
+    name = base.__name__
+    if name in _FAMILY_TYPES:
+        return _FAMILY_TYPES[name]
+    if name.endswith(("Attention", "AttentionV2")):
+        return "attention"
+    return _FAMILY_MODULES.get(base.__module__, "")
+
+
+def _channels_of(module: nn.Module) -> str:
+    """Where this type puts channels: ``first``, ``last``, ``mixed`` or ``unknown``."""
+    families = {family_of(base) for base in type(module).__mro__}
+    if type(module).__name__ in _MIXING:
+        return "mixed"
+    if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
+        return "first"
+    if "conv" in families or "pool" in families:
+        return "first"
+    if "linear" in families or isinstance(module, nn.Embedding):
+        return "last"
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
+        return "last"
+    if isinstance(module, nn.MultiheadAttention) and module.batch_first:
+        return "last"
+    return "unknown"
+
+
+def _follows_neighbour(module: nn.Module) -> bool:
+    """Whether this module works value by value, so that its layout is that of what came before."""
+    families = {family_of(base) for base in type(module).__mro__}
+    return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

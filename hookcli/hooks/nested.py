@@ -1,0 +1,94 @@
+"""The tensors in a nested value, walked and replaced."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch import Tensor
+
+from hookcli.errors import Forgiven
+from hookcli.foreign import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hookcli.records.calls import Call
+
+    Listener: TypeAlias = Callable[[Call, object], object]
+    """What it returns, unless that is None, takes the place of what it was shown."""
+
+
+def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in a nested value with its output key, in order.
+
+    Tuples and lists give ``0``, ``1``, …, named tuples and mappings their names, an ``ImageList``
+    its ``tensors``; levels are joined with dots. A value that is one tensor has the key "". A container
+    inside itself is walked once. However deep it is, nothing here calls itself.
+    """
+    inside = set[int]()
+    waiting: list[tuple[str | None, object]] = [("", value)]
+    while waiting:
+        key, part = waiting.pop()
+        if key is None:  # the end of a container, which was kept: another one could have its id
+            inside.remove(id(part))
+        elif isinstance(part, Tensor):
+            yield key, part
+        elif id(part) not in inside and (parts := _parts_of(part)):
+            inside.add(id(part))
+            waiting.append((None, part))
+            waiting += [(_join(key, name), each) for name, each in reversed(parts)]
+
+
+def map_tensors(
+    value: object,
+    change: Callable[[str, Tensor], Tensor],
+    key: str = "",
+    inside: tuple[int, ...] = (),
+) -> Any:
+    """``value`` with ``change(output key, tensor)`` in the place of every tensor.
+
+    The value itself where nothing changed; containers are otherwise made anew, never changed.
+    """
+    if isinstance(value, Tensor):
+        return change(key, value)
+    if id(value) in inside:
+        return value
+    parts = _parts_of(value)
+    changed = [
+        map_tensors(part, change, _join(key, name), (*inside, id(value))) for name, part in parts
+    ]
+    if all(new is old for new, (_, old) in zip(changed, parts, strict=True)):
+        return value
+    if isinstance(value, tuple):
+        return value._make(changed) if hasattr(value, "_make") else type(value)(changed)
+    if isinstance(value, list):
+        return type(value)(changed)
+    again: Any = copy.copy(value)
+    for new, (name, _) in zip(changed, parts, strict=True):
+        if isinstance(value, dict):
+            again[name] = new
+        else:
+            again.tensors = new
+    return again
+
+
+def _parts_of(value: object) -> list[tuple[object, object]]:
+    """What a container holds, by name; nothing of one of others that cannot be asked."""
+    with Forgiven():
+        if isinstance(value, dict):
+            return list(value.items())
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return list(zip(value._fields, value, strict=True))
+        if isinstance(value, (tuple, list)):
+            return list(enumerate(value))
+        if isinstance(tensors := ask(value, "tensors"), Tensor):
+            return [("tensors", tensors)]
+    return []
+
+
+def _join(key: str, name: object) -> str:
+    text = type(name).__name__
+    with Forgiven():
+        text = str(name)
+    return f"{key}.{text}" if key else text

@@ -1,0 +1,101 @@
+"""What goes into modules and comes out of them, handed to an observer inside the hook."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.config import DEFAULTS, SIDES
+from hookcli.errors import NestedTensorError, RequestError
+from hookcli.foreign import ask
+from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.watch import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hookcli.records.calls import Call, LayerInfo
+
+    Observer: TypeAlias = Callable[[Call, Tensor], None]
+
+
+@contextmanager
+def observe(
+    model: nn.Module,
+    layers: Sequence[LayerInfo],
+    observer: Observer,
+    at: str = DEFAULTS.at,
+    called: set[str] | None = None,
+) -> Iterator[None]:
+    """Call ``observer(call, tensor)`` for every tensor of ``layers``, while the block lasts.
+
+    The observer runs inside the hook and must reduce or copy the tensor before it returns:
+    torchvision's ``ReLU(inplace=True)`` and ``out += identity`` write over it right after. The hooks
+    go when the block ends, however it ends. Calls are counted from the beginning of the block.
+
+    Args:
+        model: must not be compiled or scripted; see :func:`refuse_unhookable`.
+        layers: modules of this model.
+        observer: gets every tensor of a nested output, each with its output key.
+        at: ``output``, ``input`` (keyword arguments too) or ``both``.
+        called: gets the module path of every layer that ran, whether or not a tensor came out.
+
+    Raises:
+        RequestError: ``at`` is none of the three.
+        NestedTensorError: inside the block, when a layer gives a tensor without a shape.
+    """
+    if at not in SIDES:
+        raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
+    sides = SIDES[at]
+
+    def show(side: str, call: Call, value: object) -> None:
+        if called is not None:
+            called.add(call.layer.module_path)
+        if isinstance(value, Tensor) and side == "output":
+            see(call, value)  # the common case, without the walk
+            return
+        for key, tensor in named_tensors(value):
+            named = replace(call, side=side, output_key=key) if key or side != "output" else call
+            see(named, tensor)
+
+    def see(call: Call, tensor: Tensor) -> None:
+        if tensor.is_nested:
+            raise NestedTensorError
+        observer(call, tensor)
+
+    started = partial(show, "input") if "input" in sides else None
+    finished = partial(show, "output") if "output" in sides else _ignore
+    with watch(model, layers, started, finished):
+        yield
+
+
+def refuse_unhookable(model: nn.Module) -> None:
+    """Raise RequestError if hooks put on ``model`` now would never fire.
+
+    Raises:
+        RequestError: a part of the model is compiled (the compiled graph was traced without these
+            hooks, https://github.com/pytorch/pytorch/issues/117758) or scripted (TorchScript takes
+            no Python hooks).
+    """
+    for path, module in model.named_modules():
+        name = path or type(module).__name__
+        if isinstance(module, torch.jit.ScriptModule):
+            raise RequestError(
+                f"{name} is a scripted module, on which hooks do not fire",
+                "observe the model before torch.jit.script or torch.jit.trace",
+            )
+        compiled = ask(module, "_compiled_call_impl") is not None
+        if compiled or type(module).__name__ == "OptimizedModule":
+            raise RequestError(
+                f"{name} is compiled, and hooks put on after torch.compile never fire",
+                "observe the model that was compiled: compiled._orig_mod, or before model.compile()",
+            )
+
+
+def _ignore(_call: Call, _value: object) -> None:
+    pass

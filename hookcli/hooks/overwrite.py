@@ -1,0 +1,72 @@
+"""Who writes over a tensor in place after a module returned it.
+
+A tensor carries a counter that goes up with every write; it is read at the start and end of every
+module. Only weak references are kept, so the memory of the forward does not grow. Under
+``torch.inference_mode`` tensors have no counter: the forward runs under ``torch.no_grad``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hookcli.hooks.nested import named_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hookcli.records.calls import Call
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """A tensor that came out of a call, and its counter then."""
+
+    call_id: str
+    tensor: weakref.ref[Tensor]
+    version: int
+
+
+@dataclass(slots=True)
+class WriteWatcher:
+    """Follows one forward by the starts and ends of all modules (``hooks.watch``).
+
+    Attributes:
+        written: by call id, the module that wrote over what the call returned: ``by relu (ReLU)``, or
+            ``inside layer1.0 (BasicBlock)`` when an operation between modules did it.
+    """
+
+    written: dict[str, str] = field(default_factory=dict)
+    _intact: list[_Returned] = field(default_factory=list)
+    _running: list[Call] = field(default_factory=list)
+
+    def started(self, call: Call, _inputs: object) -> None:
+        """A module is called."""
+        self._blame()
+        self._running.append(call)
+
+    def finished(self, call: Call, output: object) -> None:
+        """A module has returned."""
+        self._blame()
+        self._running.pop()
+        self._intact += [
+            _Returned(replace(call, output_key=key).id, weakref.ref(tensor), tensor._version)
+            for key, tensor in named_tensors(output)
+            if not tensor.is_inference()  # made under the model's own inference mode: no counter
+        ]
+
+    def _blame(self) -> None:
+        """Put what was written over since the last start or end down to the module that is running."""
+        intact = []
+        for returned in self._intact:
+            tensor = returned.tensor()
+            if tensor is None:
+                continue
+            if tensor._version == returned.version:
+                intact.append(returned)
+                continue
+            layer = self._running[-1].layer
+            how = "by" if layer.is_leaf else "inside"
+            self.written[returned.call_id] = f"{how} {layer.label} ({layer.module_type})"
+        self._intact = intact

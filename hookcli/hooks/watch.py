@@ -1,0 +1,165 @@
+"""Every call of chosen modules, from its start to its end, and the tensors in what goes in and comes out."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch import nn
+
+from hookcli.errors import ForwardError
+from hookcli.foreign import ForeignCode, ask
+from hookcli.records.calls import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch.utils.hooks import RemovableHandle
+
+    from hookcli.records.calls import LayerInfo
+
+    Listener: TypeAlias = Callable[[Call, object], object]
+    """What it returns, unless that is None, takes the place of what it was shown."""
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    layers: Sequence[LayerInfo],
+    started: Listener | None,
+    finished: Listener,
+    *,
+    ends_first: bool = False,
+) -> Iterator[None]:
+    """Call ``started(call, inputs)`` and ``finished(call, output)`` around every call of ``layers``.
+
+    What a listener returns, unless it is None, goes into the module or comes out of it instead.
+
+    ``call.order`` counts the calls by their start, so that a block stands before its parts. Inputs
+    are what :func:`named_tensors` can walk: positional and keyword arguments together. With
+    ``ends_first`` ``finished`` comes before that of all others that watch.
+
+    Raises:
+        ForwardError: when the block ends without another error, and the model has taken a hook off.
+    """
+    with ForeignCode("named_modules of the model"):
+        modules = dict(model.named_modules())
+    watched = _Watched(started, finished)
+    placed: list[_Placed] = []
+    try:
+        for layer in layers:
+            module = _find(modules, layer)
+            if started is None and not module._modules and _is_torch_own(module):
+                alone = nn.Module.register_forward_hook(module, partial(watched.after_alone, layer))
+                placed.append(_Placed(layer, module, "_forward_hooks", alone))
+                continue
+            pre = nn.Module.register_forward_pre_hook(
+                module, partial(watched.before, layer), with_kwargs=True
+            )
+            placed.append(_Placed(layer, module, "_forward_pre_hooks", pre))
+            # always_call: a call that raised ends too (with None), so that ``running`` stays in step
+            post = nn.Module.register_forward_hook(
+                module, partial(watched.after, layer), always_call=True, prepend=ends_first
+            )
+            placed.append(_Placed(layer, module, "_forward_hooks", post))
+        yield
+        _check_in_place(placed)
+    finally:
+        for each in placed:
+            each.handle.remove()
+
+
+def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
+    """The module of a layer.
+
+    Raises:
+        ForwardError: the model has taken it away since it was chosen.
+    """
+    if layer.module_path in modules:
+        return modules[layer.module_path]
+    raise ForwardError(
+        f"the model took {layer.label} ({layer.module_type}) away while it ran",
+        "keep the modules that it has: one that is not to be used need not be called",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A hook that was put on a module, into one of the dictionaries that torch keeps them in."""
+
+    layer: LayerInfo
+    module: nn.Module
+    dictionary: str
+    handle: RemovableHandle
+
+
+def _check_in_place(placed: Sequence[_Placed]) -> None:
+    """See that every hook is where it was put: calls of a module without it are not seen.
+
+    Raises:
+        ForwardError: one is not.
+    """
+    for each in placed:
+        hooks = ask(each.module, each.dictionary)
+        if not isinstance(hooks, dict) or each.handle.id not in hooks:
+            raise ForwardError(
+                f"the model took the hooks off {each.layer.label} ({each.layer.module_type}) while it ran, "
+                "so what that module gave was not seen",
+                "let it remove the hooks that it has put on itself, by their handles",
+            )
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The hooks of one ``watch``, and the calls that are running."""
+
+    started: Listener | None
+    finished: Listener
+    counts: Counter[str] = field(default_factory=Counter)
+    order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    running: list[Call] = field(default_factory=list)
+
+    def before(self, layer: LayerInfo, _module: nn.Module, args: Any, kwargs: Any) -> Any:
+        call = self._begin(layer)
+        self.running.append(call)
+        changed = self.started(call, _arguments(args, kwargs)) if self.started else None
+        return None if changed is None else _as_given(args, kwargs, changed)
+
+    def after(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if self.running and self.running[-1].layer is layer:
+            return self.finished(self.running.pop(), output)
+        return None  # a hook before ours raised: no call began
+
+    def after_alone(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return self.finished(self._begin(layer), output)  # nothing starts inside: the order is kept
+
+    def _begin(self, layer: LayerInfo) -> Call:
+        call = Call(layer, self.counts[layer.module_path], next(self.order))
+        self.counts[layer.module_path] += 1
+        return call
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    """One value from positional and keyword arguments; the only argument stands for itself."""
+    if len(args) == 1 and not kwargs:
+        return args[0]
+    return {str(index): value for index, value in enumerate(args)} | kwargs
+
+
+def _as_given(
+    args: tuple[Any, ...], kwargs: dict[str, Any], changed: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``_arguments`` taken apart again."""
+    if len(args) == 1 and not kwargs:
+        return (changed,), {}
+    places = [str(index) for index in range(len(args))]
+    return tuple(changed[place] for place in places), {name: changed[name] for name in kwargs}
+
+
+def _is_torch_own(module: nn.Module) -> bool:
+    """Whether a module's code is known to call no module, not even itself."""
+    return type(module).__module__.startswith("torch.nn.modules.")

@@ -1,0 +1,241 @@
+"""What the user named, as files: folders, globs and lists of names are opened out.
+
+Nothing is decoded here, and a name that is not there is passed on: whoever reads it says so.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import glob
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TypeAlias
+
+from PIL import Image
+
+from hookcli.errors import RequestError
+from hookcli.files import NotRegularError, read_regular, safe_name
+from hookcli.images import folders
+from hookcli.images.tensor_files import TENSOR_SUFFIXES
+from hookcli.records.images import SkippedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hookcli.images.folders import Identity
+
+_Found: TypeAlias = str | SkippedImage
+
+_OUTPUT = "is the folder that this run writes to"
+_RUN = "is the folder of a run; name a folder in it"
+# drawings, a film, and weather and science data of which Pillow reads no more than the header
+_NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
+_JPEG_TOO = ".mpo"  # a format of its own to Pillow, that its JPEG reader opens
+
+
+def find_files(
+    words: Sequence[str],
+    *,
+    recursive: bool = True,
+    null_separated: bool = False,
+    keep_folders: bool = False,
+    leave_out: Path | None = None,
+    stdin: IO[bytes] | None = None,
+) -> tuple[list[str], list[SkippedImage]]:
+    """The files that ``words`` name, in the order of the words, and what in them names none.
+
+    ``-`` is a list of names on standard input, ``@file`` one in a file; a name in a list is a file
+    or a folder, whatever characters it has. A word with ``*``, ``?`` or ``[`` that is not there
+    itself is a glob, of which nothing is in a run's folder below its first star. A folder is the
+    images in it or, where it has none, its tensor files, by their suffix and in the order of their
+    paths, compared part by part as bytes; without hidden ones, the folders of runs, and folders in
+    it that a link has led to before. Anything else is passed on as it is.
+
+    Args:
+        words: as the user gave them; a file in a folder is named with the folder's word before it.
+        recursive: also look into the folders in a folder.
+        null_separated: a NUL stands between the names of a list, not the end of a line.
+        keep_folders: pass folders on as they are.
+        leave_out: a folder whose images are not wanted, under whatever name it is found.
+        stdin: what to read for ``-``; standard input unless given.
+
+    Raises:
+        RequestError: a list cannot be read, or standard input is named twice.
+    """
+    if words.count("-") > 1:
+        raise RequestError("standard input is named twice", "give '-' once, for all names")
+    left_out = folders.identity(leave_out) if leave_out and os.path.isdir(leave_out) else None  # noqa: PTH112
+    rules = _Rules(recursive, keep_folders, left_out)
+    found: list[_Found] = []
+    for word in words:
+        if word == "-" or word.startswith("@"):
+            names = _names(word, _read(word, stdin), null_separated=null_separated)
+            found += _expand(names, rules) or [SkippedImage(word, "is a list without names")]
+        elif _is_glob(word):
+            matched = _expand(
+                _matches(word, rules), rules
+            )  # with ** what is in a folder comes again
+            found += dict.fromkeys(matched) or [SkippedImage(word, "matches no file")]
+        else:
+            found += _expand([word], rules)
+    skipped = [each for each in found if isinstance(each, SkippedImage)]
+    return [each for each in found if isinstance(each, str)], skipped
+
+
+def unique_keys(files: Sequence[str]) -> list[str]:
+    """A key for each file that is safe as a file name: its stem, and ``-2``, ``-3`` where it is taken.
+
+    No two keys differ by upper and lower case alone.
+    """
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}  # by stem: the first that was not tried; all before it are taken
+    keys = []
+    for file in files:
+        stem = safe_name(Path(file).stem)
+        key, number = stem, numbers.get(stem.lower(), 2)
+        while key.lower() in taken:
+            key = f"{stem}-{number}"
+            number += 1
+        numbers[stem.lower()] = number
+        taken.add(key.lower())
+        keys.append(key)
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    recursive: bool
+    keep_folders: bool
+    left_out: Identity | None
+
+
+def _read(word: str, stdin: IO[bytes] | None) -> bytes:
+    """The list that ``word`` stands for; nothing where standard input is closed.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        if word != "-":
+            return read_regular(Path(word[1:]))
+        stream = stdin or (sys.stdin and sys.stdin.buffer)
+        return stream.read() if stream else b""
+    except NotRegularError as error:
+        raise RequestError(
+            f"cannot read the list {word!r}: it is not a regular file",
+            "what another command writes is read with '-': find . -name '*.png' | hookcli ... -",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise RequestError(
+            f"cannot read the list {word!r}: {getattr(error, 'strerror', None) or error}",
+            f"it would be names of images, one a line; a file of this name is {f'./{word}'!r}",
+        ) from error
+
+
+def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
+    """The names in a list, without a carriage return at their end and a mark at the beginning.
+
+    Raises:
+        RequestError: there is a NUL in a line, which no name can have.
+    """
+    if null_separated:
+        names = data.split(b"\0")
+    elif b"\0" in data:
+        raise RequestError(
+            f"the list {word!r} is not text with a name on each line: it has a NUL in it",
+            "add -0 if a NUL stands between its names; or is it an image, or UTF-16?",
+        )
+    else:
+        lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+        names = [line.removesuffix(b"\r") for line in lines]
+    return [os.fsdecode(name) for name in names if name]
+
+
+def _is_glob(word: str) -> bool:
+    return any(each in word for each in "*?[") and not os.path.lexists(word)
+
+
+def _matches(pattern: str, rules: _Rules) -> list[str]:
+    """What a glob matches, without what lies in folders of runs that its stars lead into."""
+    try:
+        found = glob.glob(pattern, recursive=True)  # noqa: PTH207
+    except ValueError:  # a NUL in it
+        return []
+    home = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
+    known = dict.fromkeys((home, "", "/", "//"), False)
+
+    def is_in_run(folder: str) -> bool:
+        if folder not in known:
+            known[folder] = is_in_run(os.path.dirname(folder)) or _is_left_out(folder, rules)  # noqa: PTH120
+        return known[folder]
+
+    mine = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
+    return sorted(mine, key=lambda name: os.fsencode(name).split(b"/"))
+
+
+def _is_left_out(folder: str, rules: _Rules) -> bool:
+    try:
+        return folders.identity(folder) == rules.left_out or folders.is_run(
+            folder, folders.entries(folder)
+        )
+    except OSError:
+        return False
+
+
+def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
+    """``names``, with the images of a folder in its place."""
+    found: list[_Found] = []
+    for name in names:
+        if rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
+            found.append(name)
+        else:
+            found += (
+                _walk(name, rules)
+                or _walk(name, rules, TENSOR_SUFFIXES)
+                or [SkippedImage(name, "is a folder without images")]
+            )
+    return found
+
+
+def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Found]:
+    """The images in a folder, or its files of ``suffixes``, depth first, and the folders in it that cannot be read."""
+    found: list[_Found] = []
+    visited: set[Identity] = set()
+    waiting = [(root, True)]
+    while waiting:
+        name, is_folder = waiting.pop()
+        if not is_folder:
+            found.append(name)
+            continue
+        try:
+            identity = folders.identity(name)
+            if identity in visited:
+                continue
+            visited.add(identity)
+            inside = folders.entries(name)
+        except OSError as error:
+            found.append(SkippedImage(name, f"cannot be read: {error.strerror or error}"))
+            continue
+        is_output = identity == rules.left_out
+        if is_output or folders.is_run(name, inside):
+            reason = _OUTPUT if is_output else _RUN
+            found += [SkippedImage(root, reason)] if name == root else []
+        else:
+            wanted = folders.wanted(
+                inside, suffixes or _image_suffixes(), recursive=rules.recursive
+            )
+            waiting += reversed(list(wanted))
+    return found
+
+
+@functools.cache
+def _image_suffixes() -> tuple[str, ...]:
+    """The suffixes, in lower case, of the files that Pillow can make a picture of."""
+    Image.init()
+    readable = Image.OPEN.keys() - _NO_PICTURES
+    suffixes = Image.registered_extensions().items()
+    return (_JPEG_TOO, *sorted(suffix for suffix, kind in suffixes if kind in readable))

@@ -1,0 +1,159 @@
+"""Images made to fit the model that they are for: with the frames or the second image that it needs, or skipped."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hookcli.config import CLIP_FRAMES
+from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
+from hookcli.images.decode import UndecodableError
+from hookcli.images.read import ImageFile, ImageSource, read_images, with_frames
+from hookcli.records.images import SkippedImage
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from PIL import Image
+
+    from hookcli.config import InspectConfig, OnError
+    from hookcli.models.load import LoadedModel
+    from hookcli.models.preprocessing import Preprocessing
+
+_NO_PAIR = "holds pixels; a pair is of two pictures"
+
+
+def need_one(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
+    """See that there is an image left.
+
+    Raises:
+        NoImageError: there is none.
+    """
+    if sources:
+        return
+    first = skipped[0] if skipped else SkippedImage("", "no image was given")
+    more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+    raise NoImageError(
+        f"no image can be used: {first.file!r} {first.reason}{more}",
+        "give one or more image files, for example: hookcli inspect resnet34 photo.jpg",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fitter:
+    """Makes one image after the other ready for a model; can be sent to another process.
+
+    Attributes:
+        prepare: the model's preprocessing.
+        second: the second image of every pair; empty without one.
+    """
+
+    prepare: Preprocessing
+    second: tuple[Image.Image, ...] = ()
+
+    def fit(self, source: ImageSource) -> ImageSource:
+        """The image with the frames or the pair that the model needs.
+
+        Raises:
+            UndecodableError: the model cannot be shown it.
+        """
+        if source.pixels is None:
+            reason = self.prepare.refuse(source.pictures[0])
+        else:
+            reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(source.pixels.shape)
+        if reason:
+            raise UndecodableError(reason)
+        if self.prepare.task == "video" and source.pixels is None:
+            return with_frames(source, CLIP_FRAMES)
+        return replace(source, pictures=(*source.pictures, *self.second))
+
+
+@contextmanager
+def skip_failing(
+    on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
+) -> Iterator[None]:
+    """A ``with`` block in which a model is run on one image: when it fails, the image is skipped or named.
+
+    Args:
+        on_error: ``stop`` or ``skip``.
+        file: the image.
+        skipped: gets the image with the reason.
+        is_one_of_several: a single image needs no name.
+
+    Raises:
+        ModelError: the model failed, and that is to end the run.
+        NoBoxError: it found nothing that could be scored, and that is to end the run.
+    """
+    try:
+        yield
+    except (ModelError, NoBoxError) as error:
+        if on_error == "stop":
+            if is_one_of_several:
+                error.name_image(file)
+            raise
+        skipped.append(SkippedImage(file, error.message))
+
+
+def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
+    """Why pixels do not fit a model of which nothing is known but that others went through; empty if they do.
+
+    Args:
+        first: shape of the pixels that went through first, without a leading axis.
+        shape: of those in question.
+    """
+    if len(first) == len(shape) and first[0] == shape[0]:
+        return ""
+    has = (
+        f"{first[0]} channel{'s' * (first[0] != 1)}"
+        if len(first) == len(shape)
+        else shape_text(first)
+    )
+    return f"is {shape_text(shape)}: the first image that went through has {has}"
+
+
+def make_fitter(config: InspectConfig, loaded: LoadedModel) -> Fitter:
+    """What makes images ready for this model.
+
+    Raises:
+        RequestError: a clip or a pair was given to a model that takes none.
+        NoImageError: the second image of a pair cannot be used.
+    """
+    task = loaded.info.task
+    if config.clip and task != "video":
+        raise RequestError(f"{config.model.name} takes no clip", "--clip is for video models")
+    if config.pair is not None and task != "optical_flow":
+        raise RequestError(
+            f"{config.model.name} takes no pair", "--pair is for raft_large and raft_small"
+        )
+    return Fitter(loaded.prepare, _read_pair(config.pair))
+
+
+def fit_sources(
+    fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
+) -> tuple[list[ImageSource | ImageFile], list[SkippedImage]]:
+    """The images that this model can be shown, and the rest; files that are read later stay as they are.
+
+    Raises:
+        NoImageError: none is left.
+    """
+    fitting: list[ImageSource | ImageFile] = []
+    skipped = []
+    for source in sources:
+        try:
+            fitting.append(source if isinstance(source, ImageFile) else fitter.fit(source))
+        except UndecodableError as error:
+            skipped.append(SkippedImage(source.file, str(error)))
+    need_one(fitting, skipped)
+    return fitting, skipped
+
+
+def _read_pair(file: str | None) -> tuple[Image.Image, ...]:
+    if file is None:
+        return ()
+    sources, skipped = read_images([file])
+    if skipped or sources[0].pixels is not None:
+        reason = skipped[0].reason if skipped else _NO_PAIR
+        raise NoImageError(f"the second image cannot be used: {file!r} {reason}")
+    return sources[0].pictures

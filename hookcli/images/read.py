@@ -1,0 +1,241 @@
+"""Files as the user names them: images, clips in folders, tensors; each with a key of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookcli.files import NotRegularError, open_regular, read_regular, safe_name
+from hookcli.images.decode import UndecodableError, decode
+from hookcli.images.find import unique_keys
+from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
+from hookcli.records.images import SkippedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from io import BufferedReader
+
+    from numpy.typing import NDArray
+    from PIL import Image
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """An image of a run: pictures, or pixels that are used as they are.
+
+    Attributes:
+        key: safe as a file name, unique in the run.
+        file: as the user gave it; a row of a tensor file has its number after it.
+        sha256: of the file's bytes; of a clip, of its frames' bytes one after the other.
+        size: width and height.
+        pictures: upright, RGB, 8 bits a channel: one, or the frames of a clip.
+        pixels: (C, H, W) floats from a tensor file; None for pictures.
+        frame_count: how many pictures an animated file, or a folder, holds.
+        ready: what a model is shown of the pictures, where they are no longer kept.
+        note: what was made of the pictures for it, where that is another image.
+    """
+
+    key: str
+    file: str
+    sha256: str
+    size: tuple[int, int]
+    pictures: tuple[Image.Image, ...] = ()
+    pixels: NDArray[Any] | None = None
+    frame_count: int = 1
+    ready: NDArray[Any] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An image that is read when its turn comes.
+
+    Attributes:
+        key: safe as a file name, unique in the run.
+        file: as found.
+        row: of a tensor file, what tells its images apart.
+    """
+
+    key: str
+    file: str
+    row: str = ""
+
+    @property
+    def name(self) -> str:
+        """As people see it."""
+        return f"{self.file}{self.row}"
+
+    def read(self) -> ImageSource:
+        """The image itself.
+
+        Raises:
+            UndecodableError: it cannot be used.
+        """
+        for source in _read_or_refuse(self.file, 0):
+            if source.file == self.name:
+                return replace(source, key=self.key)
+        raise UndecodableError("has changed: the row is no longer there")
+
+
+def list_images(files: Sequence[str]) -> list[ImageFile]:
+    """One a file, in order, and one a row of a tensor file, each with a key of its own; nothing is decoded."""
+    named: list[tuple[str, str]] = []
+    for file in files:
+        rows = [""]
+        if Path(file).suffix.lower() in TENSOR_SUFFIXES:
+            with contextlib.suppress(UndecodableError):
+                rows = [source.file.removeprefix(file) for source in _read_or_refuse(file, 0)]
+        named += [(file, row) for row in rows]
+    keys = unique_keys([f"{Path(file).stem}{row}.x" for file, row in named])
+    return [ImageFile(key, file, row) for key, (file, row) in zip(keys, named, strict=True)]
+
+
+def read_images(
+    files: Sequence[str], *, clip_frames: int = 0
+) -> tuple[list[ImageSource], list[SkippedImage]]:
+    """Decode ``files`` in order; what cannot be used comes back as skipped, with the reason.
+
+    Args:
+        files: images, tensor files (``.npy``, ``.safetensors``: a row an image) and, with
+            ``clip_frames``, folders.
+        clip_frames: how many frames of a folder are read, at even distances; 0 refuses folders.
+    """
+    sources: list[ImageSource] = []
+    skipped: list[SkippedImage] = []
+    keys: set[str] = set()
+    for file in files:
+        try:
+            read = _read_or_refuse(file, clip_frames)
+            sources += [replace(each, key=_unique_key(each.key, keys)) for each in read]
+        except UndecodableError as error:
+            skipped.append(SkippedImage(file, str(error)))
+    return sources, skipped
+
+
+def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
+    """The images in one file.
+
+    Raises:
+        UndecodableError: it cannot be read or used.
+    """
+    try:
+        yield from _read(file, clip_frames)
+    except FileNotFoundError as error:
+        raise UndecodableError("does not exist") from error
+    except NotRegularError as error:
+        raise UndecodableError("is not a regular file") from error
+    except OSError as error:
+        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise UndecodableError(str(error)) from error
+
+
+def with_frames(source: ImageSource, most: int) -> ImageSource:
+    """The same image with up to ``most`` frames, at even distances, if its file is an animation.
+
+    Raises:
+        UndecodableError: the first picture could be decoded, and the frames cannot be.
+    """
+    if len(source.pictures) != 1:
+        return source
+    try:
+        with open_regular(source.file) as stream:
+            pictures, count = decode(stream, most)
+    except OSError as error:  # gone since it was read first
+        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+    return replace(source, pictures=tuple(pictures), frame_count=count)
+
+
+def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
+    """The images in one file.
+
+    Raises:
+        UndecodableError: it cannot be used.
+        OSError: it cannot be read.
+    """
+    path = Path(file)
+    if path.is_dir():
+        if not clip_frames:
+            raise UndecodableError("is a directory; a folder of frames needs --clip")
+        yield _read_clip(file, clip_frames)
+        return
+    if path.suffix.lower() in TENSOR_SUFFIXES:
+        facts = path.stat()
+        digest, rows = _read_tensor_file(file, facts.st_size, facts.st_mtime_ns)
+        for number, pixels in rows:
+            size = pixels.shape[-1], pixels.shape[-2]
+            yield ImageSource(
+                f"{path.stem}{number}", f"{file}{number}", digest, size, pixels=pixels
+            )
+        return
+    sha256 = hashlib.sha256()
+    pictures = _read_pictures(path, sha256)
+    yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
+
+
+@functools.lru_cache(maxsize=1)  # the rows of a file come one after the other
+def _read_tensor_file(
+    file: str, _size: int, _mtime_ns: int
+) -> tuple[str, list[tuple[str, NDArray[Any]]]]:
+    path = Path(file)
+    data = read_regular(path)
+    if not data:
+        raise UndecodableError("is empty")
+    return hashlib.sha256(data).hexdigest(), list(tensor_rows(path, data))
+
+
+def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
+    """The picture in a file, read twice since it may be large: its bytes go into ``sha256`` first.
+
+    Raises:
+        UndecodableError: it cannot be used, or is no longer what ``sha256`` was told.
+    """
+    with open_regular(path) as stream:
+        before = _state(stream)
+        hashlib.file_digest(stream, lambda: sha256)
+        if not stream.tell():
+            raise UndecodableError("is empty")
+        pictures, _ = decode(stream)
+        if _state(stream) != before:
+            raise UndecodableError("was changed while it was read")
+    return tuple(pictures)
+
+
+def _state(stream: BufferedReader) -> tuple[int, int]:
+    facts = os.fstat(stream.fileno())
+    return facts.st_size, facts.st_mtime_ns
+
+
+def _read_clip(file: str, most: int) -> ImageSource:
+    """The frames in a folder, by the order of their names."""
+    files = sorted(f for f in Path(file).iterdir() if f.is_file() and not f.name.startswith("."))
+    if not files:
+        raise UndecodableError("is a directory without images")
+    number = min(most, len(files))
+    chosen = [files[round(i * (len(files) - 1) / max(1, number - 1))] for i in range(number)]
+    sha256 = hashlib.sha256()
+    pictures: list[Image.Image] = []
+    for frame in chosen:
+        try:
+            pictures += _read_pictures(frame, sha256)
+        except UndecodableError as error:
+            raise UndecodableError(f"has a frame, {frame.name!r}, that {error}") from error
+    name = Path(file).resolve().name
+    return ImageSource(
+        name, file, sha256.hexdigest(), pictures[0].size, tuple(pictures), frame_count=len(files)
+    )
+
+
+def _unique_key(name: str, keys: set[str]) -> str:
+    stem = safe_name(name)
+    key, number = stem, 2
+    while key.lower() in keys:
+        key = f"{stem}-{number}"
+        number += 1
+    keys.add(key.lower())
+    return key

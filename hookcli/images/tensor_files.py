@@ -1,0 +1,63 @@
+"""Files of exact pixels: ``.npy`` and ``.safetensors``, a row an image."""
+
+from __future__ import annotations
+
+import io
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
+
+from hookcli.images.decode import UndecodableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+TENSOR_SUFFIXES = (".npy", ".safetensors")
+# of a header that is not what numpy writes, or that promises more than memory holds
+_NPY_ERRORS = (
+    ValueError, TypeError, EOFError, OSError, SyntaxError, ArithmeticError, MemoryError, TokenError,
+)  # fmt: skip
+
+
+def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The images (C, H, W) of a tensor file, each with what tells it from the others of the file.
+
+    Raises:
+        UndecodableError: it holds no floats of such a shape.
+    """
+    import numpy as np
+
+    for name, array in _load_arrays(path, data).items():
+        if not np.issubdtype(array.dtype, np.floating):
+            raise UndecodableError(f"holds {array.dtype}, and pixels are floats")
+        if array.ndim not in (3, 4) or 0 in array.shape:
+            shape = "x".join(str(length) for length in array.shape) or "scalar"
+            raise UndecodableError(f"holds a {shape} tensor, not (C, H, W) or (N, C, H, W)")
+        if array.ndim == 3:
+            yield name, array
+            continue
+        for row, pixels in enumerate(array):
+            yield (f"{name}[{row}]" if len(array) > 1 else name), pixels
+
+
+def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays in a file by what follows the file's name; one alone follows with nothing."""
+    import numpy as np
+
+    if path.suffix.lower() == ".npy":
+        try:
+            return {"": np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)}
+        except _NPY_ERRORS as error:
+            raise UndecodableError("is not a .npy file of numbers") from error
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(data)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UndecodableError(f"is not a safetensors file that numpy can hold: {error}") from error
+    if not arrays:
+        raise UndecodableError("holds no tensors")
+    return {f":{name}" if len(arrays) > 1 else "": array for name, array in arrays.items()}

@@ -1,0 +1,43 @@
+"""How many processes prepare images."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from hookcli.images.read import ImageFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import InspectConfig
+
+_WORTH_WORKERS = 24
+_MOST_WORKERS = 4
+_LARGE = (
+    250_000  # bytes of a photo of two megapixels or more, whose decoding takes as long as a forward
+)
+
+
+def count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
+    """Processes that prepare images; few images are not worth starting any."""
+    if not any(isinstance(source, ImageFile) for source in sources):
+        return 0
+    if config.workers is not None:
+        return config.workers
+    cores = os.cpu_count() or 1
+    if len(sources) < _WORTH_WORKERS:
+        return 0
+    if _are_large(sources):
+        return min(_MOST_WORKERS, cores)
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one takes more than it brings
+
+
+def _are_large(sources: Sequence[object]) -> bool:
+    """Whether decoding the first files takes long enough for a process of its own."""
+    sizes = [0]
+    for source in sources[:_WORTH_WORKERS]:
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.stat(source.file).st_size if isinstance(source, ImageFile) else 0)  # noqa: PTH116
+    return sum(sizes) > _LARGE * len(sizes)

@@ -1,0 +1,1 @@
+"""Where models and weights come from: torchvision, timm, the user's own code, and files."""

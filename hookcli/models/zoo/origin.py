@@ -1,0 +1,165 @@
+"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or code of the user's."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from hookcli.errors import ModelError, RequestError
+from hookcli.files import open_regular
+from hookcli.foreign import ForeignCode, Surroundings
+from hookcli.models.structure import check_structure
+from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
+from hookcli.models.zoo.timm_models import find_timm_builder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OWN, TIMM = "own", "timm"
+_FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A model that can be built.
+
+    Attributes:
+        name: as the user wrote it.
+        task: torchvision's task, ``timm``, or ``own``.
+        builder: makes the module from keyword arguments.
+        weights: torchvision's enum of weights; None for other models.
+    """
+
+    name: str
+    task: str
+    builder: Callable[..., nn.Module]
+    weights: Any = None
+
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for asking a model of it for anything: one of the user's own may raise anything."""
+        return ForeignCode(self.name) if self.task == OWN else contextlib.nullcontext()
+
+
+def find_origin(name: str, seed: int) -> Origin:
+    """The model called ``name``: a torchvision name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
+
+    The last two import, and so run, the code that they name, after ``torch.manual_seed(seed)``.
+
+    Raises:
+        UnknownModelError: no model has this name.
+        RequestError: timm is not installed, or there is no such file, module or factory.
+        ModelError: the code raised.
+    """
+    if name.startswith("timm:"):
+        return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
+    if ":" in name:
+        return Origin(name, OWN, _own_builder(name, seed))
+    if name.endswith(".py"):
+        raise RequestError(f"{name!r} names no model in it", "write FILE.py:FACTORY")
+    return Origin(name, find_task(name), find_builder(name), find_weights(name))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A ``with`` block after ``torch.manual_seed(seed)``; the caller's generator is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
+    place, _, attribute = name.rpartition(":")
+    surroundings = Surroundings()
+    with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
+        target: Any = import_code(place)
+        for part in attribute.split("."):  # a module may run code for its attributes too
+            if not hasattr(target, part):
+                close = difflib.get_close_matches(part, dir(target), n=3)
+                raise RequestError(
+                    f"{place} has no {attribute!r}",
+                    f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
+                )
+            target = getattr(target, part)
+    return partial(_make_own, name, target, surroundings)
+
+
+def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments: Any) -> nn.Module:
+    """The module itself, or what the factory returns.
+
+    Raises:
+        ModelError: the factory raised, or it is not a module that can be walked.
+    """
+    with ForeignCode(name, surroundings):
+        made = _call_factory(name, target, arguments)
+        check_structure(name, made)
+    return made
+
+
+def _call_factory(name: str, target: Any, arguments: dict[str, Any]) -> nn.Module:
+    if isinstance(target, nn.Module):
+        if arguments:
+            raise RequestError(f"{name} is a module already, and takes no --model-arg")
+        return target
+    if not callable(target):
+        kind = type(target).__name__
+        raise ModelError(f"{name} is of type {kind}: not a module, not a factory", _FACTORY)
+    made = target(**arguments)
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FACTORY)
+    return made
+
+
+def import_code(place: str) -> Any:
+    """The module that ``FILE.py`` or ``PACKAGE.MODULE`` names, which is run.
+
+    Raises:
+        RequestError: there is none.
+    """
+    return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+
+
+def _import_file(file: Path) -> Any:
+    try:
+        open_regular(file).close()  # Python would wait at a pipe
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(
+            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FACTORY"
+        ) from error
+    sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{str(file)!r} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> Any:
+    absent = RequestError(
+        f"there is no Python module {name!r} here",
+        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+    )
+    if not name or name.startswith("."):
+        raise absent
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise absent from error
+        raise

@@ -1,0 +1,65 @@
+"""Files of torchvision's weights: from its servers into torch's cache."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+
+import torch
+
+from hookcli.errors import WeightsError, first_line
+from hookcli.models.zoo.catalog import cache_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONNECT_SECONDS = 10
+UNREACHABLE = (OSError, http.client.HTTPException)
+_HASH = re.compile(
+    r"-([a-f0-9]*)\."
+)  # torchvision puts the start of the sha256 into the file's name
+
+
+def cache_weights(member: Any, *, progress: bool) -> Path:
+    """The file of a torchvision weights member in torch's cache, downloaded if it is not there.
+
+    Raises:
+        WeightsError: the file that came has another hash.
+        OSError: the network, or the cache folder, is out of reach (``UNREACHABLE``).
+    """
+    file = cache_file(member.url)
+    if file.is_file():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    digest = _HASH.search(member.url)
+    try:
+        with _connection_timeout():
+            torch.hub.download_url_to_file(
+                member.url, str(file), digest[1] if digest else None, progress=progress
+            )
+    except UNREACHABLE as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        raise
+    except RuntimeError as error:
+        raise WeightsError(
+            f"the download of {member} is not what torchvision published: {first_line(error)}",
+            "try again, or pass a file you trust: --weights FILE",
+        ) from error
+    return file
+
+
+@contextmanager
+def _connection_timeout() -> Iterator[None]:
+    """Let no connection of torch.hub hang: it sets no timeout of its own."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -1,0 +1,90 @@
+"""Models of timm, when it is installed: built, loaded and preprocessed as timm says."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hookcli.errors import RequestError, UnknownModelError
+from hookcli.models.zoo.state_dict import CONNECT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+
+_HUB = ("huggingface.co", 443)
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+
+
+def find_timm_builder(name: str) -> Callable[..., nn.Module]:
+    """Timm's builder of a model; ``pretrained=True`` loads weights.
+
+    Raises:
+        RequestError: timm is not installed.
+        UnknownModelError: timm has no such model.
+    """
+    try:
+        import timm
+    except ImportError as error:
+        raise RequestError(f"timm:{name} needs timm", "install it: pip install timm") from error
+    if not timm.is_model(name):
+        raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # what follows the dot
+        tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in tagged]) from error
+    return partial(timm.create_model, name)
+
+
+def has_timm_weights(name: str) -> bool:
+    """Whether timm knows of trained weights for ``timm:NAME``."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name.removeprefix("timm:"))
+    return config is not None and bool(config.has_weights)
+
+
+def fail_fast_offline() -> None:
+    """Let timm look into its cache only when its hub is out of reach: else it tries for most of a minute."""
+    from huggingface_hub import constants
+
+    if any(os.environ.get(name) for name in _PROXIES):
+        return
+    try:
+        socket.create_connection(_HUB, CONNECT_SECONDS).close()
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
+
+
+def timm_categories(module: nn.Module) -> tuple[str, ...]:
+    """Class names by index, where timm knows them."""
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    subset = infer_imagenet_subset(module)
+    if not subset:
+        return ()
+    names = ImageNetInfo(subset)
+    return tuple(names.index_to_description(index) for index in range(names.num_classes()))
+
+
+def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Any, tuple[int, int]]:
+    """Timm's own preprocessing with what ``request`` changes, and the height and width that it leaves."""
+    from timm.data import create_transform, resolve_model_data_config
+
+    config = resolve_model_data_config(module)
+    if request.size is not None:
+        config["input_size"] = (config["input_size"][0], request.size, request.size)
+    if request.resize is not None:
+        # half a pixel more, since timm divides again and rounds down
+        config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
+    for key in ("mean", "std", "interpolation"):
+        if getattr(request, key) is not None:
+            config[key] = getattr(request, key)
+    height, width = config["input_size"][1:]
+    return create_transform(**config, is_training=False), (height, width)

@@ -1,0 +1,141 @@
+"""A model with its weights: trained, random, or from a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.errors import WeightsError, first_line
+from hookcli.files import hash_file
+from hookcli.models.zoo.build import (
+    SkipInitialisation,
+    Weighted,
+    build_model,
+    build_random,
+    categories_of,
+)
+from hookcli.models.zoo.fingerprint import hash_weights
+from hookcli.models.zoo.from_file import load_from_file
+from hookcli.models.zoo.origin import OWN, TIMM
+from hookcli.models.zoo.state_dict import UNREACHABLE, cache_weights
+from hookcli.models.zoo.timm_models import fail_fast_offline, has_timm_weights, timm_categories
+from hookcli.models.zoo.weights_file import UNREADABLE
+
+if TYPE_CHECKING:
+    from hookcli.config import ModelRequest
+    from hookcli.models.zoo.origin import Origin
+
+
+def add_weights(origin: Origin, request: ModelRequest) -> Weighted:
+    """The model with the weights that were asked for.
+
+    Raises:
+        RequestError: the builder refuses an argument.
+        WeightsError: what was asked for by name cannot be loaded.
+        ModelError: code of the user's raised.
+    """
+    names = () if origin.weights is None else tuple(origin.weights.__members__)
+    if request.weights == "random":
+        return replace(_random(origin, request), warning="the weights are RANDOM, as asked for")
+    if request.weights == "auto":
+        return _trained_or_random(origin, request)
+    if request.weights == "pretrained" or request.weights in names:
+        try:
+            return _pretrained(origin, request, request.weights)
+        except UNREACHABLE as error:
+            raise WeightsError(
+                f"cannot get the weights {request.weights} of {request.name}: {first_line(error)}",
+                "use --weights random, or a file: --weights FILE",
+            ) from error
+    return load_from_file(origin, request)
+
+
+def _trained_or_random(origin: Origin, request: ModelRequest) -> Weighted:
+    """The trained weights or, where they cannot be had or do not fit what was asked for, random ones."""
+    if origin.task == OWN:
+        module = build_random(origin, request)
+        return Weighted(
+            module,
+            f"as {request.name} made them (seed {request.seed})",
+            warning=f"the weights are as {request.name} made them, trained or not",
+            sha256=hash_weights(module),
+        )
+    classes = len(categories_of(origin))
+    if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
+        text = f"trained weights have {classes} classes, and another num_classes was asked for"
+        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
+    if origin.task == TIMM and not has_timm_weights(request.name):
+        text = f"timm has no trained weights for {request.name}"
+        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
+    try:
+        return _pretrained(origin, request, "pretrained")
+    except UNREACHABLE as error:
+        reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
+        text = f"trained weights are neither cached nor reachable ({reason})"
+        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
+
+
+def _random(origin: Origin, request: ModelRequest) -> Weighted:
+    module = build_random(origin, request)
+    return Weighted(
+        module,
+        f"random (seed {request.seed})",
+        None if origin.weights is None else origin.weights.DEFAULT.transforms,
+        timm_categories(module) if origin.task == TIMM else categories_of(origin),
+        trained=False,
+        sha256=hash_weights(module) if origin.task == OWN else "",
+    )
+
+
+def _pretrained(origin: Origin, request: ModelRequest, name: str) -> Weighted:
+    if origin.task == TIMM:
+        return _pretrained_timm(origin, request)
+    if origin.weights is None:
+        raise WeightsError(
+            f"{request.name} has no pretrained weights that hookcli knows of",
+            "let its own code load them, or pass a file: --weights FILE",
+        )
+    return _pretrained_torchvision(origin, request, "DEFAULT" if name == "pretrained" else name)
+
+
+def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) -> Weighted:
+    """Torchvision's own way to load a member: some models rename keys or drop auxiliary heads."""
+    member = origin.weights[name]
+    file = cache_weights(member, progress=request.progress)
+    arguments = {"weights": member}
+    if member.meta.get("backend") is not None:
+        arguments["quantize"] = True
+    try:
+        with SkipInitialisation():
+            module = build_model(origin, request, **arguments)
+    except UNREADABLE as error:
+        raise WeightsError(
+            f"the cached weights {file} cannot be loaded: {first_line(error)}",
+            f"if they are damaged, remove them: rm '{file}'",
+        ) from error
+    categories = tuple(member.meta.get("categories", ()))
+    return Weighted(module, str(member), member.transforms, categories, sha256=hash_file(file))
+
+
+def _pretrained_timm(origin: Origin, request: ModelRequest) -> Weighted:
+    """What timm loads by itself, from its cache or the network.
+
+    Raises:
+        OSError: they are neither cached nor reachable.
+    """
+    fail_fast_offline()
+    try:
+        module = build_random(origin, request, pretrained=True)
+    except (RuntimeError, ValueError) as error:  # timm has no weights for this model
+        raise WeightsError(
+            f"{request.name} has no pretrained weights: {first_line(error)}"
+        ) from error
+    config = getattr(module, "pretrained_cfg", {})
+    name = f"timm {config.get('tag') or 'default'}"
+    weighted = Weighted(module, name, categories=timm_categories(module))
+    trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
+    if not asked or asked == trained:
+        return weighted
+    text = f"trained weights have {trained} classes, and {asked} were asked for"
+    warning = f"{text}: the classifier is RANDOM (seed {request.seed})"
+    return replace(weighted, trained=False, warning=warning)

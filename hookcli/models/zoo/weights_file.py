@@ -1,0 +1,342 @@
+"""What a file of weights holds, read without running anything of it, and whether that fits a model.
+
+Such files come from strangers. A tensor in them may claim to be larger than the file, have no values at
+all, or be of a kind that a model's parameters are not: all of this is refused before a model is built.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import struct
+import warnings
+import zipfile
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.errors import WeightsError, first_line
+from hookcli.files import NotRegularError, open_regular
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from io import BufferedReader
+    from pathlib import Path
+
+# What torch raises at a file that is damaged, or made to harm
+UNREADABLE = (
+    pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError,
+    AssertionError, ArithmeticError, MemoryError, ImportError, struct.error, zipfile.BadZipFile,
+    SafetensorError,
+)  # fmt: skip
+COUNTER = "num_batches_tracked"  # of a norm: in older files absent, or of another dtype
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+_PREFIXES = ("module.", "_orig_mod.", "model.")
+_MOST_PREFIXES = 8  # one in the other; a name that is nothing but prefixes would take for ever
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
+_ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"  # from before torch 1.6
+_MOST_UNPACKED = 2  # times the size of a file; torch itself does not compress
+_MOST_VERSION = 2**31
+_LONGEST = 120  # characters of a name, or of what is said of one
+_INTEGERS = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint16, torch.uint32, torch.uint64,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """What a file holds.
+
+    Attributes:
+        tensors: by key; dense, on the CPU, and each no larger than the memory it lies in.
+        versions: of the modules that were saved, by module path; empty where the file does not tell.
+        note: which of several sets of weights these are; empty where the file holds one.
+    """
+
+    tensors: dict[str, Tensor]
+    versions: dict[str, int]
+    note: str = ""
+
+
+def read_weights_file(file: Path) -> WeightsFile:
+    """The state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file, unwrapped.
+
+    Raises:
+        WeightsError: it cannot be read, holds no tensors or such as no model has, or would have to be
+            unpickled.
+    """
+    try:
+        with open_regular(file) as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sparse tensors, which are refused below
+            content = _load(file, stream)
+    except NotRegularError as error:
+        raise WeightsError(f"cannot read the weights {file}: it is not a regular file") from error
+    except pickle.UnpicklingError as error:
+        raise _refuse_pickle(file, error) from error
+    except (OSError, *UNREADABLE) as error:
+        raise WeightsError(
+            f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
+        ) from error
+    state, note = _unwrap(file, content)
+    return WeightsFile(_list_tensors(file, state), _list_versions(state), note)
+
+
+def fit_names(held: WeightsFile, expected: Collection[str]) -> WeightsFile:
+    """``held`` under the names of a model: without the prefixes of parallel and compiled models.
+
+    Args:
+        held: as read.
+        expected: the keys of the model's own state dict, which may begin like a prefix too.
+    """
+    tensors, versions = held.tensors, held.versions
+    for _ in range(_MOST_PREFIXES):
+        prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), "")
+        if not prefix or any(key in expected for key in tensors):
+            break
+        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
+        versions = {
+            f"{path}.".removeprefix(prefix).removesuffix("."): version
+            for path, version in versions.items()
+            if f"{path}.".startswith(prefix)
+        }
+    tensors = {_new_name(key, expected): value for key, value in tensors.items()}
+    return replace(held, tensors=tensors, versions=versions)
+
+
+def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any]) -> None:
+    """See that ``state`` has exactly the keys and shapes of ``expected``, and values of the same kinds.
+
+    The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can hold.
+    Whatever changes from one kind to another loses values without a word.
+
+    Raises:
+        WeightsError: it has not; names the first few differences and counts the rest.
+    """
+    missing = [key for key in expected if key not in state]
+    unexpected = [key for key in state if key not in expected]
+    shared = {
+        key: (state[key], wanted)
+        for key, wanted in expected.items()
+        if key in state and isinstance(wanted, Tensor) and not is_lazy(wanted)
+    }
+    misshaped = [
+        f"{key} is {shape_text(mine.shape)} and not {shape_text(wanted.shape)}"
+        for key, (mine, wanted) in shared.items()
+        if mine.shape != wanted.shape
+    ]
+    changed = [
+        f"{key} is {_name(mine.dtype)} and not {_name(wanted.dtype)}"
+        for key, (mine, wanted) in shared.items()
+        if mine.shape == wanted.shape and not _keeps_kind(key, mine, wanted.dtype)
+    ]
+    faults = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "of another shape": misshaped,
+        "of another kind": changed,
+    }
+    problems = [
+        f"{len(which)} {fault} ({_some(which)})" for fault, which in faults.items() if which
+    ]
+    if problems:
+        raise WeightsError(
+            f"{file} does not fit the model: {'; '.join(problems)}",
+            "is it for another model? see the names with: hookcli layers MODEL"
+            if missing or unexpected or misshaped
+            else "convert them as they are meant, and save them again: tensor.real, tensor.float()",
+        )
+
+
+def _load(file: Path, stream: BufferedReader) -> Any:
+    """What torch or safetensors saved, read from the open file alone: its name may stand for another by now.
+
+    Raises:
+        WeightsError: neither has saved it, or it would take far more memory than the file is large.
+    """
+    if file.suffix == ".safetensors":
+        return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
+    beginning = stream.read(4)
+    stream.seek(0)
+    if beginning == _ZIP:
+        _refuse_packed(file, stream)
+    elif not beginning.startswith(_PICKLE):
+        raise WeightsError(f"cannot read the weights {file}: not a file that torch has saved")
+    return torch.load(stream, map_location="cpu", weights_only=True)
+
+
+def _refuse_packed(file: Path, stream: BufferedReader) -> None:
+    """Refuse an archive whose parts are larger than it is: compressed, or one in the place of many.
+
+    Raises:
+        WeightsError: it is one.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        unpacked = sum(part.file_size for part in archive.infolist())
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    if unpacked > _MOST_UNPACKED * size:
+        raise WeightsError(
+            f"{file} has {size:,} bytes and would become {unpacked:,}: torch has not saved it so",
+            "save it again, without compression: torch.save(model.state_dict(), FILE)",
+        )
+
+
+def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
+    hint = "save only the weights: torch.save(model.state_dict(), FILE)"
+    if "Unsupported operand" in str(error):  # of another protocol than torch.save's own
+        return WeightsError(
+            f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
+            hint,
+        )
+    return WeightsError(f"{file} holds more than tensors, and loading it would run its code", hint)
+
+
+def _unwrap(file: Path, content: object) -> tuple[dict[Any, Any], str]:
+    """The state dict in what was saved, and which one it is where there are several.
+
+    An ordered dict may have attributes of the file's own, which stand before its methods.
+
+    Raises:
+        WeightsError: there is none.
+    """
+    note = ""
+    for wrapper in _WRAPPERS:
+        inner = dict.get(content, wrapper) if isinstance(content, dict) else None
+        if isinstance(content, dict) and isinstance(inner, dict):
+            others = _list_others(content, wrapper)
+            if others:
+                note = (
+                    f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
+                    f" {_some(others)}; to use another, save it alone"
+                )
+            content = inner
+    if not isinstance(content, dict):
+        raise WeightsError(f"{file} holds a {type(content).__name__}, not a state dict")
+    return content, note
+
+
+def _list_others(content: dict[Any, Any], chosen: str) -> list[str]:
+    """The names of what else in a checkpoint are weights of the same network, such as their running mean."""
+    keys = _bare_names(content[chosen])
+    return [
+        repr(name)
+        for name, value in dict.items(content)
+        if isinstance(name, str)
+        and name != chosen
+        and isinstance(value, dict)
+        and 2 * len(keys & _bare_names(value)) > len(keys)
+    ]
+
+
+def _bare_names(state: dict[Any, Any]) -> set[str]:
+    """The keys of tensors, without a prefix."""
+    return {
+        key.removeprefix("module.")
+        for key, value in dict.items(state)
+        if isinstance(key, str) and isinstance(value, Tensor)
+    }
+
+
+def _list_tensors(file: Path, state: dict[Any, Any]) -> dict[str, Tensor]:
+    """The tensors of a state dict, and nothing of what else the file has put on them.
+
+    Raises:
+        WeightsError: there are none, or one has no name or no values of its own.
+    """
+    tensors: dict[str, Tensor] = {}
+    for key, value in dict.items(state):
+        if not isinstance(value, Tensor):
+            continue
+        if not isinstance(key, str):
+            raise WeightsError(
+                f"{file} has a tensor under a key of type {type(key).__name__}, not under a name",
+                "save only the weights: torch.save(model.state_dict(), FILE)",
+            )
+        _refuse_odd(file, key, value)
+        tensors[key] = Tensor.detach(value)
+    if not tensors:
+        raise WeightsError(f"{file} holds no tensors")
+    return tensors
+
+
+def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
+    """Refuse a tensor that is not an array of values in the memory that it names.
+
+    Raises:
+        WeightsError: it is not.
+    """
+    layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
+    if not layout and tensor.is_quantized:
+        raise WeightsError(
+            f"{file} holds quantized weights, which cannot be loaded from a file",
+            "give the float weights, or --weights pretrained",
+        )
+    if not layout and tensor.is_meta:
+        raise WeightsError(f"{file} holds tensors of the meta device, which have no values")
+    layout = layout or ("nested" if tensor.is_nested else _name(tensor.layout))
+    if layout != "strided":
+        raise WeightsError(
+            f"{file} holds tensors that are not dense: {_clip(key)} is {layout}",
+            "save dense ones: tensor.to_dense()",
+        )
+    room = Tensor.untyped_storage(tensor).nbytes() // tensor.itemsize
+    room = max(0, room - int(Tensor.storage_offset(tensor)))
+    if Tensor.numel(tensor) > room:
+        raise WeightsError(
+            f"{file} holds {room:,} values for the {Tensor.numel(tensor):,} of {_clip(key)}"
+            f" ({shape_text(tensor.shape)}): an expanded view",
+            "save the values themselves: tensor.contiguous()",
+        )
+
+
+def _list_versions(state: dict[Any, Any]) -> dict[str, int]:
+    """The versions in the ``_metadata`` that an ordered dict carries as an attribute; what is none is left out."""
+    metadata = getattr(state, "_metadata", None)
+    versions: dict[str, int] = {}
+    for path, local in dict.items(metadata) if isinstance(metadata, dict) else ():
+        version = dict.get(local, "version") if isinstance(local, dict) else None
+        if isinstance(path, str) and type(version) is int and 0 < version < _MOST_VERSION:
+            versions[path] = version
+    return versions
+
+
+def _new_name(key: str, expected: Collection[str]) -> str:
+    """The key of an old DenseNet as torchvision names it since 0.3."""
+    renamed = _OLD_DENSENET.sub(r"\1\2.", key)
+    return renamed if renamed in expected and key not in expected else key
+
+
+def _keeps_kind(key: str, mine: Tensor, dtype: torch.dtype) -> bool:
+    """Whether values may become of ``dtype``: floats are rounded at most, integers stay what they are."""
+    if mine.is_complex() or dtype.is_complex:
+        return mine.is_complex() and dtype.is_complex
+    if key.rpartition(".")[2] == COUNTER:
+        return True
+    if mine.dtype in _INTEGERS and dtype in _INTEGERS:
+        return torch.equal(mine.to(dtype).to(mine.dtype), mine)
+    if not (mine.is_floating_point() and dtype.is_floating_point):
+        return False
+    if mine.dtype.itemsize <= dtype.itemsize:
+        return True
+    return bool((mine.isfinite() == mine.to(dtype).isfinite()).all())  # none becomes infinite
+
+
+def _name(kind: torch.dtype | torch.layout) -> str:
+    return str(kind).removeprefix("torch.").lstrip("_")
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _some(texts: list[str], most: int = 3) -> str:
+    rest = len(texts) - most
+    return ", ".join(map(_clip, texts[:most])) + (f" and {rest} more" if rest > 0 else "")

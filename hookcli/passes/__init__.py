@@ -1,0 +1,1 @@
+"""Images through a model: forward, backward, survey, and who made a NaN."""

@@ -1,0 +1,139 @@
+"""Hooks for people who write Python: in a notebook, a script or a training loop, without files."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hookcli.activations.observation import Observed, read_records
+from hookcli.activations.stats import reduce_rows, to_dense
+from hookcli.config import DEFAULTS
+from hookcli.edits.resolve import plan_edits
+from hookcli.hooks.change import change, change_input_gradients
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.gradients import observe_gradients
+from hookcli.hooks.layers import explain_uncalled
+from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.records.calls import Uncalled
+from hookcli.records.layouts import UNKNOWN, resolve_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from hookcli.hooks.gradients import Gradients
+    from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.layer_records import LayerRecord
+
+
+@dataclass(slots=True)
+class Captured:
+    """What the layers of a model returned while the block lasted.
+
+    Attributes:
+        tensors: copies by call id, detached, where they were made; only with ``keep=True``.
+        layers: the layers that were chosen.
+    """
+
+    layers: tuple[LayerInfo, ...]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    _model: nn.Module | None = None
+    _called: set[str] = field(default_factory=set)
+    _seen: list[Observed] = field(default_factory=list)
+    _gradients: Gradients | None = None
+    _keeps: bool = False
+
+    @property
+    def records(self) -> tuple[LayerRecord, ...]:
+        """One an observed tensor, in the order in which they came; figures over the whole tensor."""
+        return read_records(self._seen, [""])
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """By call id, why a gradient does not exist; empty without ``gradients=True``."""
+        missing = () if self._gradients is None else self._gradients.absent
+        return {each.call.id: each.reason for each in missing}
+
+    @property
+    def uncalled(self) -> tuple[Uncalled, ...]:
+        """The chosen layers that have not run, and why as far as that is known."""
+        model = self._model
+        return tuple(
+            Uncalled(layer, explain_uncalled(model, layer))
+            for layer in self.layers
+            if model is not None and layer.module_path not in self._called
+        )
+
+    def _observe(self, call: Call, tensor: Tensor) -> None:
+        dense = to_dense(tensor)
+        layout = UNKNOWN
+        if call.side != "param":
+            layout = resolve_layout(tuple(dense.shape), call.layer.channels)
+        axis = None if layout.channel_axis is None else layout.channel_axis + 1
+        reduced = reduce_rows(dense.unsqueeze(0), axis)
+        self._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
+        if self._keeps:
+            self.tensors[call.id] = tensor.detach().clone()
+
+
+@contextmanager
+def capture(
+    model: nn.Module,
+    layers: str | Sequence[str] = DEFAULTS.layers,
+    *,
+    exclude: str | Sequence[str] = (),
+    at: str = DEFAULTS.at,
+    keep: bool = False,
+    gradients: bool = False,
+    edits: Sequence[str] = (),
+) -> Iterator[Captured]:
+    """Observe chosen layers of any ``nn.Module`` while the block lasts.
+
+    Example:
+        >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
+        ...     loss(model(x), y).backward()
+        >>> {record.call.id: record.stats.norm for record in captured.records}
+
+    Calls are counted from the beginning of the block: the second forward inside one block gives
+    ``conv1#1``. In a training loop put the block inside the loop. The figures of a record are over
+    the whole tensor, batch included. What activation checkpointing computes again is a further call.
+    The model is left as it was, and the hooks go when the block ends, however it ends.
+
+    Args:
+        model: not compiled, not scripted.
+        layers: one or more forms of the filter language.
+        exclude: forms that take away from what ``layers`` chose.
+        at: ``output``, ``input`` or ``both``.
+        keep: also copy every tensor, as it was at that moment.
+        gradients: also observe, in every backward inside the block, the sides ``grad_input``,
+            ``grad_output`` and ``param`` (of the layers' parameters).
+        edits: what is changed, as ``--edit`` takes it, in this order; an edit without a side changes
+            outputs, or with ``gradients`` their gradients.
+
+    Raises:
+        RequestError: the model is compiled or scripted, ``at`` is none of the three, no layer
+            matched, or an edit cannot be made or changed nothing.
+    """
+    refuse_unhookable(model)
+    chosen = _select(model, layers, exclude)
+    plan = plan_edits(model, edits, "grad_output" if gradients else "output")
+    captured = Captured(chosen, _model=model, _keeps=keep)
+    with ExitStack() as stack:
+        stack.enter_context(change(model, plan.changes))
+        stack.enter_context(observe(model, chosen, captured._observe, at, captured._called))
+        if gradients:
+            observed = observe_gradients(model, chosen, captured._observe)
+            captured._gradients = stack.enter_context(observed)
+        stack.enter_context(change_input_gradients(model, plan.changes))
+        yield captured
+    plan.check_used()
+
+
+def _select(
+    model: nn.Module, forms: str | Sequence[str], exclude: str | Sequence[str]
+) -> tuple[LayerInfo, ...]:
+    wanted = (forms,) if isinstance(forms, str) else tuple(forms)
+    unwanted = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    return select_layers(model, wanted, unwanted)

@@ -1,0 +1,86 @@
+"""What is said when a model raises: the module, what it was given, what had run before.
+
+Read off the traceback, so that it costs nothing until then. The model is asked for nothing on which the
+message depends: it may raise again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import Forgiven, first_line, text_of
+from hookcli.foreign import ask
+from hookcli.records.calls import ROOT_LABEL
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+_LAST_LAYERS = 3
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory has run out, on the host or on a device."""
+    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return known or "allocate memory" in text_of(error)
+
+
+def describe_failure(
+    model: nn.Module, error: BaseException, observed: Sequence[str]
+) -> tuple[str, str]:
+    """Which module raised, and as a hint what it was given and the last of the ``observed`` call ids."""
+    paths: dict[int, str] = {}
+    with Forgiven():
+        paths = {id(module): path for path, module in model.named_modules()}
+    failed, given = model, ""
+    for frame in frames_of(error):
+        module = frame.f_locals.get("self")
+        name = frame.f_code.co_name
+        if name == "_call_impl" and is_module(module) and id(module) in paths:
+            failed, given = module, _shapes_given(module, frame)
+    weight = ask(failed, "weight")
+    reason = first_line(error)
+    path = paths.get(id(failed)) or ROOT_LABEL
+    facts = [f"it was given {given}" if given else ""]
+    facts.append(f"its weight is {shape_text(weight.shape)}" if isinstance(weight, Tensor) else "")
+    last = list(dict.fromkeys(observed))[-_LAST_LAYERS:]
+    facts.append(f"the last observed layers were {', '.join(last)}" if last else "")
+    if is_out_of_memory(error):
+        facts.append("try --batch-size 1, or a smaller --size")
+    if isinstance(error, RecursionError):
+        facts.append("it calls itself without end, or its modules are nested too deep")
+    hint = "; ".join(fact for fact in facts if fact)
+    return f"the model failed in {path} ({type(failed).__name__}): {reason}", hint
+
+
+def frames_of(error: BaseException) -> list[FrameType]:
+    """The frames of an error's traceback, the outermost first."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    return frames
+
+
+def is_module(value: object) -> TypeGuard[nn.Module]:
+    """Whether ``value`` is a module, told without asking it for its ``__class__``, which may raise."""
+    return issubclass(type(value), nn.Module)
+
+
+def _shapes_given(module: nn.Module, frame: FrameType) -> str:
+    """The tensors in the arguments of ``Module._call_impl``, by the names that ``forward`` gives them."""
+    with Forgiven():
+        names = list(inspect.signature(module.forward).parameters)
+        args = frame.f_locals.get("args", ())
+        names += [str(index) for index in range(len(names), len(args))]
+        given = dict(zip(names, args, strict=False)) | frame.f_locals.get("kwargs", {})
+        return ", ".join(
+            f"{n} {shape_text(t.shape)}" for n, t in given.items() if isinstance(t, Tensor)
+        )
+    return ""

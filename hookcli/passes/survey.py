@@ -1,0 +1,225 @@
+"""What ``hookcli layers`` shows: every module's calls, shapes, cost, and the traps it sets for hooks.
+
+A cheap forward on a model without weights, on the meta device where that works: shapes and version
+counters are all that is read, never a value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import ForwardError, NestedTensorError
+from hookcli.hooks.layers import explain_uncalled, list_layers
+from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.overwrite import WriteWatcher
+from hookcli.hooks.watch import watch
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.call import call_model
+from hookcli.passes.flops import OperationCounter
+from hookcli.records.layouts import resolve_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.models.inputs import Feed
+    from hookcli.records.calls import Call, LayerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyRow:
+    """One tensor of one call, or a layer that is never called (then ``order`` is None).
+
+    Attributes:
+        order: position among all calls of the model, from 1, by their start.
+        call_id: what a filter takes.
+        module_path: empty for the model itself.
+        module_type: class name.
+        shape: of the output, for one image.
+        layout: what its axes mean.
+        params: parameters of the module and all below it.
+        output_mb: of the output, in 1e6 bytes.
+        flops: floating point operations of this call, two a multiply-add.
+        calls: how often the module is called in one forward.
+        traps: what makes a naive hook go wrong here.
+    """
+
+    order: int | None
+    call_id: str
+    module_path: str
+    module_type: str
+    shape: tuple[int, ...] | None
+    layout: str
+    params: int
+    output_mb: float | None
+    flops: int | None
+    calls: int
+    traps: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Output:
+    """A tensor that a call returned."""
+
+    call: Call
+    key: str
+    tensor: Tensor
+    flops: int = 0
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """Follows one forward by the starts and ends of all modules."""
+
+    counter: OperationCounter
+    called: set[str] = field(default_factory=set)
+    outputs: list[_Output] = field(default_factory=list)
+    writes: WriteWatcher = field(default_factory=WriteWatcher)
+    _flops: list[int] = field(default_factory=list)
+
+    def started(self, call: Call, inputs: object) -> None:
+        self.writes.started(call, inputs)
+        self._flops.append(self.counter.total)
+
+    def finished(self, call: Call, output: object) -> None:
+        self.writes.finished(call, output)
+        self.called.add(call.layer.module_path)
+        flops = self.counter.total - self._flops.pop()
+        for key, tensor in named_tensors(output):
+            if tensor.is_nested:
+                raise NestedTensorError
+            self.outputs.append(_Output(call, key, tensor, flops))
+
+
+def survey(
+    model: nn.Module,
+    selected: Sequence[LayerInfo],
+    input_shape: tuple[int, ...],
+    feed: Feed = PLAIN,
+) -> tuple[SurveyRow, ...]:
+    """Describe every call of the selected layers, in the order of their start; uncalled ones last.
+
+    Args:
+        model: in evaluation mode; its values do not matter.
+        selected: what to describe; the whole model is watched all the same.
+        input_shape: of the pixels of one image, (1, …).
+        feed: how the model is called with them.
+
+    Raises:
+        ForwardError: the model raised.
+    """
+    layers = list_layers(model)
+    pixels = _blank(model, input_shape)
+    size = feed.size_of(pixels)
+    watcher = _watch_forward(model, layers, feed.arguments_of(pixels))
+    outputs = watcher.outputs
+    doubled = []
+    if not feed.alone:
+        two = feed.arguments_of(_blank(model, (2, *input_shape[1:])))
+        with contextlib.suppress(ForwardError):  # some models take one image at a time
+            doubled = _watch_forward(model, layers, two).outputs
+    leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
+    calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
+    keys = Counter(entry.call.id for entry in outputs)
+    wanted = {layer.module_path for layer in selected}
+    rows = []
+    for entry in outputs:
+        if entry.call.layer.module_path in wanted:
+            several = keys[entry.call.id]
+            lead = leads.get(_output_id(entry), (2,))
+            count = calls[entry.call.layer.module_path, entry.key]
+            written = watcher.writes.written.get(_output_id(entry), "")
+            rows.append(_row(entry, size, count, several, lead, written))
+    rows.sort(key=lambda row: row.order or 0)
+    shown = {entry.call.layer.module_path for entry in outputs}
+    missing = [layer for layer in selected if layer.module_path not in shown]
+    return (*rows, *(_bare_row(model, layer, watcher.called) for layer in missing))
+
+
+def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return torch.zeros(shape, device=device)
+
+
+def _watch_forward(
+    model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[Any, ...]
+) -> _Watcher:
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the counter
+    counter = OperationCounter()
+    watcher = _Watcher(counter)
+    try:
+        with (
+            torch.no_grad(),
+            counter,
+            watch(model, layers, watcher.started, watcher.finished),
+        ):
+            call_model(model, arguments)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+    return watcher
+
+
+def _row(
+    entry: _Output,
+    size: tuple[int, int],
+    calls: int,
+    several: int,
+    lead: tuple[int, ...],
+    written: str,
+) -> SurveyRow:
+    shape = tuple(entry.tensor.shape)
+    layer = entry.call.layer
+    layout = resolve_layout(shape, layer.channels, size)
+    traps = [f"written over in place {written}"] if written else []
+    if calls > 1:
+        traps.append(f"called {calls} times")
+    if several > 1:
+        traps.append(f"{several} outputs")
+    if layout.name in ("NHWC", "NDHWC"):
+        traps.append("channels last")
+    if shape[:1] != (1,):
+        traps.append(f"leading axis {shape[0] if shape else 'missing'} is not N")
+    elif lead != (2,):
+        traps.append("leading axis 1 is shared by all images")
+    return SurveyRow(
+        order=entry.call.order,
+        call_id=_output_id(entry),
+        module_path=layer.module_path,
+        module_type=layer.module_type,
+        shape=shape,
+        layout=layout.name,
+        params=layer.params,
+        output_mb=entry.tensor.numel() * entry.tensor.element_size() / 1e6,
+        flops=entry.flops,
+        calls=calls,
+        traps=tuple(traps),
+    )
+
+
+def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
+    """A layer that did not run, or that returned no tensor."""
+    ran = layer.module_path in called
+    reason = "" if ran else explain_uncalled(model, layer)
+    return SurveyRow(
+        order=None,
+        call_id=layer.label,
+        module_path=layer.module_path,
+        module_type=layer.module_type,
+        shape=None,
+        layout="",
+        params=layer.params,
+        output_mb=None,
+        flops=None,
+        calls=int(ran),
+        traps=("returns no tensor" if ran else f"not called: {reason}",),
+    )
+
+
+def _output_id(entry: _Output) -> str:
+    return replace(entry.call, output_key=entry.key).id

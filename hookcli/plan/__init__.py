@@ -1,0 +1,1 @@
+"""What a run needs, checked and costed before anything is written."""

@@ -1,0 +1,229 @@
+"""What a run is going to write, and how much, told before it begins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.activations.pooling import saved_shape
+from hookcli.config import MOST_SKETCHED, part_size
+from hookcli.errors import RequestError
+from hookcli.foreign import ask
+from hookcli.hooks.observe import observe
+from hookcli.passes.call import call_model
+from hookcli.records.layouts import resolve_layout
+from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+    from hookcli.config import GridStyle, InspectConfig, SaveStyle
+    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.models.load import LoadedModel
+    from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.images import SkippedImage
+
+
+_GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
+_WIDTHS = (
+    "out_channels",
+    "num_features",
+    "out_features",
+    "embed_dim",
+)  # whatever a module calls it
+_MOST_IN_A_STRIP = 12
+_GRID_BYTES = 4_700  # of a picture: its heading, and what page and manifest say of it
+_TILE_BYTES = 320  # of its label, and of its figures in the page and its JSON
+_LAYER_BYTES = 4_000  # of a layer in the page, its JSON and layers.csv
+_FIRING_BYTES = 260  # of an image in the page, for firing a channel
+_PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
+_SEEN_BYTES_A_PIXEL = 0.28  # of what the network saw, as JPEG
+_IMAGE_BYTES = 3_000  # of an image in page and manifest
+_ROW_BYTES, _PARQUET_BYTES = 40, 13_000  # a row of records.parquet, and a part without rows
+_SKETCH_BYTES = 280  # more of a row
+_TOP_BYTES = 30  # a row of top_images.csv without names
+_FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is going to do, before it does it.
+
+    Attributes:
+        layers: how many layers are observed.
+        images: how many images go through.
+        files: about how many files will be written: one a layer is counted, however often it is called.
+        megabytes: how large they can become together, about.
+        out_dir: where.
+        skipped: images that cannot be used.
+        grids: ``layers``, ``sheet`` or ``none``.
+        sketches: one of every tensor is kept.
+    """
+
+    layers: int
+    images: int
+    files: int
+    megabytes: float
+    out_dir: Path
+    skipped: tuple[SkippedImage, ...] = ()
+    grids: str = "layers"
+    sketches: bool = False
+
+
+def make_plan(
+    config: InspectConfig,
+    loaded: LoadedModel,
+    layers: Sequence[LayerInfo],
+    sources: Sequence[ImageSource | ImageFile],
+    style: GridStyle,
+    out_dir: Path,
+) -> Plan:
+    """What a run is going to write.
+
+    Raises:
+        RequestError: the tensors would take more than may be written.
+    """
+    count, sides = len(sources), len(config.sides)
+    pictured = sides if config.backward is None else 1  # of gradients only those of outputs
+    channels = _list_channels(loaded.module, layers)
+    tiles = _count_tiles(style, layers, channels)
+    drawn = sum(map(bool, tiles))
+    grids = {"layers": drawn * pictured, "sheet": min(drawn, 1), "none": 0}[style.mode]
+    top = min(config.top_images, count) * (count > 1 and "output" in config.sides)
+    firing = len(layers) * top
+    seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
+    parts = -(-count // part_size(config.batch_size))
+    sketches = count <= MOST_SKETCHED if config.sketch is None else config.sketch
+    row = _ROW_BYTES + _SKETCH_BYTES * sketches
+    size = (
+        _PAGE_BYTES
+        + len(layers) * sides * _LAYER_BYTES
+        + firing * MOST_CHANNELS * _FIRING_BYTES
+        + count * grids * _GRID_BYTES
+        + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
+        + seen * _SEEN_BYTES_A_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
+        + count * (_IMAGE_BYTES + len(layers) * sides * row)
+        + parts * _PARQUET_BYTES
+        + _measure_top(sources, layers, channels) * top
+    )
+    files = grids * count + seen + _FILES + parts - 1
+    files += config.overview + bool(top) + (count < len(config.images))
+    if config.backward is not None:
+        files += 1 + count * (config.backward.saliency + len(config.backward.cams))
+    if config.save is not None:
+        size += _measure_tensors(config, loaded, layers, count)
+        files += 1 + parts
+    return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode, sketches=sketches)
+
+
+def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
+    """About how many channels each layer gives, as far as modules tell without a forward.
+
+    A module without weights gives what the one before it does, a block what its last part does.
+    """
+    last, known = 3, {}
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        widths = (ask(module, name) for name in _WIDTHS)
+        width = next((width for width in widths if width is not None), None)
+        shape = ask(module, "normalized_shape")
+        width = shape[-1] if isinstance(shape, tuple) and shape else width
+        if isinstance(width, int) or not any(module.children()):
+            last = known[path] = width if isinstance(width, int) else last
+    for path in reversed(modules):
+        if path not in known:
+            parts = [f"{path}.{name}".lstrip(".") for name, _ in modules[path].named_children()]
+            known[path] = next((known[part] for part in reversed(parts) if part in known), last)
+    return [known.get(layer.module_path, last) for layer in layers]
+
+
+def _count_tiles(
+    style: GridStyle, layers: Sequence[LayerInfo], channels: Sequence[int]
+) -> list[int]:
+    """How many channels of each layer are drawn; a linear layer is drawn as bars whatever is chosen."""
+    if style.mode == "none":
+        return [0] * len(layers)
+    most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
+    tiles = []
+    for layer, width in zip(layers, channels, strict=True):
+        shown = min(style.top or width, width)
+        if style.channels is not None:
+            shown = sum(channel < width for channel in style.channels)
+        tiles.append(int(min(max(shown, layer.module_type == "Linear"), most)))
+    return tiles
+
+
+def _measure_top(
+    sources: Sequence[ImageSource | ImageFile], layers: Sequence[LayerInfo], channels: Sequence[int]
+) -> float:
+    """Bytes of ``top_images.csv``, of one image a channel: what a row says beside its two names is much alike."""
+    names = sum(len(source.key) + len(source.file) for source in sources) / max(1, len(sources))
+    return sum(
+        width * (names + len(layer.label) + _TOP_BYTES)
+        for layer, width in zip(layers, channels, strict=True)
+    )
+
+
+def _measure_tensors(
+    config: InspectConfig, loaded: LoadedModel, layers: Sequence[LayerInfo], count: int
+) -> float:
+    """Bytes that the saved tensors of ``count`` images take.
+
+    Raises:
+        RequestError: it is more than may be written.
+    """
+    assert config.save is not None  # noqa: S101
+    at = config.at if config.backward is None else "both"  # gradients are as large as values
+    total = estimate_bytes(loaded, layers, at, config.save) * count
+    if total > config.max_disk * 1e9:
+        raise RequestError(
+            f"the tensors would take {_more_than(config.max_disk, total / 1e9)} GB, "
+            f"more than --max-disk {config.max_disk:g}",
+            "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
+        )
+    return total
+
+
+def _more_than(limit: float, number: float) -> str:
+    """``number`` in as few decimals as show that it is more than ``limit``."""
+    texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
+    return next((text for text in texts if float(text) > limit), f"{number:g}")
+
+
+def estimate_bytes(
+    loaded: LoadedModel, layers: Sequence[LayerInfo], at: str, style: SaveStyle
+) -> int:
+    """Bytes that the tensors of one image of usual size take: one forward, of which only shapes are read.
+
+    Raises:
+        ForwardError: the model raised.
+    """
+    model, feed = loaded.module, loaded.feed
+    parameter = next(model.parameters(), torch.empty(0))
+    pixels = torch.zeros(
+        loaded.prepare.nominal_shape, device=parameter.device, dtype=parameter.dtype
+    )
+    size = feed.size_of(pixels)
+    total = 0
+
+    def measure(call: Call, tensor: Tensor) -> None:
+        nonlocal total
+        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, size)
+        shape = saved_shape(tuple(tensor.shape), layout, style)
+        kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
+        total += math.prod(shape) * kept.itemsize
+
+    with torch.no_grad(), observe(model, layers, measure, at):
+        call_model(model, feed.arguments_of(pixels))
+    if style.channels is not None and not total:
+        raise RequestError(
+            "no selected layer has any of the channels that --tensor-channels asks for",
+            "channels are counted from 0; hookcli layers MODEL shows how many there are",
+        )
+    return total

@@ -1,0 +1,1 @@
+"""The light facts of a run: strings and numbers, never a tensor."""

@@ -1,0 +1,76 @@
+"""A module of a model, one of its calls, and a layer that did not run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Uncalled:
+    """A selected layer that never ran, and why as far as that is known."""
+
+    layer: LayerInfo
+    reason: str
+
+
+ROOT_LABEL = "(model)"
+
+
+RECOMPUTED = "it was computed again in the backward"  # why a call has no gradient of its own
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInfo:
+    """One module of a model.
+
+    Attributes:
+        module_path: dotted name from ``named_modules()``; empty for the model itself.
+        module_type: class name.
+        depth: 0 for the model itself, 1 for its children, and so on.
+        is_leaf: the module has no children, or is a ``MultiheadAttention``.
+        params: parameters of this module and all below it.
+        channels: where its output keeps channels, as far as its type tells: ``first``, ``last``,
+            ``likely first`` or ``likely last`` (a neighbour's type tells), ``mixed`` when its axes
+            are no longer the image's, or ``unknown``.
+    """
+
+    module_path: str
+    module_type: str
+    depth: int = 1
+    is_leaf: bool = True
+    params: int = 0
+    channels: str = "unknown"
+
+    @property
+    def label(self) -> str:
+        """The module path as people see it."""
+        return self.module_path or ROOT_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tensor of one call of one module.
+
+    Attributes:
+        layer: the module.
+        call_index: 0 for the module's first call in one forward, then 1, …
+        order: position among the observed calls, from 1, by the moment the call started.
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (a gradient too).
+        output_key: which tensor of an output that is several, empty when it is one; a parameter's name.
+    """
+
+    layer: LayerInfo
+    call_index: int = 0
+    order: int = 0
+    side: str = "output"
+    output_key: str = ""
+
+    @property
+    def id(self) -> str:
+        """What people see and paste: ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``, ``param:fc.bias``."""
+        if self.side == "param":
+            return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
+        side = "" if self.side == "output" else f"{self.side}:"
+        index = f"#{self.call_index}" if self.call_index else ""
+        key = f"[{self.output_key}]" if self.output_key else ""
+        return f"{side}{self.layer.label}{index}{key}"

@@ -1,0 +1,1 @@
+"""Plain values turned into pictures, charts and pages."""

@@ -1,0 +1,1 @@
+"""Figures over depth and distances as charts, in PNG and SVG."""

@@ -1,0 +1,1 @@
+"""Feature maps, heat maps and contrasts as pictures."""

@@ -1,0 +1,146 @@
+"""A picture in the making: palette indices, their colours, and text written among them.
+
+The palette carries the colour map, so a colour map costs nothing: 240 levels, one colour for values
+that are not finite, and a ramp for text.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from hookcli.config import EMBER
+from hookcli.errors import RequestError
+from hookcli.records.pictures import LEVELS, MIDDLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.config import GridStyle
+
+    Pixels: TypeAlias = NDArray[np.uint8]
+
+BACKGROUND, _TEXT = 241, 255
+_INK = ((22, 22, 28), (236, 236, 240))
+_NOT_FINITE = (0, 229, 255)
+_EMBER = (
+    (4, 5, 16),
+    (38, 22, 84),
+    (112, 26, 110),
+    (196, 48, 88),
+    (246, 112, 48),
+    (253, 190, 82),
+    (255, 250, 214),
+)
+TIDE = "tide"
+_TIDE = (  # either side equally light, also to eyes that do not tell red from green
+    (138, 192, 255),
+    (58, 134, 232),
+    (28, 74, 140),
+    (40, 41, 48),
+    (122, 62, 8),
+    (214, 112, 20),
+    (255, 172, 88),
+)
+_TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most of a gradient is small
+_NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan would be taken for its blue
+MARGIN = 10
+_TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
+_TITLE_ROW = 20
+
+
+def load_palette(colormap: str) -> list[int]:
+    """256 RGB triples for a colour map; ``ember`` and ``tide`` are built in, other names are matplotlib's.
+
+    Raises:
+        RequestError: matplotlib has no such map.
+    """
+    if colormap == EMBER:
+        colours = _spread_colours(_EMBER, np.linspace(0, LEVELS - 1, len(_EMBER)))
+    elif colormap == TIDE:
+        colours = _spread_colours(_TIDE, MIDDLE + (LEVELS - 1 - MIDDLE) * np.array(_TIDE_AT))
+    else:
+        colours = _matplotlib_colours(colormap)
+    not_finite = _NOT_FINITE_IN_TIDE if colormap == TIDE else _NOT_FINITE
+    ramp = np.linspace(_INK[0], _INK[1], _TEXT - BACKGROUND + 1)
+    table = np.concatenate([colours, [not_finite], ramp]).round().astype(np.uint8)
+    return [int(value) for value in table.ravel()]
+
+
+def colormap_of(style: GridStyle) -> str:
+    """The map that is drawn with: ``tide`` for signed grids, unless another was asked for."""
+    return TIDE if style.signed and style.colormap == EMBER else style.colormap
+
+
+def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
+    """The picture, ready to be saved as a palette PNG."""
+    image = Image.fromarray(canvas, "P")
+    image.putpalette(palette)
+    return image
+
+
+def _spread_colours(
+    anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(LEVELS, 3) colours, straight between the anchors, which stand at the levels ``at``."""
+    channels = np.array(anchors, dtype=float).T
+    return np.stack([np.interp(np.arange(LEVELS), at, channel) for channel in channels], 1)
+
+
+def _matplotlib_colours(name: str) -> NDArray[np.float64]:
+    from matplotlib import colormaps  # 0.2 s: only when another map is asked for
+
+    if name not in colormaps:
+        raise RequestError(
+            f"there is no colour map {name!r}",
+            "ember, or any of matplotlib's: viridis, gray, coolwarm",
+        )
+    colours: NDArray[np.float64] = colormaps[name](np.linspace(0, 1, LEVELS))[:, :3] * 255
+    return colours
+
+
+def heading_height(heading: Sequence[str]) -> int:
+    """Where the picture begins below its heading, in pixels."""
+    return MARGIN + _TITLE_ROW * len(heading) + 4
+
+
+def new_canvas(heading: Sequence[str], width: int, height: int) -> Pixels:
+    """An empty picture with the heading written, wide enough for it."""
+    sizes = [_TITLE_SIZE, *[NOTE_SIZE] * (len(heading) - 1)]
+    text = [draw_text(line, size) for line, size in zip(heading, sizes, strict=True)]
+    inner = max([width, *(mask.shape[1] for mask in text)])
+    shape = (heading_height(heading) + height + MARGIN, inner + 2 * MARGIN)
+    canvas = np.full(shape, BACKGROUND, np.uint8)
+    for index, (line, size) in enumerate(zip(heading, sizes, strict=True)):
+        write_text(canvas, line, (MARGIN, MARGIN + index * _TITLE_ROW), size, inner)
+    return canvas
+
+
+def write_text(canvas: Pixels, text: str, at: tuple[int, int], size: int, width: int) -> None:
+    """Write one line with its upper left corner at ``at``, (x, y), cut at ``width`` pixels."""
+    x, y = at
+    mask = draw_text(text, size)[:, :width]
+    area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
+    np.maximum(area, mask[: area.shape[0], : area.shape[1]], out=area)
+
+
+@functools.lru_cache(maxsize=4096)
+def draw_text(text: str, size: int) -> Pixels:
+    """Palette indices of one line of text."""
+    font = _font(size)
+    left, _, right, bottom = font.getbbox(text or " ")
+    image = Image.new("L", (max(1, round(right - left) + 1), max(1, round(bottom) + 1)))
+    ImageDraw.Draw(image).text((-left, 0), text, fill=255, font=font)
+    ink = np.asarray(image, np.uint16)
+    indices: Pixels = (BACKGROUND + ink * (_TEXT - BACKGROUND) // 255).astype(np.uint8)
+    return indices
+
+
+@functools.lru_cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)

@@ -1,0 +1,233 @@
+"""Two tensors of one call side by side, made small enough to draw: A, B and B - A, where they differ most.
+
+numpy, in float64. Nothing here draws, reads or writes files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hookcli.records.layouts import Layout
+
+    Values = NDArray[np.float64]
+
+TILE = 112  # pixels on the longest side of a feature map
+TOP = 12  # channels
+MOST_BARS = 1024
+_COMPLEX_NOTE = (
+    "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """What is to be drawn of one call, for one image.
+
+    Attributes:
+        a: (K, h, w) the feature maps of A, means over squares where they are large; (1, 1, n) bars.
+        b: the same of B.
+        apart: the same of B - A; of each square, and of each bar, the difference that is largest. Of complex
+            numbers all three are magnitudes.
+        low: (K,) smallest finite value of A and B.
+        high: (K,) largest finite value of A and B.
+        largest: (K,) largest magnitude of B - A.
+        broken: (K,) in how many places B - A is not finite.
+        channels: (K,) which channel each is, counted from 0; empty for bars.
+        notes: how much of the tensor differs, and what is not seen in the pictures.
+    """
+
+    a: Values
+    b: Values
+    apart: Values
+    low: Values
+    high: Values
+    largest: Values
+    broken: NDArray[np.int64]
+    channels: NDArray[np.int64]
+    notes: tuple[str, ...]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it has no spatial form and is drawn as bars."""
+        return not len(self.channels)
+
+
+def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
+    """A, B and B - A of two tensors of one shape, (1, …), of one image, that have values and differ.
+
+    Args:
+        a: the reference.
+        b: the other.
+        layout: what the axes mean; without spatial form they become bars.
+    """
+    contrast = _take_drawn(_take_values(a, b), layout)
+    if np.iscomplexobj(a) or np.iscomplexobj(b):
+        return replace(contrast, notes=(*contrast.notes, _COMPLEX_NOTE))
+    return contrast
+
+
+def _take_values(a: NDArray[Any], b: NDArray[Any]) -> tuple[Values, Values, Values]:
+    """A, B and B - A as they are drawn: real ones, or the magnitudes of complex ones."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.iscomplexobj(a) or np.iscomplexobj(b):
+            one, two = a.astype(np.complex128), b.astype(np.complex128)
+            values = np.abs(one), np.abs(two), np.abs(two - one)
+        else:
+            one, two = a.astype(np.float64), b.astype(np.float64)
+            values = one, two, two - one
+    return values[0], values[1], np.where(a == b, 0, values[2])  # Inf at the same place
+
+
+def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contrast:
+    one, two, apart = values
+    if not layout.is_spatial:
+        return _take_bars(values, layout.channel_axis)
+    notes = []
+    if layout.name in ("NCDHW", "NDHWC"):
+        axis = layout.name.index("D")
+        frame = _worst(apart, axis)
+        notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
+        one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
+    if layout.prefix and (beside := _largest(apart[:, : layout.prefix].reshape(1, -1))[0]):
+        notes.append(f"not in the pictures: the class token, apart by up to {beside:.3g}")
+    maps = tuple(_as_maps(each, layout) for each in (one, two, apart))
+    scores = _scores(maps[2].reshape(len(maps[2]), -1))
+    if layout.prefix and not scores.any():
+        token = tuple(each[:, : layout.prefix] for each in (one, two, apart))
+        return _take_bars(token, layout.channel_axis, is_token=True)
+    return _take_maps(maps, scores, notes)
+
+
+def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Contrast:
+    """Of (C, h, w) maps the channels that differ, those that differ most first."""
+    differing = int((scores > 0).sum())
+    channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
+    shown = f"; the {TOP} that differ most" if differing > TOP else ""
+    count = (
+        f"all {len(scores):,}" if differing == len(scores) else f"{differing:,} of {len(scores):,}"
+    )
+    notes = [f"{count} channels differ{shown}", *notes]
+    one, two, apart = (each[channels] for each in maps)
+    both = np.concatenate([one, two], 2).reshape(len(channels), -1)
+    low, high = _finite_range(both)
+    flat = apart.reshape(len(channels), -1)
+    factor = max(1, -(-max(apart.shape[1:]) // TILE))
+    if factor > 1:
+        notes.append(
+            f"maps of {apart.shape[1]}x{apart.shape[2]}: a pixel is the mean of {factor}x{factor} values, "
+            "and in B - A the largest of them"
+        )
+    return Contrast(
+        _shrink(one, factor), _shrink(two, factor), _shrink_to_largest(apart, factor), low, high,
+        _largest(flat), (~np.isfinite(flat)).sum(1), channels, tuple(notes),
+    )  # fmt: skip
+
+
+def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool = False) -> Contrast:
+    """A bar a channel, or runs of values in the order of the axes where none holds channels."""
+    if axis is not None:
+        values = tuple(np.moveaxis(each, axis, 0) for each in values)
+    total = values[2].size
+    run = 1 if axis is None else total // len(values[2])
+    noun = "channel" if run > 1 else "value"
+    count = total // run
+    run *= max(1, -(-count // MOST_BARS))
+    one, two, apart = (each.reshape(1, 1, -1) for each in values)
+    starts = np.arange(0, total, run)
+    one, two = _means(one, starts), _means(two, starts)
+    low, high = _finite_range(np.concatenate([one, two], 2)[0])
+    flat = apart[0]
+    scores = _scores(flat.reshape(count, -1))
+    differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
+    most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
+    said = f"only the class token differs: in {differing}" if is_token else f"{differing} differ"
+    return Contrast(
+        one, two, _extremes(apart, starts, 2), low, high, _largest(flat), (~np.isfinite(flat)).sum(1),
+        np.zeros(0, np.int64), (f"{said}, {most}", _bars_note(count, total, run)),
+    )  # fmt: skip
+
+
+def _bars_note(count: int, total: int, run: int) -> str:
+    if run == 1:
+        return "no spatial form: a bar a value"
+    if run * count == total:
+        return (
+            "no spatial form: a bar is the mean of a channel, and in B - A its largest difference"
+        )
+    return f"no spatial form: a bar is the mean of {run:,} of {total:,} values in order, and in B - A the largest difference of them"
+
+
+def _worst(apart: Values, axis: int) -> int:
+    rows = np.moveaxis(apart, axis, 0)
+    return int(np.argmax(_scores(rows.reshape(len(rows), -1))))
+
+
+def _as_maps(values: Values, layout: Layout) -> Values:
+    """(C, h, w) of a tensor (1, …) without an axis for frames."""
+    image: Values = values[0]
+    if layout.name in ("NHWC", "NDHWC"):
+        image = np.moveaxis(image, 2, 0)
+    if layout.name == "NLC":
+        image = image[layout.prefix :].T
+    return image.reshape(len(image), layout.height, layout.width)
+
+
+def _scores(rows: Values) -> Values:
+    """(C,) how far rows are apart: their L2 norm, Inf where one value is not finite."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        scores: Values = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    scores[~np.isfinite(scores)] = np.inf
+    return scores
+
+
+def _finite_range(rows: Values) -> tuple[Values, Values]:
+    """Smallest and largest finite values of each row, never -0; 0 where there are none."""
+    finite = np.isfinite(rows)
+    low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
+    high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
+    return np.where(np.isfinite(low), low, 0) + 0.0, np.where(np.isfinite(high), high, 0) + 0.0
+
+
+def _largest(rows: Values) -> Values:
+    """(K,) largest finite magnitude of each row."""
+    largest: Values = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
+    return largest
+
+
+def _shrink(maps: Values, factor: int) -> Values:
+    """Means over squares."""
+    if factor == 1:
+        return maps
+    rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
+    sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
+    heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
+    means: Values = sums / (heights[:, None] * widths)
+    return means
+
+
+def _shrink_to_largest(maps: Values, factor: int) -> Values:
+    """Of each square the value of the largest magnitude, with its sign."""
+    if factor == 1:
+        return maps
+    rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
+    return _extremes(_extremes(maps, rows, 1), columns, 2)
+
+
+def _extremes(values: Values, starts: NDArray[Any], axis: int) -> Values:
+    """Of each stretch along an axis the value of the largest magnitude; NaN where there is one."""
+    low = np.minimum.reduceat(values, starts, axis)
+    high = np.maximum.reduceat(values, starts, axis)
+    return np.where(-low > high, low, high)
+
+
+def _means(values: Values, starts: NDArray[Any]) -> Values:
+    """(1, 1, n) means of stretches of (1, 1, m)."""
+    lengths = np.diff([*starts, values.shape[2]])
+    with np.errstate(invalid="ignore"):
+        return np.add.reduceat(values, starts, 2) / lengths

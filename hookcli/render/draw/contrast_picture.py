@@ -1,0 +1,215 @@
+"""Two activations and their difference as one labelled PNG: A and B on one scale, B - A around zero.
+
+Both colour maps share one palette, half of the levels each, so that the files stay small.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hookcli.config import EMBER
+from hookcli.records.pictures import LEVELS, NOT_FINITE
+from hookcli.render.draw.canvas import (
+    BACKGROUND,
+    LABEL_SIZE,
+    MARGIN,
+    TIDE,
+    draw_text,
+    heading_height,
+    load_palette,
+    new_canvas,
+    to_image,
+    write_text,
+)
+from hookcli.render.draw.contrast import TILE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.render.draw.canvas import Pixels
+    from hookcli.render.draw.contrast import Contrast
+
+    Values = NDArray[np.float64]
+
+_HALF = 60  # levels of tide on either side of zero
+_EMBERS = LEVELS - 1 - (2 * _HALF + 1)  # levels of ember; two are kept for what is not finite
+_ZERO = _EMBERS + _HALF
+_NOT_FINITE, _NOT_FINITE_APART = LEVELS - 1, LEVELS
+_HEADS = ("A", "B", "B - A")
+_COLUMNS = 3
+_GAP, _BETWEEN, _LABEL = 3, 20, 14
+_BAND, _LOWEST = 96, 24
+_MAPS_NOTE = (
+    "A and B dark to light: a channel's smallest to its largest in both;  B - A blue to orange: minus to plus "
+    "its largest difference, grey is none"
+)
+_SIGNED_NOTE = (
+    "blue to orange: minus to plus a channel's largest magnitude in both, and in B - A its largest difference; "
+    "grey is zero"
+)
+_BARS_NOTE = (
+    "A and B from zero on one scale;  B - A from its own zero, orange above it and blue below"
+)
+_DARKEST = 44  # the level of ember that bars begin at
+
+
+def draw_contrast(
+    contrast: Contrast, heading: Sequence[str], *, signed: bool = False
+) -> tuple[bytes, tuple[int, int]]:
+    """A PNG file, and its width and height; the same input gives the same bytes.
+
+    Args:
+        contrast: what is drawn.
+        heading: lines above; what the colours mean is added.
+        signed: A and B are gradients, and have colours around zero like their difference.
+    """
+    canvas = (_draw_bars if contrast.is_flat else _draw_maps)(contrast, heading, signed=signed)
+    stream = io.BytesIO()
+    to_image(canvas, list(_palette())).save(stream, "PNG", compress_level=4)
+    return stream.getvalue(), (canvas.shape[1], canvas.shape[0])
+
+
+def list_labels(contrast: Contrast) -> list[str]:
+    """What stands above the maps of each channel: its number, the range of A and B, and how far they are apart.
+
+    Of bars, what stands above those of A, of B and of B - A.
+    """
+    if contrast.is_flat:
+        return _list_bar_labels(contrast)
+    columns = (contrast.channels, contrast.low, contrast.high, contrast.largest, contrast.broken)
+    return [
+        f"channel {channel}:  {low:.3g} to {high:.3g},  {apart_text(largest, broken)}"
+        for channel, low, high, largest, broken in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def _list_bar_labels(contrast: Contrast) -> list[str]:
+    low, high = _bar_range(contrast)
+    largest = float(contrast.largest[0])
+    apart = apart_text(largest, int(contrast.broken[0]))
+    both = f"{low:.3g} to {high:.3g}"
+    ranges = (both, both, f"{0 - largest:.3g} to {largest:.3g},  {apart}")  # 0 - 0 is not -0
+    return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
+
+
+def _bar_range(contrast: Contrast) -> tuple[float, float]:
+    """From the lowest to the highest bar of A and B, with zero between them."""
+    return min(0.0, float(contrast.low[0])), max(0.0, float(contrast.high[0]))
+
+
+def apart_text(largest: float, broken: int) -> str:
+    """How far two channels are apart."""
+    places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
+    if broken:
+        return f"{places}, else up to {largest:.3g} apart" if largest else places
+    return f"up to {largest:.3g} apart"
+
+
+def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
+    """Three maps a channel, three channels a row."""
+    labels = list_labels(contrast)
+    factor = max(1, TILE // max(contrast.a.shape[1:]))
+    high = max(1, _LOWEST // (factor * contrast.a.shape[1]))  # sequences are maps of one row
+    height, width = factor * high * contrast.a.shape[1], factor * contrast.a.shape[2]
+    three = 3 * (width + _GAP) - _GAP
+    widest = max(three, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels))
+    step_x, step_y = widest + _BETWEEN, height + 2 * _LABEL + 6
+    rows = -(-len(labels) // _COLUMNS)
+    heading = [*heading, _SIGNED_NOTE if signed else _MAPS_NOTE]
+    canvas = new_canvas(heading, min(_COLUMNS, len(labels)) * step_x - _BETWEEN, rows * step_y)
+    top = heading_height(heading)
+    maps = [
+        levels.repeat(factor * high, 1).repeat(factor, 2)
+        for levels in _to_levels(contrast, signed=signed)
+    ]
+    for index, label in enumerate(labels):
+        x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
+        write_text(canvas, label, (x, y), LABEL_SIZE, widest)
+        for place, (head, levels) in enumerate(zip(_HEADS, maps, strict=True)):
+            left, upper = x + place * (width + _GAP), y + 2 * _LABEL
+            write_text(canvas, head, (left, y + _LABEL), LABEL_SIZE, width)
+            canvas[upper : upper + height, left : left + width] = levels[index]
+    return canvas
+
+
+def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
+    """A, B and B - A below one another."""
+    both, largest = _bar_range(contrast), float(contrast.largest[0])
+    thick = max(1, min(24, 1024 // max(1, contrast.a.shape[2])))
+    heading = [*heading, _BARS_NOTE]
+    step = _BAND + _LABEL + 10
+    canvas = new_canvas(heading, contrast.a.shape[2] * thick, 3 * step)
+    labels, scales = list_labels(contrast), (both, both, (-largest, largest))
+    values = (contrast.a[0], contrast.b[0], contrast.apart[0])
+    for place, levels in enumerate(_to_levels(contrast, signed=signed)):
+        y = heading_height(heading) + place * step
+        write_text(canvas, labels[place], (MARGIN, y), LABEL_SIZE, canvas.shape[1] - 2 * MARGIN)
+        band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
+        canvas[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
+    return canvas
+
+
+def _to_levels(contrast: Contrast, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
+    """Levels of A and B on one scale a channel, and of B - A around zero."""
+    low, high, largest = (
+        each[:, None, None] for each in (contrast.low, contrast.high, contrast.largest)
+    )
+    largest_of_both = np.maximum(-low, high)
+    if signed:
+        one, two = (_around_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
+    elif contrast.is_flat:
+        one, two = (_from_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
+    else:
+        one, two = (_between(each, low, high) for each in (contrast.a, contrast.b))
+    return one, two, _around_zero(contrast.apart, largest)
+
+
+def _between(values: Values, low: Values, high: Values) -> Pixels:
+    half = np.where(high > low, high / 2 - low / 2, 1)  # halves cannot overflow
+    return _marked((values / 2 - low / 2) / half * (_EMBERS - 1), _NOT_FINITE)
+
+
+def _from_zero(values: Values, largest: Values) -> Pixels:
+    """Levels of bars: of one length, of one colour."""
+    part = np.abs(values) / np.where(largest > 0, largest, 1)
+    return _marked(part * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
+
+
+def _around_zero(values: Values, largest: Values) -> Pixels:
+    levels = values / np.where(largest > 0, largest, 1) * _HALF + _ZERO
+    return _marked(levels, _NOT_FINITE_APART)
+
+
+def _marked(levels: Values, mark: int) -> Pixels:
+    finite = np.isfinite(levels)
+    return np.where(finite, np.where(finite, levels, 0).round(), mark).astype(np.uint8)
+
+
+def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
+    """(height, n) bars from a zero line; a value that is not finite is a full bar in its own colour."""
+    finite, span = np.isfinite(values), (high - low) or 1.0
+    tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
+    zero = (0 - low) / span * (_BAND - 1)
+    heights = np.arange(_BAND)[:, None]
+    first = np.where(finite, np.minimum(tips, zero), 0).round()
+    last = np.where(finite, np.maximum(tips, zero), _BAND - 1).round()
+    inside = (heights >= first) & (heights <= last)
+    band: Pixels = np.where(inside, levels, BACKGROUND + 1).astype(np.uint8)
+    return band[::-1]
+
+
+@functools.cache
+def _palette() -> tuple[int, ...]:
+    """Ember below, tide above it, then the two marks and the ramp of text."""
+    ember, tide = (np.array(load_palette(name)).reshape(-1, 3) for name in (EMBER, TIDE))
+    steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
+    around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)
+    marks = [ember[NOT_FINITE], tide[NOT_FINITE]]
+    table = np.concatenate([ember[steps], tide[around], marks, ember[BACKGROUND:]])
+    return tuple(int(value) for value in table.ravel())

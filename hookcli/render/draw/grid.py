@@ -1,0 +1,226 @@
+"""Tiles and bars as labelled pictures: one array of palette indices each, drawn in one go.
+
+Nothing here writes files.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hookcli.records.pictures import LEVELS, MIDDLE
+from hookcli.render.draw.canvas import (
+    BACKGROUND,
+    LABEL_SIZE,
+    MARGIN,
+    NOTE_SIZE,
+    draw_text,
+    heading_height,
+    new_canvas,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hookcli.render.draw.canvas import Pixels
+
+_GAP = 4
+_LABEL_ROW = 13
+_BAR_HEIGHT, _BARS_A_ROW = 72, 256
+_SHEET_HEIGHT = 1600  # pixels that a sheet may be tall before it gets a second column
+_STRIP = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tiles of a grid are, in its pixels: the first one's corner and size, and the steps between them."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    step_x: int
+    step_y: int
+    columns: int
+
+
+def draw_grid(
+    tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
+) -> Pixels:
+    """Tiles (K, h, w) in rows, each under its label, below the heading's lines."""
+    cells = enlarge(tiles, tile_size)
+    place = place_tiles(tiles.shape, labels, heading, tile_size)
+    rows = -(-len(cells) // place.columns)
+    canvas = new_canvas(heading, place.columns * place.step_x - _GAP, rows * place.step_y)
+    for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
+        y = place.top + index // place.columns * place.step_y
+        x = place.left + index % place.columns * place.step_x
+        write_text(canvas, label, (x, y - _LABEL_ROW), LABEL_SIZE, place.step_x)
+        canvas[y : y + place.height, x : x + place.width] = cell
+    return canvas
+
+
+def place_tiles(
+    shape: tuple[int, ...], labels: Sequence[str], heading: Sequence[str], tile_size: int
+) -> Places:
+    """Where ``draw_grid`` puts tiles of (K, h, w)."""
+    count, height, width = shape
+    factor = _enlargement(shape, tile_size)
+    height, width = height * factor, width * factor
+    widest = max([width, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels)])
+    step_x, step_y = widest + _GAP, height + _LABEL_ROW + _GAP
+    top = heading_height(heading) + _LABEL_ROW
+    return Places(MARGIN, top, width, height, step_x, step_y, _columns(count, step_y, step_x))
+
+
+def draw_bars(
+    values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
+) -> Pixels:
+    """Values as bars from a zero line, up and down on one scale, 256 a row; signed, in a colour a side."""
+    finite = np.isfinite(values)
+    low = min(0.0, float(values[finite].min(initial=0)))
+    span = max(0.0, float(values[finite].max(initial=0))) - low or 1.0
+    thick = max(1, min(8, 512 // max(1, len(values))))
+    rows = -(-len(values) // _BARS_A_ROW)
+    width = min(len(values), _BARS_A_ROW) * max(2, thick)
+    canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + _LABEL_ROW + _GAP))
+    for row in range(rows):
+        y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
+        part = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
+        write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
+        strip = _bar_strip(part, low, span, max(2, thick), signed=signed)
+        canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
+            strip
+        )
+    return canvas
+
+
+def draw_sheet(
+    rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
+) -> tuple[Pixels, list[Places]]:
+    """One row a layer: its name, then tiles (K, h, w) with their labels; in columns when there are many.
+
+    Returns:
+        The canvas, and where the tiles of each row are in it.
+    """
+    blocks = [_sheet_row(name, enlarge(tiles, tile_size), labels) for name, tiles, labels in rows]
+    columns = _stack(blocks, _column_height(blocks))
+    widths = [max(block.shape[1] for block in column) + _GAP * 4 for column in columns]
+    tallest = max((sum(len(block) for block in column) for column in columns), default=0)
+    canvas = new_canvas(heading, sum(widths), tallest)
+    x = MARGIN
+    corners = []
+    for column, width in zip(columns, widths, strict=True):
+        y = heading_height(heading)
+        for block in column:
+            canvas[y : y + len(block), x : x + block.shape[1]] = block
+            corners.append((x, y + 2 * _LABEL_ROW))
+            y += len(block)
+        x += width
+    return canvas, [
+        _in_a_row(corner, enlarge(tiles, tile_size).shape)
+        for corner, (_, tiles, _) in zip(corners, rows, strict=True)
+    ]
+
+
+def _in_a_row(corner: tuple[int, int], shape: tuple[int, ...]) -> Places:
+    count, height, width = shape
+    return Places(*corner, width, height, width + _GAP, height + _GAP, max(1, count))
+
+
+def _column_height(blocks: Sequence[Pixels]) -> int:
+    """The height that makes a sheet about square, in columns alike; image viewers give up at 65,535 pixels."""
+    if not blocks:
+        return 1
+    total, tallest = sum(map(len, blocks)), max(map(len, blocks))
+    limit = max(_SHEET_HEIGHT, tallest, math.isqrt(total * max(b.shape[1] for b in blocks)))
+    columns = -(-total // limit)
+    return total if columns == 1 else -(-total // columns) + tallest
+
+
+def _stack(blocks: Sequence[Pixels], height: int) -> list[list[Pixels]]:
+    """The blocks in order, in columns of at most ``height`` pixels."""
+    columns: list[list[Pixels]] = []
+    used = height
+    for block in blocks:
+        if used + len(block) > height:
+            columns.append([])
+            used = 0
+        columns[-1].append(block)
+        used += len(block)
+    return columns
+
+
+def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
+    """One layer of a sheet: its name, and its tiles under their labels."""
+    count, height, width = cells.shape
+    texts = [
+        draw_text(name, NOTE_SIZE).shape[1],
+        *(draw_text(t, LABEL_SIZE).shape[1] for t in labels[:1]),
+    ]
+    whole = max(count * (width + _GAP), *texts)
+    row = np.full((height + 2 * _LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8)
+    write_text(row, name, (0, 0), NOTE_SIZE, whole)
+    for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
+        x = index * (width + _GAP)
+        write_text(row, label, (x, _LABEL_ROW + 2), LABEL_SIZE, width if count > 1 else whole)
+        row[2 * _LABEL_ROW : 2 * _LABEL_ROW + height, x : x + width] = cell
+    return row
+
+
+def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
+    """The values as columns of colour on one scale; more than 512 as means of runs, the strip at least 256 wide."""
+    step = max(1, -(-len(values) // _STRIP))
+    starts = np.arange(0, len(values), step)
+    shown = (
+        np.add.reduceat(values, starts) / np.diff([*starts, len(values)]) if step > 1 else values
+    )
+    finite = np.isfinite(shown)
+    low, high = shown[finite].min(initial=0), shown[finite].max(initial=0)
+    if signed:
+        levels = MIDDLE + shown / (max(-low, high) or 1) * (LEVELS - 1 - MIDDLE)
+    else:
+        levels = (np.where(finite, shown, low) - low) / ((high - low) or 1) * (LEVELS - 1)
+    levels = np.where(finite, levels.round(), LEVELS).astype(np.uint8)
+    columns = levels.repeat(-(-256 // max(1, len(levels))))
+    return np.broadcast_to(columns, (height // 3, len(columns)))
+
+
+def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
+    """Each pixel of (K, h, w) as a square, by the largest whole factor that fits ``tile_size``."""
+    factor = _enlargement(tiles.shape, tile_size)
+    return tiles.repeat(factor, 1).repeat(factor, 2)
+
+
+def _enlargement(shape: tuple[int, ...], tile_size: int) -> int:
+    return max(1, tile_size // max(1, *shape[1:]))
+
+
+def _columns(count: int, row_height: int, column_width: int) -> int:
+    """The number of columns near a square picture that leaves the fewest places empty."""
+    square = (count * row_height / column_width) ** 0.5
+    near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
+    return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
+
+
+def _bar_strip(
+    values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
+) -> Pixels:
+    """(height, n * thick) bars; a value that is not finite is a full bar in its own colour."""
+    finite = np.isfinite(values)
+    shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
+    zero = round((0 - low) / span * (_BAR_HEIGHT - 1))
+    tips = (shares * (_BAR_HEIGHT - 1)).round().astype(int)
+    heights = np.arange(_BAR_HEIGHT)[:, None]
+    inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
+    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * (LEVELS - 100)
+    colours = np.where(finite, own, LEVELS).astype(np.uint8)
+    colours = np.broadcast_to(colours, inside.shape)
+    strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)
+    return strip[::-1].repeat(thick, 1)

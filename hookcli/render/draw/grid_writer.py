@@ -1,0 +1,218 @@
+"""Grids and sheets written as PNG files, encoded on threads while the model goes on."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from hookcli.activations.feature_maps import Bars, Tiles
+from hookcli.files import safe_name
+from hookcli.records.pictures import Grid
+from hookcli.records.text import shape_text
+from hookcli.render.draw import grid as drawing
+from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hookcli.activations.feature_maps import Picture
+    from hookcli.config import GridStyle
+    from hookcli.records.calls import Call
+    from hookcli.render.draw.canvas import Pixels
+
+_SHEET_TOP = 12
+_FOCUS_ORDER = "by how much more they fire in the box"
+
+
+class GridWriter:
+    """Draws pictures on threads; ``take`` waits for them and reports what failed."""
+
+    def __init__(self, write: Callable[[str, bytes], str], style: GridStyle) -> None:
+        """``write`` writes a file of the run folder, from any thread."""
+        self._write = write
+        self.style = style
+        self._palette = load_palette(colormap_of(style))
+        self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
+        self._pending: list[Future[list[Grid]]] = []
+
+    def write_grid(self, picture: Picture) -> str:
+        """Queue one layer's grid; returns its file, relative to the run folder."""
+        file = f"grids/{picture.image}/{grid_name(picture.call)}"
+        self._pending.append(self._threads.submit(self._write_grid, file, picture))
+        return file
+
+    def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
+        """Queue one picture of all layers; returns its file, relative to the run folder."""
+        file = f"sheets/{image_key}.png"
+        self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
+        return file
+
+    def take(self) -> Callable[[], tuple[Grid, ...]]:
+        """What waits until everything queued since the last time is on disk.
+
+        It gives what the grids show, in the order in which they were queued, and raises OutputError
+        where a file could not be written.
+        """
+        pending, self._pending = self._pending, []
+        return lambda: tuple(grid for future in pending for grid in future.result())
+
+    def close(self) -> None:
+        """Drop what has not been started; what is being written gets complete."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
+        canvas = render_grid(picture, self.style)
+        self._write(file, self._encode(canvas))
+        return [describe_grid(picture, file, canvas, _place_tiles(picture, self.style))]
+
+    def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
+        canvas, places = render_sheet(image_key, rows, self.style)
+        self._write(file, self._encode(canvas))
+        return [
+            describe_grid(picture, file, canvas, place)
+            for picture, place in zip(rows, places, strict=True)
+        ]
+
+    def _encode(self, canvas: Pixels) -> bytes:
+        stream = io.BytesIO()
+        to_image(canvas, self._palette).save(stream, "PNG")
+        return stream.getvalue()
+
+
+def grid_name(call: Call) -> str:
+    """``003_layer1.0.relu#1.png``: order, module path, call index, output key, side."""
+    index = f"#{call.call_index}" if call.call_index else ""
+    key = f".{safe_name(call.output_key)}" if call.output_key else ""
+    side = "" if call.side == "output" else f".{call.side}"
+    return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
+
+
+def render_grid(picture: Picture, style: GridStyle) -> Pixels:
+    """One layer's picture as palette indices; the same input gives the same picture."""
+    content = picture.content
+    if isinstance(content, Bars):
+        heading = [_title(picture), _bars_note(content)]
+        return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed)
+    levels = content.levels.numpy()
+    return drawing.draw_grid(levels, *_words(picture, content, style), style.tile)
+
+
+def describe_grid(
+    picture: Picture, file: str, canvas: Pixels, places: drawing.Places | None
+) -> Grid:
+    """What the tiles of a picture show, and where they are; a sheet has only a layer's first channels."""
+    content = picture.content
+    size = (canvas.shape[1], canvas.shape[0])
+    if isinstance(content, Bars) or places is None:
+        return Grid(picture.image, picture.call.id, file, size)
+    shown = _SHEET_TOP if file.startswith("sheets/") else None
+    rows = content.figures[:, :shown].tolist()
+    if content.scores is not None:
+        rows.append(content.scores[:shown].tolist())
+    figures = [
+        tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in row)
+        for row in rows
+    ]
+    channels = tuple(content.channels[:shown].tolist())
+    return Grid(picture.image, picture.call.id, file, size, asdict(places), channels, *figures)
+
+
+def _place_tiles(picture: Picture, style: GridStyle) -> drawing.Places | None:
+    """Where ``render_grid`` puts the tiles; None for bars."""
+    content = picture.content
+    if isinstance(content, Bars):
+        return None
+    shape = tuple(content.levels.shape)
+    return drawing.place_tiles(shape, *_words(picture, content, style), style.tile)
+
+
+def render_sheet(
+    image_key: str, rows: Sequence[Picture], style: GridStyle
+) -> tuple[Pixels, list[drawing.Places]]:
+    """All layers' best channels, a row a layer, and where each row's tiles are."""
+    parts = []
+    for picture in rows:
+        name = f"{picture.call.id}   {shape_text(picture.shape)}"
+        if isinstance(picture.content, Bars):
+            values = picture.content.values.numpy()
+            strip = drawing.draw_strip(values, style.tile, signed=style.signed)
+            parts.append((name, strip[None], [_bars_note(picture.content, "column")]))
+        else:
+            tiles = picture.content
+            labels = [str(channel) for channel in tiles.channels[:_SHEET_TOP].tolist()]
+            parts.append((name, tiles.levels[:_SHEET_TOP].numpy(), labels))
+    count = min(_SHEET_TOP, style.top or _SHEET_TOP)
+    focused = any(isinstance(p.content, Tiles) and p.content.scores is not None for p in rows)
+    order = _FOCUS_ORDER if focused else _order_note(style)
+    note = f"up to {count} channels of each layer, {order}; {_scale_text(style)}"
+    return drawing.draw_sheet(parts, [image_key, note], style.tile)
+
+
+def _words(picture: Picture, tiles: Tiles, style: GridStyle) -> tuple[list[str], list[str]]:
+    """The tiles' labels and the lines above them."""
+    labels = [str(channel) for channel in tiles.channels.tolist()]
+    title = _title(picture) + _frame_note(picture)
+    return labels, [title, _channels_note(tiles, style), _scale_note(tiles, style)]
+
+
+def _title(picture: Picture) -> str:
+    return f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.name}"
+
+
+def _frame_note(picture: Picture) -> str:
+    """Which frame of a clip is shown; empty for pictures."""
+    axis = {"NCDHW": 2, "NDHWC": 1}.get(picture.layout.name)
+    if axis is None:
+        return ""
+    frames = picture.shape[axis]
+    return f"   the middle frame, {frames // 2 + 1} of {frames}"
+
+
+def _channels_note(tiles: Tiles, style: GridStyle) -> str:
+    shown = len(tiles.channels)
+    count = f"all {shown}" if shown == tiles.total else f"{shown} of {tiles.total}"
+    order = _order_note(style) if tiles.scores is None else _FOCUS_ORDER
+    return f"{count} channels {order}, the number above each counted from 0"
+
+
+def _order_note(style: GridStyle) -> str:
+    if style.channels is not None:
+        return "as asked for"
+    return "in order" if style.rank == "index" else f"by {style.rank}"
+
+
+def _scale_note(tiles: Tiles, style: GridStyle) -> str:
+    height, width = tiles.shown
+    drawn = tiles.levels.shape[1:]
+    small = (
+        f"; maps of {height}x{width} shown at {drawn[0]}x{drawn[1]}" if height > drawn[0] else ""
+    )
+    return _scale_text(style) + small
+
+
+def _scale_text(style: GridStyle) -> str:
+    if style.signed:
+        return _signed_text(style)
+    if style.scale == "layer":
+        return "dark to light: the layer's minimum to maximum"
+    return "dark to light: each channel's own minimum to maximum"
+
+
+def _signed_text(style: GridStyle) -> str:
+    whose = "the layer's" if style.scale == "layer" else "each channel's"
+    colours, zero = "blue to orange", "grey is zero"
+    if colormap_of(style) != TIDE:
+        colours, zero = f"{style.colormap} from end to end", "its middle is zero"
+    return f"{colours}: minus to plus {whose} largest magnitude; {zero}"
+
+
+def _bars_note(bars: Bars, one: str = "bar") -> str:
+    if not bars.per_channel:
+        return f"no spatial form: the values in order, {bars.run} to a {one}"
+    if bars.run > 1:
+        return f"no spatial form: the mean of each of {len(bars.values)} channels"
+    return f"no spatial form: the {len(bars.values)} values"

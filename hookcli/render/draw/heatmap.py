@@ -1,0 +1,157 @@
+"""A map over the picture it was computed from: Grad-CAM and pixel saliency as PNG files."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from hookcli.config import EMBER
+from hookcli.records.pictures import LEVELS
+from hookcli.records.text import shape_text
+from hookcli.render.draw.canvas import (
+    LABEL_SIZE,
+    MARGIN,
+    draw_text,
+    heading_height,
+    load_palette,
+    new_canvas,
+    to_image,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_SMALLEST = 224  # pixels; what is smaller is drawn enlarged by a whole factor
+_GAP, _CAPTION, _BAR = 12, 16, 8
+_DIM = 0.55  # how light the picture is below a map
+_DENSEST, _DARKEST = 0.9, 40  # the most that a map covers, and the level of ember that it begins at
+_GLOW = ((14, 14, 18), (255, 236, 170))
+_CLIP = 99
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """What stands beside the picture: (H, W, 3), a bar of its colours from 0, and what the bar's end stands for."""
+
+    pixels: NDArray[np.uint8]
+    caption: str
+    bar: NDArray[np.uint8]
+    end: str
+
+
+def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> bytes:
+    """A Grad-CAM as a PNG file: left what the network saw, right the same in grey with the map over it.
+
+    Args:
+        seen: the JPEG of what the network saw.
+        values: (h, w), not negative; enlarged to the picture, bilinear.
+        heading: lines above; one is added with the map's own size and its largest value.
+    """
+    picture = Image.open(io.BytesIO(seen)).convert("RGB")
+    trouble = _find_trouble(values)
+    if trouble:
+        return _encode(picture, None, [*heading, f"map of {shape_text(values.shape)}; {trouble}"])
+    largest = float(values.max())
+    note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
+    grey = np.asarray(picture.convert("L"), np.float32) * _DIM
+    over = _lay_over(grey, _resize((values / largest).clip(0, 1), picture))
+    bar = _lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
+    panel = _Panel(over, "the map over it", bar, f"{largest:.3g}")
+    return _encode(picture, panel, [*heading, note])
+
+
+def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> bytes:
+    """Pixel saliency as a PNG file: left what the network saw, right how much each pixel counts.
+
+    Args:
+        seen: the JPEG of what the network saw.
+        values: (h, w), the largest magnitude of the gradient over the colours of each pixel.
+        heading: lines above; one is added with the largest value and what the lightest colour stands for.
+    """
+    picture = Image.open(io.BytesIO(seen)).convert("RGB")
+    note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
+    trouble = _find_trouble(values)
+    if trouble:
+        return _encode(picture, None, [*heading, f"saliency; {trouble}"])
+    largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
+    end = clip or largest  # 0 where fewer than one pixel in a hundred counts
+    lightest = f"the {_CLIP}th percentile" if clip else "the largest"
+    said = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
+    glow = _glow(_resize((values / end).clip(0, 1), picture))
+    panel = _Panel(glow, "saliency", _glow(_ramp(picture)), f"{end:.3g}")
+    return _encode(picture, panel, [*heading, note, said])
+
+
+def _find_trouble(values: NDArray[np.float32]) -> str:
+    """Why there is nothing to draw; empty where there is something."""
+    broken = int((~np.isfinite(values)).sum())
+    if broken:
+        return f"not drawn: {broken} of {values.size} values are NaN or Inf"
+    return "" if values.max(initial=0) > 0 else "not drawn: it is zero everywhere"
+
+
+def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
+    own, drawn = values.shape, (picture.height, picture.width)
+    if own == drawn:
+        return shape_text(own)
+    return f"{shape_text(own)} {'enlarged' if own < drawn else 'shrunk'} to {shape_text(drawn)}"
+
+
+def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
+    """(H, W) of the picture, bilinear."""
+    image = Image.fromarray(shares.astype(np.float32))
+    return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
+
+
+def _ramp(picture: Image.Image) -> NDArray[np.float32]:
+    """(1, W) shares from 0 to 1."""
+    return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
+
+
+def _lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """(H, W, 3): grey where the share is 0; the larger it is, the lighter and the denser its colour."""
+    table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
+    colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
+    cover = (_DENSEST * np.sqrt(shares))[..., None]
+    mixed = grey[..., None] * (1 - cover) + colours * cover
+    pixels: NDArray[np.uint8] = mixed.round().astype(np.uint8)
+    return pixels
+
+
+def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """(H, W, 3): one colour on dark."""
+    dark, light = np.array(_GLOW, np.float32)
+    pixels: NDArray[np.uint8] = (dark + shares[..., None] * (light - dark)).round().astype(np.uint8)
+    return pixels
+
+
+def _encode(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> bytes:
+    """The picture under the heading and, where there is one, the panel beside it."""
+    factor = max(1, -(-_SMALLEST // max(picture.size)))
+    size = width, height = picture.width * factor, picture.height * factor
+    top, right = heading_height(heading) + _CAPTION, MARGIN + width + _GAP
+    below = top + height + 4
+    columns = 2 if panel else 1
+    canvas = new_canvas(heading, columns * (width + _GAP) - _GAP, 2 * _CAPTION + height + _BAR)
+    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), LABEL_SIZE, width)
+    if panel:
+        write_text(canvas, panel.caption, (right, top - _CAPTION), LABEL_SIZE, width)
+        write_text(canvas, "0", (right, below + _BAR + 1), LABEL_SIZE, width)
+        end = right + width - draw_text(panel.end, LABEL_SIZE).shape[1]
+        write_text(canvas, panel.end, (end, below + _BAR + 1), LABEL_SIZE, width)
+    whole = to_image(canvas, load_palette(EMBER)).convert("RGB")
+    whole.paste(picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top))
+    if panel:
+        beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)
+        whole.paste(beside.resize(size, Image.Resampling.NEAREST), (right, top))
+        whole.paste(bar.resize((width, _BAR), Image.Resampling.NEAREST), (right, below))
+    stream = io.BytesIO()
+    whole.save(stream, "PNG")
+    return stream.getvalue()

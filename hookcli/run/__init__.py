@@ -1,0 +1,1 @@
+"""A run over images: chunk by chunk, written, and closed."""

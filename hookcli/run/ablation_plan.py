@@ -1,0 +1,207 @@
+"""Which channels there are to zero, and in which forwards that is done.
+
+Two forwards of which only shapes are read tell it: one image alone, and the same image twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.errors import ForwardError, RequestError
+from hookcli.hooks.layers import explain_uncalled
+from hookcli.hooks.observe import observe
+from hookcli.passes.call import has_rows, run_model, to_batch
+from hookcli.records.calls import Uncalled
+from hookcli.records.layouts import resolve_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from hookcli.config import AblationStyle
+    from hookcli.models.load import LoadedModel
+    from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.images import SkippedImage
+
+
+@dataclass(frozen=True, slots=True)
+class Ablated:
+    """A layer whose channels are zeroed.
+
+    Attributes:
+        layer: the module.
+        channels: which, from 0, in order.
+        keys: the tensors of its output that hold them.
+        alone: rows of a batch cannot be told apart in it, so each channel has a forward of its own.
+    """
+
+    layer: LayerInfo
+    channels: tuple[int, ...]
+    keys: frozenset[str]
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One forward of an image that stands in it several times.
+
+    Attributes:
+        rows: how often.
+        places: module path and channel that is zeroed in each row, from the first; none in those left.
+    """
+
+    rows: int
+    places: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AblationPlan:
+    """What is going to be zeroed.
+
+    Attributes:
+        layers: with their channels.
+        uncalled: layers that were chosen and do not run.
+        images: how many images go through.
+        batch_size: rows of a forward, at most.
+        skipped: images that cannot be used.
+    """
+
+    layers: tuple[Ablated, ...]
+    uncalled: tuple[Uncalled, ...]
+    images: int
+    batch_size: int
+    skipped: tuple[SkippedImage, ...] = ()
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Module path and channel of all that is zeroed, in order."""
+        return [(part.layer.module_path, c) for part in self.layers for c in part.channels]
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The forwards of one image: those without zeroing first, in batches of the same sizes."""
+        alone = {part.layer.module_path for part in self.layers if part.alone}
+        shared = [place for place in self.places if place[0] not in alone]
+        rows = max(1, min(self.batch_size, len(shared)))
+        zeroed = [Batch(rows, tuple(shared[i : i + rows])) for i in range(0, len(shared), rows)]
+        zeroed += [Batch(1, (place,)) for place in self.places if place[0] in alone]
+        return [*map(Batch, dict.fromkeys(batch.rows for batch in zeroed)), *zeroed]
+
+    @property
+    def forwards(self) -> int:
+        """How many forwards there are, over all images."""
+        return len(self.batches) * self.images
+
+
+def plan_ablation(
+    loaded: LoadedModel,
+    layers: Sequence[LayerInfo],
+    style: AblationStyle,
+    images: int,
+    pixels: Tensor | None = None,
+) -> AblationPlan:
+    """What there is to zero in ``layers``.
+
+    Args:
+        loaded: the model, or its skeleton.
+        layers: whose channels.
+        style: which channels, and how many at once.
+        images: how many will go through.
+        pixels: of the first image; None for black ones of usual size.
+
+    Raises:
+        RequestError: a layer has no channels, or not those that were asked for, or none runs.
+        ForwardError: the model raised.
+    """
+    if pixels is None:
+        pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
+    pixels = to_batch(loaded, pixels)
+    one = _look(loaded, layers, pixels)
+    two = one
+    is_batched = not loaded.feed.alone and style.batch_size > 1
+    if is_batched:
+        try:
+            two = _look(loaded, layers, torch.cat([pixels, pixels]))
+        except ForwardError:
+            is_batched = False  # the model takes one image at a time
+    with loaded.guard():
+        is_batched = is_batched and has_rows(one.output, 1) and has_rows(two.output, 2)
+    size = loaded.feed.size_of(pixels)
+    found = []
+    for layer in layers:
+        path = layer.module_path
+        if path in one.shapes:
+            leads = {shape[:1] for _, shape in one.shapes[path]}
+            leads_of_two = {shape[:1] for _, shape in two.shapes.get(path, ())}
+            alone = not is_batched or leads != {(1,)} or leads_of_two != {(2,)}
+            found.append(_describe(layer, one.shapes[path], size, style, alone=alone))
+    if not found:
+        raise RequestError("none of the layers runs", "hookcli layers MODEL shows what runs")
+    uncalled = [
+        Uncalled(layer, _explain(loaded.module, layer, one))
+        for layer in layers
+        if layer.module_path not in one.shapes
+    ]
+    return AblationPlan(tuple(found), tuple(uncalled), images, style.batch_size)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one forward showed: the shapes of the floating tensors of each layer, by its path."""
+
+    shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
+    output: object = None
+
+    def __call__(self, call: Call, tensor: Tensor) -> None:
+        if tensor.is_floating_point() and tensor.numel():
+            shape = tuple(tensor.shape)
+            self.shapes.setdefault(call.layer.module_path, []).append((call, shape))
+
+
+def _look(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Seen:
+    seen = _Seen()
+    with observe(loaded.module, layers, seen, called=seen.called):
+        seen.output = run_model(loaded, pixels.clone())
+    return seen
+
+
+def _describe(
+    layer: LayerInfo,
+    shapes: Sequence[tuple[Call, tuple[int, ...]]],
+    size: tuple[int, int],
+    style: AblationStyle,
+    *,
+    alone: bool,
+) -> Ablated:
+    """A layer with its channels: of an output of several tensors those that the first one has."""
+    counts: dict[int, int] = {}  # by call: a ReLU that is used again may have more of them
+    keys = set()
+    for call, shape in shapes:
+        axis = resolve_layout(shape, layer.channels, size).channel_axis
+        if axis is not None and counts.setdefault(call.call_index, shape[axis]) == shape[axis]:
+            keys.add(call.output_key)
+    if not counts:
+        raise RequestError(
+            f"{layer.label} ({layer.module_type}) has no channels that are known",
+            "hookcli layers MODEL shows the layouts; leave it out with --exclude",
+        )
+    count = max(counts.values())
+    missing = [channel for channel in style.channels or () if channel >= count]
+    if missing:
+        raise RequestError(
+            f"--channels: {layer.label} has no channel {missing[0]}",
+            f"it has {count}, counted from 0",
+        )
+    channels = range(count) if style.channels is None else sorted(style.channels)
+    return Ablated(layer, tuple(channels), frozenset(keys), alone)
+
+
+def _explain(model: nn.Module, layer: LayerInfo, seen: _Seen) -> str:
+    if layer.module_path in seen.called:
+        return "it ran, and no floating numbers came out"
+    return explain_uncalled(model, layer)

@@ -1,0 +1,327 @@
+"""One part of a run: its images in batches through the model, and what they gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.activations.stats import name_not_finite
+from hookcli.errors import NoBoxError
+from hookcli.hooks.nested import named_tensors
+from hookcli.images.fit import refuse_unlike
+from hookcli.passes.failure import is_out_of_memory
+from hookcli.passes.forward import BrokenForwardError, HookedForward, broken_forwards
+from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.run.heatmaps import write_heats
+from hookcli.summary.chunks import Part
+from hookcli.summary.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from hookcli.activations.collector import BatchResult
+    from hookcli.activations.feature_maps import Picture
+    from hookcli.images.prepare import PreparedImage
+    from hookcli.models.load import LoadedModel
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.images import Prediction
+    from hookcli.records.layer_records import LayerRecord
+    from hookcli.render.draw.grid_writer import GridWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is written of a part, image by image in their order.
+
+    Attributes:
+        records: one an image, call and output.
+        kept: by call id, the image's key and its (1, …) tensor.
+    """
+
+    records: Sequence[LayerRecord]
+    kept: Mapping[str, Sequence[tuple[str, Tensor]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forwards:
+    """What the forwards of a batch gave.
+
+    Attributes:
+        results: one a forward.
+        predictions: one an image.
+        kinds: of each result, which of ``NaN`` and ``Inf`` the model's own output holds.
+    """
+
+    results: Sequence[BatchResult]
+    predictions: Sequence[tuple[Prediction, ...]]
+    kinds: Sequence[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why images did not go through.
+
+    Attributes:
+        reason: what the model raised, and where.
+        is_memory: it ran out.
+    """
+
+    reason: str
+    is_memory: bool
+
+
+class PartRunner:
+    """Runs one part after the other.
+
+    Attributes:
+        part: the one that is being run.
+        stopped: someone asked to stop; the next batch does not begin.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        forward: HookedForward,
+        write: Callable[[str, bytes], str],
+        grids: GridWriter,
+        warn: Callable[[str], None],
+        first: ImageResult | None,
+    ) -> None:
+        """``write`` writes a file of the run folder.
+
+        ``first`` is the first image of the run that has gone through the model; None before there is one.
+        """
+        self._warn, self._has_halved = warn, False
+        self.part = Part()
+        self._first_shape = () if first is None else first.pixels_shape[1:]
+        forward.find_writes = forward.sample = first is None
+        self.stopped = False
+        self._prepared, self._forward = prepared, forward
+        self._write, self._grids = write, grids
+        self._images: dict[str, ImageResult] = {}
+        self._records: dict[str, list[LayerRecord]] = {}
+        self._kept: dict[str, dict[str, Tensor]] = {}
+        self._skipped: dict[str, SkippedImage] = {}
+
+    def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Part, Contents]:
+        """The part, without its pictures' facts, and what else is written of it.
+
+        Raises:
+            BrokenForwardError: the model raised on an image, and such images are not to be skipped;
+                ``part`` holds what was observed until then.
+            NoBoxError: an image has no score, and such images are not to be skipped.
+            KeyboardInterrupt: someone asked to stop.
+        """
+        self.part = part = Part(
+            number, files=[image.state for image in images], way=self._prepared.way
+        )
+        self._images, self._records, self._kept = {}, {}, {}
+        self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
+        ready = [image for image in images if image.pixels is not None]
+        try:
+            while ready and not self._first_shape:  # see ``HookedForward.run``
+                self._run_batch([ready.pop(0)])
+                self._stop_if_asked()
+            for batch in _batches(self._find_like(ready), self._prepared.config.batch_size):
+                self._run_batch(batch)
+                self._stop_if_asked()
+        except BrokenForwardError as error:
+            self._add(error.partial)
+            raise
+        finally:
+            contents = self._sum_up(images)
+        return part, contents
+
+    def _stop_if_asked(self) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
+
+    def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
+        """The images that are like the first that went through; the others are skipped.
+
+        Of models of which it is not known what they take.
+        """
+        fitting = []
+        for image in images:
+            shape = () if image.pixels is None else tuple(image.pixels.shape)
+            reason = ""
+            if self._prepared.loaded.prepare.channels is None:
+                reason = refuse_unlike(self._first_shape, shape)
+            if reason:
+                self._skipped[image.key] = SkippedImage(image.file, reason)
+            else:
+                fitting.append(image)
+        return fitting
+
+    def _sum_up(self, images: Sequence[PreparedImage]) -> Contents:
+        """Put what the batches gave into the order of the images."""
+        tally = Tally(self._prepared.limits)
+        for image in images:
+            tally.add(self._records.get(image.key, ()))
+        self.part.calls = tally.calls
+        self.part.skipped = [self._skipped[i.key] for i in images if i.key in self._skipped]
+        self.part.images = [self._images[i.key] for i in images if i.key in self._images]
+        self.part.written = dict(self._forward.written)
+        self.part.alone = self._forward.one_at_a_time
+        records = [record for image in images for record in self._records.get(image.key, ())]
+        kept = {
+            call_id: [(i.key, mine[i.key]) for i in images if i.key in mine]
+            for call_id, mine in self._kept.items()
+        }
+        return Contents(records, kept)
+
+    def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
+        """Run images of one shape, in halves where not all of them go through; how many the model failed on.
+
+        Raises:
+            BrokenForwardError: the model raised on one of them, and such images are not to be skipped.
+            NoBoxError: as above, for want of a score.
+        """
+        loaded = self._prepared.loaded
+        stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
+        pixels = stacked.to(device=loaded.info.device, dtype=getattr(torch, loaded.info.dtype))
+        if self._prepared.channels_last:
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        done = self._run_forward(batch, pixels)
+        if not isinstance(done, _Failure):
+            self._take_over(batch, pixels, done)
+            return 0
+        if len(batch) == 1:
+            self._skipped[batch[0].key] = SkippedImage(batch[0].file, done.reason)
+            return 1
+        if done.is_memory:
+            self._say_halved(len(batch))
+        half = len(batch) // 2
+        failed = self._run_batch(batch[:half]) + self._run_batch(batch[half:])
+        if not (failed or done.is_memory or self._forward.one_at_a_time):
+            self._say_alone(len(batch), done.reason)
+        return failed
+
+    def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
+        """What the forwards gave, or why images did not go through.
+
+        The error ends here unless it ends the run: its frames hold tensors, which take memory.
+        """
+        loaded = self._prepared.loaded
+        try:
+            with broken_forwards():
+                results = self._forward.run([image.key for image in batch], pixels)
+                read = [said for result in results for said in loaded.read(result.output)]
+                with loaded.guard():
+                    kinds = [_kinds_of(result.output) for result in results]
+        except (BrokenForwardError, NoBoxError) as error:
+            if len(batch) == 1 and self._prepared.config.on_error == "stop":
+                if len(self._prepared.sources) > 1:
+                    error.name_image(batch[0].file)
+                raise
+            return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
+        return _Forwards(results, read if len(read) == len(batch) else [()] * len(batch), kinds)
+
+    def _take_over(
+        self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards
+    ) -> None:
+        """Take over what the images gave."""
+        loaded = self._prepared.loaded
+        self._forward.sample = False  # the page has the first's histograms
+        self._first_shape = self._first_shape or tuple(pixels.shape[1:])
+        for image, said in zip(batch, forwards.predictions, strict=True):
+            self._images[image.key] = self._describe(image, said)
+        for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
+            for key in result.keys:
+                self._images[key] = _add_effects(self._images[key], result, loaded)
+            self._add(result)
+            for kind in kinds:
+                self.part.broken.setdefault(kind, result.keys[0])
+            if result.heats:
+                place = [image.key for image in batch].index(result.keys[0])
+                seen = loaded.show(pixels[place].float().cpu())
+                drawn = write_heats(self._write, result, seen)
+                self.part.heats += drawn
+                self.part.written_files += [heat.file for heat in drawn]
+
+    def _say_halved(self, count: int) -> None:
+        if not self._has_halved:
+            self._warn(
+                f"a batch of {count} images ran out of memory and is run in halves: last digits can "
+                f"differ from another run's; fewer at once: --batch-size {count // 2}"
+            )
+        self._has_halved = True
+        self.part.halved += 1
+
+    def _say_alone(self, count: int, reason: str) -> None:
+        """The model takes one image at a time, which is not known before it is given several."""
+        self._forward.one_at_a_time = True
+        self._warn(
+            f"a batch of {count} images failed ({reason}), and its halves do not: from here on images go "
+            "through one at a time, as with --batch-size 1"
+        )
+
+    def _describe(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:
+        pixels = image.pixels
+        assert pixels is not None  # noqa: S101  a batch holds no other
+        seen = ""
+        if self._prepared.shows_all:
+            seen = self._write(f"seen/{image.key}.jpg", self._prepared.loaded.show(pixels))
+            self.part.written_files.append(seen)
+        return ImageResult(
+            image.key, image.file, *image.size, image.state.sha256, said,
+            (1, *pixels.shape), image.note, seen,
+        )  # fmt: skip
+
+    def _add(self, result: BatchResult) -> None:
+        """Take over the records of one forward; its pictures are queued."""
+        part = self.part
+        part.called |= result.called
+        grids = _queue_pictures(result.pictures, self._grids)
+        part.written_files += dict.fromkeys(grids.values())
+        for record in result.records:
+            grid = grids.get((record.image, record.call.id), "")
+            self._records.setdefault(record.image, []).append(replace(record, grid=grid))
+            for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
+                if count:
+                    part.broken.setdefault(kind, record.image)
+        for call_id, key, tensor in result.kept:
+            self._kept.setdefault(call_id, {})[key] = tensor
+
+
+def _batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
+    """Up to ``size`` images of one shape at a time."""
+    shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
+    for image in images:
+        if image.pixels is not None:
+            shapes.setdefault(tuple(image.pixels.shape), []).append(image)
+    for group in shapes.values():
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
+
+
+def _add_effects(image: ImageResult, result: BatchResult, loaded: LoadedModel) -> ImageResult:
+    """The image with what it was scored, and what the model says of it without edits."""
+    read = [] if result.unedited is None else loaded.read(result.unedited)
+    index = result.keys.index(image.key)
+    unedited = read[index] if len(read) == len(result.keys) else ()
+    return replace(
+        image, score=result.score, unedited=unedited, unedited_score=result.unedited_score
+    )
+
+
+def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:
+    """Hand pictures to the writer; the file of each image and call id."""
+    if writer.style.mode != "sheet":
+        return {(p.image, p.call.id): writer.write_grid(p) for p in pictures}
+    files: dict[tuple[str, str], str] = {}
+    for image in dict.fromkeys(picture.image for picture in pictures):
+        mine = sorted((p for p in pictures if p.image == image), key=lambda p: p.call.order)
+        file = writer.write_sheet(image, mine)
+        files |= {(image, picture.call.id): file for picture in mine}
+    return files
+
+
+def _kinds_of(output: object) -> list[str]:
+    """Which of ``NaN`` and ``Inf`` the model's own output holds."""
+    found = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
+    return [kind for kind in ("NaN", "Inf") if kind in found]

@@ -1,0 +1,69 @@
+"""What a run over several images says of the images that fire a channel most: a table, and a choice for the page."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hookcli.images.read import ImageFile
+from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING
+from hookcli.store import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.runs import Finding
+    from hookcli.summary.chunks import Found
+    from hookcli.summary.top_images import TopImages
+
+
+def render_top_rows(prepared: PreparedRun, top: TopImages) -> str:
+    """``top_images.csv``: call by call and channel by channel, the images that fire a channel most.
+
+    It can have more rows than all other tables together, so names are escaped once, not in every row.
+    """
+    names = [
+        tables.render_fields(
+            source.key, source.name if isinstance(source, ImageFile) else source.file
+        )
+        for source in prepared.sources
+    ]
+    calls = {call_id: tables.render_fields(call_id) for call_id in top.values}
+    lines = (
+        f"{calls[call]},{channel},{rank},{names[at]},{value!r}\n"
+        for call, channel, rank, at, value in top.rows()
+    )
+    return "call_id,channel,rank,image,file,value\n" + "".join(lines)
+
+
+def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str, Any]]]:
+    """What the page shows of the top images: a few channels of each layer."""
+    top, keys = found.top, [source.key for source in prepared.sources]
+    most = MOST_CHANNELS if prepared.shows_all else 1
+    return {
+        call_id: [
+            {
+                "channel": channel,
+                "images": [keys[at] for at in top.places[call_id][channel] if at >= 0],
+                "values": [float(v) for v in top.values[call_id][channel] if v > -math.inf],
+            }
+            for channel in channels
+        ]
+        for call_id in found.tally.calls
+        if call_id in top.values and (channels := top.strongest(call_id, most))
+    }
+
+
+def name_shown(
+    found: Found, findings: Sequence[Finding], best: dict[str, list[dict[str, Any]]]
+) -> set[str]:
+    """Keys of the images that the page of a run over many images shows."""
+    from hookcli.render.report.document import choose_images
+
+    document = {
+        "images": [{"key": image.key} for image in found.images],
+        "findings": [{"images": finding.images} for finding in findings],
+    }
+    firing = dict.fromkeys(k for rows in best.values() for row in rows for k in row["images"])
+    return {image["key"] for image in choose_images(document)} | set(list(firing)[:MOST_FIRING])

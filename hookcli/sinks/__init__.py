@@ -1,1 +1,0 @@
-"""What is written: each room turns plain values into one kind of file or text."""

@@ -1,0 +1,1 @@
+"""The run folder: every file of it, written and read."""

@@ -1,0 +1,267 @@
+"""A finished run as a value: what it saved and what its tables hold, read when asked for."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import fnmatch
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from hookcli.documents import MOST_BYTES, DamagedError, FileList, RunFacts, convert
+from hookcli.errors import RequestError
+from hookcli.files import read_regular
+from hookcli.records.rows import LayerRow
+from hookcli.records.text import shape_text
+from hookcli.store.ownership import holds_data, list_damage
+from hookcli.store.shards import (
+    AGAIN,
+    INDEX,
+    SavedTensor,
+    cannot_read,
+    check_shard,
+    name_close,
+    read_index,
+    read_json,
+    read_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow
+    from numpy.typing import NDArray
+
+_Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
+"""Which tensor, and which of its rows, holds what a call gave for an image; in the run's order."""
+
+_KINDS = {column.name: str(column.type) for column in dataclasses.fields(LayerRow)}
+
+
+def _say_run(run: Run) -> str:
+    """``Run('s2', 12 images, 17 calls)``."""
+    return f"Run({str(run.folder)!r}, {len(run.images)} images, {len(run.calls)} calls)"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run; made by ``load_run``. Arrays and tables are read when they are asked for.
+
+    Attributes:
+        folder: the run folder.
+        manifest: what ``manifest.json`` holds.
+        saved: the tensors of each call id.
+        damage: which pictures and pages are missing or of another size than the run wrote, as sentences.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    saved: Mapping[str, tuple[SavedTensor, ...]]
+    damage: tuple[str, ...] = ()
+    _places: dict[str, _Places] = field(default_factory=dict, compare=False)
+    __repr__ = _say_run  # dataclass's would hold the whole manifest
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The key of every image that went through the model, in the run's order."""
+        return tuple(image["key"] for image in self.manifest["images"])
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The call ids of which tensors were saved; empty for a run without ``--save tensors``."""
+        return tuple(self.saved)
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """The rows of ``layers.csv``: numbers as int and float, None for an empty cell, the rest text.
+
+        Raises:
+            RequestError: the table is not there, or damaged.
+        """
+        file = self.folder / "layers.csv"
+        try:
+            text = read_regular(file, MOST_BYTES).decode()
+            header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+            return [
+                {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
+                for row in rows
+            ]
+        except (OSError, ValueError, csv.Error) as error:
+            raise cannot_read(file, error) from error
+
+    @property
+    def records(self) -> pyarrow.Table:
+        """The rows of ``records.parquet``, one an image and call.
+
+        Raises:
+            RequestError: the table is not there, or damaged.
+        """
+        import pyarrow as pa
+
+        from hookcli.store.parquet_reader import read_records
+
+        file = self.folder / "records.parquet"
+        try:
+            parts = [self.folder / name for name in self.manifest["files"] if _is_part(name)]
+            if not parts:  # of an earlier version
+                parts = sorted(file.iterdir()) if file.is_dir() else [file]
+                parts = [part for part in parts if part.match("*.parquet")]
+            if not parts or not parts[0].exists():
+                raise RequestError(f"the run in {str(self.folder)!r} has no records.parquet", AGAIN)
+            return read_records(parts)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise cannot_read(file, error) from error
+
+    def images_of(self, call_id: str) -> tuple[str, ...]:
+        """The key of each row of ``run[call_id]``: the images for which this call gave a tensor.
+
+        Raises:
+            RequestError: no tensor of this call was saved, or the index is not this manifest's.
+        """
+        return tuple(_places_of(self, call_id))
+
+    def shape_of(self, call_id: str) -> tuple[int, ...]:
+        """The shape of ``run[call_id]``, (images, …); no tensor is read.
+
+        Raises:
+            RequestError: no tensor of this call was saved, or images differ in shape.
+        """
+        shapes = {key: tensor.shape[1:] for key, (tensor, _) in _places_of(self, call_id).items()}
+        first, shape = next(iter(shapes.items()))
+        for key, other in shapes.items():
+            if other != shape:
+                raise RequestError(
+                    f"the images' tensors of {call_id!r} differ in shape: "
+                    f"{first} has {shape_text(shape)}, {key} has {shape_text(other)}",
+                    f"save with --pool mean, or read one image: run.tensor({call_id!r}, {first!r})",
+                )
+        return (len(shapes), *shape)
+
+    def __getitem__(self, call_id: str) -> NDArray[Any]:
+        """What a call gave for all images, (images, …), in the run's order; bfloat16 comes as float32.
+
+        Images for which it gave no tensor are left out: ``images_of`` names the rows.
+
+        Raises:
+            RequestError: no tensor of this call was saved, images differ in shape, numpy has no
+                such type, or a shard is damaged.
+        """
+        shape = self.shape_of(call_id)
+        for tensor in self.saved[call_id]:
+            check_shard(self.folder, tensor)  # before room is made for what the index promises
+        row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
+        tensors = self.saved[call_id]
+        whole = np.empty(shape, np.result_type(*(tensor.array_dtype for tensor in tensors)))
+        for tensor in tensors:
+            rows = [row_of[key] for key in tensor.images]
+            whole[rows] = read_rows(self.folder, tensor, 0, len(rows))
+        return whole
+
+    def tensor(self, call_id: str, image_key: str) -> NDArray[Any]:
+        """What a call gave for one image, without an axis for images; bfloat16 comes as float32.
+
+        Raises:
+            RequestError: nothing was saved of this call for this image, numpy has no such type, or
+                the shard is damaged.
+        """
+        places = _places_of(self, call_id)
+        if image_key not in places:
+            raise RequestError(
+                f"no tensor of {call_id!r} was saved for an image {image_key!r}",
+                name_close(image_key, places),
+            )
+        tensor, row = places[image_key]
+        return read_rows(self.folder, tensor, row, row + 1).reshape(tensor.shape[1:])
+
+
+def load_run(folder: str | Path) -> Run:
+    """Open the folder of a finished run.
+
+    Raises:
+        RequestError: it is no run's, the run did not come to its end, its manifest or index is
+            damaged, or a table or shard is missing or of another size than the run wrote.
+    """
+    folder = Path(folder)
+    file = folder / "manifest.json"
+    if not folder.is_dir():
+        raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
+    if not file.exists():
+        if not (folder / "run.json").exists():
+            raise RequestError(f"{str(folder)!r} is not a run's folder", "give the folder of a run")
+        raise RequestError(
+            f"{str(folder)!r} is of a run that did not come to its end",
+            "finish it: the same command with --resume",
+        )
+    document, listed = read_json(file, FileList)
+    try:
+        convert(document, RunFacts)
+    except DamagedError as error:
+        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
+    damage = list_damage(folder, listed.sizes)
+    for name in filter(holds_data, damage):
+        raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
+    saved = read_index(folder / INDEX) if INDEX in listed.files else {}
+    return Run(folder, document, saved, tuple(damage.values()))
+
+
+def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
+    """The saved call ids that any form names, in the run's order: a call id, or a glob of ``*`` and ``?``.
+
+    Raises:
+        RequestError: a form names none, or the run saved no tensors.
+    """
+    chosen = {call_id for form in forms for call_id in _match(run, form)}
+    return tuple(call_id for call_id in run.calls if call_id in chosen)
+
+
+def _match(run: Run, form: str) -> list[str]:
+    pattern = form.replace("[", "[[]")  # an output key stands in brackets
+    matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
+    if not matched:
+        raise _no_tensor(run, form)
+    return matched
+
+
+def _places_of(run: Run, call_id: str) -> _Places:
+    if call_id not in run._places:
+        run._places[call_id] = _find_places(run, call_id)
+    return run._places[call_id]
+
+
+def _no_tensor(run: Run, call_id: str) -> RequestError:
+    if not run.saved:
+        return RequestError(
+            f"the run in {str(run.folder)!r} saved no tensors",
+            "run hookcli inspect again, with --save tensors",
+        )
+    return RequestError(f"no tensor of {call_id!r} was saved", name_close(call_id, run.saved))
+
+
+def _find_places(run: Run, call_id: str) -> _Places:
+    if call_id not in run.saved:
+        raise _no_tensor(run, call_id)
+    rows = {
+        key: (tensor, row) for tensor in run.saved[call_id] for row, key in enumerate(tensor.images)
+    }
+    strangers = sorted(rows.keys() - set(run.images))
+    if strangers or not rows:
+        what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
+        raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
+    return {key: rows[key] for key in run.images if key in rows}
+
+
+def _is_part(name: str) -> bool:
+    folder, _, last = name.partition("/")
+    return folder == "records.parquet" and last.endswith(".parquet") and "/" not in last
+
+
+def _read_cell(name: str, text: str) -> Any:
+    """A cell of ``layers.csv``, by what its column holds."""
+    kind = _KINDS.get(name, "str")
+    if not kind.startswith(("int", "float")):
+        return text
+    return (int if kind.startswith("int") else float)(text) if text else None

@@ -1,0 +1,267 @@
+"""Which files on disk are a run's: hookcli changes and deletes only what a run of it is known to have written.
+
+A folder is a run's when its ``run.json`` is ours, or its ``manifest.json`` where there is no ``run.json``.
+What a run wrote is what its manifest lists and, while it lives or after it was killed, what its journal
+lists: ``parts/written.jsonl``, to which every name is added before the file is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from hookcli.documents import DamagedError, FileList, Request, decode_both
+from hookcli.errors import OutputError
+from hookcli.store.directory import PARTIAL, Directory
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+R = TypeVar("R", Request, FileList)
+
+REQUEST, MANIFEST = "run.json", "manifest.json"
+PARTS, JOURNAL, TOP = "parts", "parts/written.jsonl", "parts/top.json"
+
+_ALWAYS = frozenset(
+    {REQUEST, MANIFEST, JOURNAL, TOP, "layers.csv", "skipped.csv", "report.html", "report.json"}
+)
+_PART = re.compile(r"parts/\d+\.json|records\.parquet/[^/]+\.parquet")
+_SHARD = re.compile(r"tensors/(shard-\d+\.safetensors|index\.json)")
+_PICTURE = re.compile(r"(seen|sheets|saliency)/([^/]+)\.(?:jpg|png)")
+_NUMBERED = re.compile(r"(grids|cam)/([^/]+)/\d{3,}_[^/]+\.png")
+_UNJOURNALED = frozenset({JOURNAL, MANIFEST, "report.html"})  # written when there is no journal
+_OPTIONAL = frozenset({"top_images.csv", "overview.png", "gradient_flow.png"})
+_FOLDERS = frozenset(
+    {"parts", "records.parquet", "tensors", "seen", "sheets", "saliency", "grids", "cam"}
+)
+_IN_KEYS = frozenset({"grids", "cam"})  # folders with a folder for each image
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNames:
+    """The names that a run may write, as far as they can be told before it has begun.
+
+    Attributes:
+        keys: of the images.
+        pictures: the folders in which it writes pictures: ``seen``, ``grids``, …
+        optional: those of ``top_images.csv``, ``overview.png`` and ``gradient_flow.png`` that it writes.
+        tensors: whether it keeps tensors.
+    """
+
+    keys: frozenset[str] = frozenset()
+    pictures: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    tensors: bool = False
+
+    def includes(self, name: str) -> bool:
+        """Whether a file of this name, relative to the run folder, may be written."""
+        if name in _ALWAYS or name in self.optional or _PART.fullmatch(name):
+            return True
+        if _SHARD.fullmatch(name):
+            return self.tensors
+        match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
+        return match is not None and match[1] in self.pictures and match[2] in self.keys
+
+    def uses(self, folder: str) -> bool:
+        """Whether something may be written into this folder of the run folder."""
+        top, _, key = folder.partition("/")
+        if key:
+            return top in self.pictures and key in self.keys
+        always = top in ("parts", "records.parquet") or top in self.pictures
+        return always or (top == "tensors" and self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """A run that stands in a folder.
+
+    Attributes:
+        known: the files that it is known to have written.
+        begun: files that a killed writer may have left half written, under their ``.partial-`` names.
+        complete: what its manifest says; None for a run that did not come to its end.
+    """
+
+    known: frozenset[str]
+    begun: frozenset[str]
+    complete: FileList | None
+
+
+def find_run(folder: Directory) -> HeldRun | None:
+    """The run that stands in a folder; None where there is none, whatever else is there.
+
+    Raises:
+        OutputError: the folder may not be read.
+    """
+    request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
+    listing = _decode(manifest, FileList)
+    if request is None:
+        is_ours = listing is not None and folder.status(REQUEST) is None
+    elif request:
+        is_ours = _decode(request, Request) is not None
+    else:  # killed before it could say what was asked
+        is_ours = [name for name, _ in folder.entries()] == [REQUEST]
+    if not is_ours:
+        return None
+    begun = frozenset(filter(is_run_file, _read_journal(folder)))
+    listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
+    return HeldRun(begun.union({REQUEST}, listed), begun | _UNJOURNALED, listing)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's."""
+    try:
+        with Directory(path) as folder:
+            return find_run(folder) is not None
+    except (OSError, OutputError):
+        return False
+
+
+def find_holder(file: Path, out: Path | None = None) -> Path | None:
+    """The run folder in which a file has the name of a run's own file; None for any other file.
+
+    Args:
+        file: by any name.
+        out: a folder that is going to be a run's.
+    """
+    full = file.resolve()
+    for folder in full.parents[:3]:
+        is_runs = is_run_file(str(full.relative_to(folder)))
+        if is_runs and (is_run(folder) or (out and folder == out.resolve())):
+            return folder
+    return None
+
+
+def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNames) -> None:
+    """Refuse to write into a folder in which a file of somebody else has a name that the run may write.
+
+    Raises:
+        OutputError: there is such a file, or a link in the place of a folder; it is named.
+    """
+    known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
+    for name, status in _walk(folder, planned):
+        if not stat.S_ISDIR(status.st_mode):
+            whole = _without_partial(name)
+            is_known = name in known if name == whole else whole in begun
+            if not (is_known and stat.S_ISREG(status.st_mode)) and planned.includes(whole):
+                raise is_not_ours(folder, name)
+        elif planned.includes(name):
+            raise is_not_ours(folder, name)
+
+
+def is_not_ours(folder: Directory, name: str) -> OutputError:
+    """The error for a name that stands there and that no run is known to have written."""
+    return OutputError(
+        f"{str(folder.path / name)!r} is not a run's, and this run would write over it",
+        "choose another folder with -o",
+    )
+
+
+def remove_known(folder: Directory, names: AbstractSet[str]) -> None:
+    """Delete these files, and the folders that become empty by that.
+
+    Raises:
+        OutputError: one cannot be deleted.
+    """
+    emptied = set()
+    for name in sorted(names):
+        top = name.rpartition("/")[0]
+        if folder.remove(name) and top:
+            emptied |= {top, top.partition("/")[0]}
+    for each in sorted(emptied, key=len, reverse=True):
+        folder.remove_if_empty(each)
+
+
+def remove_half_written(folder: Directory, names: AbstractSet[str]) -> None:
+    """Delete what a killed writer left half written of these files, which stand in a journal.
+
+    Raises:
+        OutputError: one cannot be deleted.
+    """
+    tops = {name: name.rpartition("/") for name in names}
+    partials = {name: f"{top}{slash}{PARTIAL}{last}" for name, (top, slash, last) in tops.items()}
+    remove_known(folder, set(partials.values()))
+
+
+def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
+    """The files of a complete run that are missing or of another size, with what is wrong; links are followed.
+
+    Args:
+        path: the run folder.
+        sizes: what the manifest says of them; runs of earlier versions do not say it.
+    """
+    found = {}
+    for name, size in sizes.items():
+        try:
+            status = (path / name).stat() if is_run_file(name) else None
+        except OSError:
+            status = None
+        if status is None or not stat.S_ISREG(status.st_mode):
+            found[name] = f"{name} is missing"
+        elif status.st_size != size:
+            found[name] = f"{name} has {status.st_size:,} bytes, and the run wrote {size:,}"
+    return found
+
+
+def holds_data(name: str) -> bool:
+    """Whether a file of a run holds what later commands compute with, and not a picture or a page."""
+    return name.endswith((".csv", ".parquet", ".safetensors")) or name == "tensors/index.json"
+
+
+def _decode(data: bytes | None, kind: type[R]) -> R | None:
+    if data is None:
+        return None
+    try:
+        return decode_both(data, kind)[1]
+    except DamagedError:
+        return None
+
+
+def _read_journal(folder: Directory) -> Iterator[str]:
+    """The names in the journal; a last line that was cut off is of a file that was not written."""
+    lines = (folder.read(JOURNAL) or b"").split(b"\n")
+    for line in lines[:-1]:
+        try:
+            name = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(name, str):
+            yield name
+
+
+def is_run_file(name: str) -> bool:
+    """Whether a run could have written a file of this name; a manifest may list anything."""
+    if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
+        return False
+    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED)
+    return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
+
+
+def _without_partial(name: str) -> str:
+    top, _, last = name.rpartition("/")
+    last = last.removeprefix(PARTIAL)
+    return f"{top}/{last}" if top else last
+
+
+def _walk(folder: Directory, planned: PlannedNames) -> Iterator[tuple[str, os.stat_result]]:
+    """What stands in the run folder and in those of its folders that the run would use.
+
+    Raises:
+        OutputError: a link, or a file, stands in the place of such a folder.
+    """
+    waiting = [""]
+    while waiting:
+        for name, status in folder.entries(waiting.pop()):
+            depth = name.count("/")
+            may_hold = name in _FOLDERS or (depth == 1 and name.partition("/")[0] in _IN_KEYS)
+            if may_hold and planned.uses(name):
+                if not stat.S_ISDIR(status.st_mode):
+                    raise is_not_ours(folder, name)
+                waiting.append(name)
+            else:
+                yield name, status

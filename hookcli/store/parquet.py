@@ -1,0 +1,108 @@
+"""``records.parquet``: one row an image, call and output, in files of bounded size that are written as a run goes."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hookcli import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hookcli.records.layer_records import LayerRecord
+
+FOLDER = "records.parquet"
+_COLUMNS = (
+    ("image", pa.string(), "key of the image"),
+    ("call_id", pa.string(), "which call of which layer, as tables show it"),
+    ("module_path", pa.string(), "dotted name; empty for the model itself"),
+    ("module_type", pa.string(), "class name"),
+    ("call_index", pa.int32(), "0 for the module's first call in a forward"),
+    (
+        "side",
+        pa.string(),
+        "output, input, grad_output, grad_input, or param for the gradient of a parameter",
+    ),
+    ("output_key", pa.string(), "which tensor of several, empty for one; a parameter's name"),
+    ("order", pa.int32(), "position among the observed calls, from 1, by their start"),
+    ("shape", pa.list_(pa.int64()), "of this image's part, leading axis 1"),
+    ("dtype", pa.string(), "as torch names it"),
+    ("layout", pa.string(), "what the axes mean"),
+    ("mean", pa.float64(), "of finite values, in the activation's own unit; null without any"),
+    ("std", pa.float64(), "population standard deviation of finite values"),
+    ("min", pa.float64(), "smallest finite value"),
+    ("max", pa.float64(), "largest finite value"),
+    ("zero_fraction", pa.float64(), "exact zeros over all values, 0 to 1"),
+    ("nan_count", pa.int64(), "values that are NaN"),
+    ("inf_count", pa.int64(), "values that are infinite"),
+    (
+        "change",
+        pa.float64(),
+        "distance from the run without edits over the norm there; null without edits",
+    ),
+    ("reason", pa.string(), "why there is no gradient; empty when there is one"),
+    ("grid", pa.string(), "picture, relative to the run folder; empty when none was drawn"),
+    (
+        "sketch",
+        pa.binary(),
+        "67 float32, little-endian: hookcli.sketches; null where none was kept",
+    ),
+)
+_ORDER = (
+    "by image; of an image as its tensors were seen, so a module comes after those that it calls"
+)
+SCHEMA = pa.schema(
+    [pa.field(name, kind, metadata={"description": text}) for name, kind, text in _COLUMNS],
+    metadata={"schema_version": "1", "row_order": _ORDER},
+)
+
+
+def write_records(
+    write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
+) -> str:
+    """Write the records of one part; returns the file, relative to the run folder.
+
+    Args:
+        write: writes a file of the run folder.
+        number: of the part, from 0.
+        records: in the order of the images.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    table = pa.Table.from_pylist([_row(record) for record in records], schema=SCHEMA)
+    stream = io.BytesIO()
+    pq.write_table(table, stream, compression="zstd")
+    return write(f"{FOLDER}/part-{number:06d}.parquet", stream.getvalue())
+
+
+def _row(record: LayerRecord) -> dict[str, object]:
+    call, stats = record.call, record.stats
+    return {
+        "image": record.image,
+        "call_id": escape.reversible(call.id),
+        "module_path": escape.reversible(call.layer.module_path),
+        "module_type": call.layer.module_type,
+        "call_index": call.call_index,
+        "side": call.side,
+        "output_key": escape.reversible(call.output_key),
+        "order": call.order,
+        "shape": stats.shape,
+        "dtype": stats.dtype,
+        "layout": record.layout.name,
+        "mean": stats.mean,
+        "std": stats.std,
+        "min": stats.min,
+        "max": stats.max,
+        "zero_fraction": stats.zero_fraction,
+        "nan_count": stats.nan_count,
+        "inf_count": stats.inf_count,
+        "change": record.change,
+        "reason": record.reason,
+        "grid": record.grid,
+        "sketch": record.sketch or None,
+    }

@@ -1,0 +1,103 @@
+"""``records.parquet`` read back, and refused where it is not the table that a run writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import parquet, types
+
+from hookcli.files import open_regular
+from hookcli.store.parquet import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_NEEDED = (
+    "image", "call_id", "module_type", "shape", "dtype", "mean", "std", "min", "max", "nan_count", "inf_count",
+)  # fmt: skip
+_WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
+_MOST_ROWS = 1000  # of any file; larger ones have a row in every few bytes at most
+_LEAST_BYTES = 4  # of a row
+_MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of any file, and of every byte of a larger one
+_LONGEST_TEXT = 1 << 14
+_TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
+
+
+def read_records(files: Sequence[Path]) -> pa.Table:
+    """The rows of all parts of ``records.parquet`` as one table, in the order of the files.
+
+    Raises:
+        ValueError: one has other columns, other types, nulls where there can be none, or more rows than
+            its bytes can hold.
+        pyarrow.ArrowException: one is no Parquet file, or damaged.
+        OSError: one cannot be read, or is no regular file.
+    """
+    return pa.concat_tables([_read_part(file) for file in files], promote_options="default")
+
+
+def _read_part(file: Path) -> pa.Table:
+    with open_regular(file) as stream:
+        metadata = parquet.read_metadata(stream)
+        texts = [name for name in _TEXTS if name in metadata.schema.to_arrow_schema().names]
+        part = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
+        size, rows = stream.seek(0, 2), part.metadata.num_rows
+        _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
+        groups = [part.metadata.row_group(index) for index in range(part.metadata.num_row_groups)]
+        unpacked = sum(group.total_byte_size for group in groups)
+        _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
+        table = _expand_texts(part.read())
+    _check_columns(table.schema)
+    for name in _WITHOUT_NULLS:
+        _expect(not table[name].null_count, f"an empty cell in the column {name!r}")
+    _expect(not table["shape"].combine_chunks().flatten().null_count, "an empty length in a shape")
+    return table
+
+
+def _expand_texts(table: pa.Table) -> pa.Table:
+    """The table with plain text in the columns that were read as numbers of texts.
+
+    Raises:
+        ValueError: a text is so long that many rows of it would fill the memory.
+    """
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type):
+            column = table.column(place)
+            texts = [text for chunk in column.chunks for text in chunk.dictionary.to_pylist()]
+            longest = max((len(text) for text in texts if text is not None), default=0)
+            _expect(longest <= _LONGEST_TEXT, f"a text of {longest} letters")
+            table = table.set_column(place, field.name, column.cast(field.type.value_type))
+    return table
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    """See that there are the columns that a run writes; those of later versions may stand beside them.
+
+    Raises:
+        ValueError: one is missing, stands there twice, or holds something else.
+    """
+    names = schema.names
+    for name in _NEEDED:
+        _expect(name in names, f"no column {name!r}")
+    for field in SCHEMA:
+        _expect(names.count(field.name) < 2, f"two columns {field.name!r}")
+        if field.name in names:
+            kind = schema.field(field.name).type
+            _expect(_is_alike(kind, field.type), f"{kind} in the column {field.name!r}")
+
+
+def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column holds what is wanted; one that is empty from top to bottom has no type of its own."""
+    if types.is_list(wanted):
+        return bool(types.is_list(kind) and types.is_integer(kind.value_type))
+    is_kind = next(
+        (is_it for is_it in (types.is_integer, types.is_floating) if is_it(wanted)), None
+    )
+    fits = kind == wanted if is_kind is None else is_kind(kind)
+    return bool(fits or types.is_null(kind))
+
+
+def _expect(holds: bool, what: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise ValueError(f"it is not the table of a run: {what}")

@@ -1,0 +1,188 @@
+"""What a run saved of each call: the index, and rows of its shards as arrays."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from hookcli.documents import (
+    MOST_BYTES,
+    MOST_VALUES,
+    Axes,
+    DamagedError,
+    LaterVersionError,
+    Whole,
+    decode_both,
+)
+from hookcli.errors import RequestError, first_line
+from hookcli.files import open_regular, read_regular
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from io import BufferedReader
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+INDEX = "tensors/index.json"
+AGAIN = "run hookcli inspect again"
+UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
+
+_BFLOAT16 = "BF16"
+_DTYPES = {
+    "F64": "f8", "F32": "f4", "F16": "f2", _BFLOAT16: "f4", "C64": "c8", "BOOL": "?",
+    "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """One tensor of one shard, as the index describes it.
+
+    Attributes:
+        shard: its file, relative to the run folder.
+        tensor: its name in there.
+        shape: (images, …).
+        dtype: as safetensors names it: ``F32``, ``BF16``.
+        images: the key of each row.
+        channels: which were saved; empty when all were.
+    """
+
+    shard: str
+    tensor: str
+    shape: Axes
+    dtype: str
+    images: tuple[str, ...]
+    channels: tuple[Whole, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a shard that is not of this run, and rows that are not those of images.
+
+        Raises:
+            ValueError: it is so.
+        """
+        folder, _, name = self.shard.partition("/")
+        if folder != "tensors" or "/" in name or not name.endswith(".safetensors"):
+            raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
+        if not self.shape or self.shape[0] != len(self.images):
+            raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")
+        if math.prod(self.shape) > MOST_VALUES:
+            raise ValueError(f"no tensor has the shape {shape_text(self.shape)}")
+
+    @property
+    def array_dtype(self) -> np.dtype[Any]:
+        """What numpy holds it as: bfloat16 as float32.
+
+        Raises:
+            RequestError: numpy has no such type.
+        """
+        if self.dtype not in _DTYPES:
+            raise RequestError(
+                f"{self.tensor!r} was saved as {self.dtype}, which numpy cannot hold",
+                "save with --tensor-dtype float32",
+            )
+        return np.dtype(_DTYPES[self.dtype])
+
+
+@dataclass(frozen=True, slots=True)
+class TensorIndex:
+    """What ``tensors/index.json`` says: by call id the tensors that were saved of it, in the order of the shards."""
+
+    calls: dict[str, tuple[SavedTensor, ...]]
+
+
+def read_index(file: Path) -> dict[str, tuple[SavedTensor, ...]]:
+    """The saved tensors of each call id, in the order of the shards.
+
+    Raises:
+        RequestError: the index is not there, or damaged.
+    """
+    return read_json(file, TensorIndex)[1].calls
+
+
+def check_shard(folder: Path, tensor: SavedTensor) -> None:
+    """See that a shard holds a tensor as the index says; none of its values is read.
+
+    Raises:
+        RequestError: the shard is not there, damaged, or not what the index says.
+    """
+    read_rows(folder, tensor, 0, 0)
+
+
+def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArray[Any]:
+    """Rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else of its shard.
+
+    Raises:
+        RequestError: the shard is not there, damaged, or not what the index says, or numpy has no
+            such type.
+    """
+    file, array_dtype = folder / tensor.shard, tensor.array_dtype
+    try:
+        with open_regular(file) as stream:
+            # By its descriptor, so that what is read is the file that was looked at.
+            with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
+                part = shard.get_slice(tensor.tensor)
+                dtype, shape = part.get_dtype(), tuple(part.get_shape())
+                if (dtype, shape) != (tensor.dtype, tensor.shape):
+                    raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
+                if dtype != _BFLOAT16:
+                    rows: NDArray[Any] = part[start:stop]
+                    return rows.astype(array_dtype, copy=False)
+            return _read_bfloat16(stream, tensor, start, stop)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise cannot_read(file, error) from error
+
+
+def read_json(file: Path, kind: type[T]) -> tuple[dict[str, Any], T]:
+    """The object in a JSON file of a run, as it is and as a typed value.
+
+    Raises:
+        RequestError: it is not there, damaged, or was written by a later version.
+    """
+    try:
+        return decode_both(read_regular(file, MOST_BYTES), kind)
+    except LaterVersionError as error:
+        raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
+    except DamagedError as error:
+        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
+    except OSError as error:
+        raise cannot_read(file, error) from error
+
+
+def cannot_read(file: Path, error: Exception) -> RequestError:
+    """The error for a file of a run that is not there, or not what a run writes."""
+    reason = getattr(error, "strerror", None) or first_line(error)
+    return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
+
+
+def name_close(wanted: str, known: Iterable[str]) -> str:
+    """A hint: names like ``wanted``, or the first of those there are."""
+    names = list(known)
+    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"there are: {', '.join(names[:5])}{more}"
+
+
+def _read_bfloat16(
+    stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
+) -> NDArray[np.float32]:
+    """Rows as float32, exactly: a bfloat16 is the upper half of one. numpy has no such type."""
+    width = math.prod(tensor.shape[1:])
+    stream.seek(0)
+    length = int.from_bytes(stream.read(8), "little")
+    first = json.loads(stream.read(length))[tensor.tensor]["data_offsets"][0]
+    stream.seek(8 + length + first + 2 * width * start)
+    halves = np.frombuffer(stream.read(2 * width * (stop - start)), "<u2")
+    floats = (halves.astype(np.uint32) << 16).view(np.float32)
+    return floats.reshape(stop - start, *tensor.shape[1:])

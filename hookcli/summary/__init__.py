@@ -1,0 +1,1 @@
+"""Records summed up: tallies, top images, findings."""

@@ -1,0 +1,148 @@
+"""Rules about one layer: its values, its channels, and its spread beside that of the layer before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.records.calls import RECOMPUTED
+from hookcli.records.runs import Finding
+from hookcli.summary.call_tally import MOST_NAMED
+from hookcli.summary.evidence import count_layers
+from hookcli.summary.tally import FLOAT16_LARGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hookcli.records.calls import Call
+    from hookcli.summary.call_tally import CallTally, Sign
+    from hookcli.summary.evidence import Evidence
+
+_ENDS = {
+    "Sigmoid": (0.01, 0.99),
+    "Hardsigmoid": (0.0, 1.0),
+    "ReLU6": (None, 6.0),
+    "Tanh": (-0.99, 0.99),
+    "Hardswish": (None, 3.0),  # from there on it is the identity; its lower end is zero
+}
+_LEAST_VALUES = 4  # of a channel, over all images
+
+
+def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """NaN and Inf: who produced them, and how many layers were seen to hold them."""
+    for rule, name in (("nan", "NaN"), ("inf", "Inf")):
+        signs = _signs(evidence, rule)
+        made = evidence.producers.get(name, "")
+        if not signs and not made:
+            continue
+        layer, total = next(iter(signs), ""), sum(sign.number for sign in signs.values())
+        held = f"{_values(int(total), name)} in {count_layers(len(signs))}, first in {layer}"
+        parts = [made] * bool(made) + [held] * bool(signs)
+        images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
+        yield Finding(
+            rule,
+            layer,
+            total if signs else None,
+            limits[rule],
+            "; ".join(parts),
+            tuple(images)[:MOST_NAMED],
+        )
+
+
+def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Channels that are dead, constant or saturated in all images of the run."""
+    for call_id, tally in evidence.calls.items():
+        ranges = tally.ranges()
+        if ranges is None or tally.call.side != "output" or not _says_something(tally):
+            continue
+        pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
+        dead = sum(low == 0 == high for low, high in pairs)
+        constant = sum(low == high != 0 for low, high in pairs)
+        stuck = sum(_at_an_end(tally.call.layer.module_type, low, high) for low, high in pairs)
+        everywhere = " in every image" if tally.images > 1 else ""
+        for rule, count, what in (
+            ("dead", dead, "are zero everywhere"),
+            ("constant", constant, "hold a single value"),
+            ("saturated", stuck, "never leave an end of their activation"),
+        ):
+            share = count / len(pairs)
+            if count and share >= limits[rule]:
+                sentence = f"{count} of {len(pairs)} channels of {call_id} {what}{everywhere}"
+                yield Finding(rule, call_id, share, limits[rule], sentence)
+
+
+def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """The spread of a layer over that of the layer of the same type before it, image by image."""
+    for rule, verb in (("exploding", "larger"), ("vanishing", "smaller")):
+        by_layer: dict[str, list[tuple[str, Sign]]] = {}
+        for call_id, sign in _signs(evidence, rule).items():
+            layer = evidence.calls[call_id].call.layer
+            by_layer.setdefault(layer.module_path, []).append((call_id, sign))
+        for group in by_layer.values():
+            call_id, sign = max(group, key=lambda pair: pair[1].number)
+            kind = evidence.calls[call_id].call.layer.module_type
+            more = _more_calls(len(group) - 1)
+            sentence = (
+                f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
+                f"{sign.against}, the {kind} {_place(call_id)} it{more}"
+            )
+            yield Finding(rule, call_id, sign.number, limits[rule], sentence, tuple(sign.images))
+
+
+def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Layers whose output gets no gradient."""
+    alike: dict[str, list[str]] = {}
+    for call_id, tally in evidence.calls.items():
+        again = tally.reason == RECOMPUTED
+        if tally.call.side == "grad_output" and tally.reason and not tally.finite and not again:
+            alike.setdefault(tally.reason, []).append(call_id)
+    for reason, group in alike.items():
+        if len(group) > limits["no-gradient"]:
+            label = group[0].removeprefix("grad_output:")
+            more = f" (and {len(group) - 1} more, alike)" if len(group) > 1 else ""
+            sentence = f"{label} gets no gradient: {reason}{more}"
+            number = float(len(group))
+            yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)
+
+
+def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """float16 near the largest number it holds."""
+    for call_id, sign in _signs(evidence, "float16").items():
+        largest, share = sign.number * FLOAT16_LARGEST, sign.number
+        sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
+        yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(sign.images))
+
+
+def _place(call_id: str) -> str:
+    """Where the layer stands that one is measured against: gradients go backwards."""
+    return "after" if call_id.startswith("grad_output:") else "before"
+
+
+def _more_calls(count: int) -> str:
+    return f" (and {count} more call{'' if count == 1 else 's'} of it, alike)" if count else ""
+
+
+def _signs(evidence: Evidence, rule: str) -> dict[str, Sign]:
+    """By call id, where the rule's threshold was passed in some image, in the order of the calls."""
+    calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
+    return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}
+
+
+def _moment(call: Call) -> tuple[int, str]:
+    """When a tensor is there, among those of its kind: gradients come from the end, of an output first."""
+    if call.side in ("output", "input"):
+        return call.order, call.side
+    return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
+
+
+def _says_something(tally: CallTally) -> bool:
+    """Whether a channel was seen at several places or in several images: one value may be zero by chance."""
+    return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
+
+
+def _at_an_end(module_type: str, low: float, high: float) -> bool:
+    bottom, top = _ENDS.get(module_type, (None, None))
+    return (bottom is not None and high <= bottom) or (top is not None and low >= top)
+
+
+def _values(count: int, name: str) -> str:
+    return f"{count:,} {name} value{'' if count == 1 else 's'}"

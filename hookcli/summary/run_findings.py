@@ -1,0 +1,88 @@
+"""Rules about the run: what did not run, was skipped, is written over, too small or not trained."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hookcli.records.runs import Finding
+from hookcli.summary.evidence import count_layers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hookcli.records.calls import Uncalled
+    from hookcli.records.runs import ModelInfo
+    from hookcli.summary.evidence import Evidence
+
+_ANY_SIZE = ("segmentation", "detection", "optical_flow")
+_ROUNDING = 8  # pixels that a network's own steps may add
+
+
+def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Values that a naive hook would show wrong: the module after writes over them."""
+    written = [call_id for call_id in evidence.calls if call_id in evidence.written]
+    if len(written) > limits["overwritten"]:
+        first, rest = written[0], len(written) - 1
+        more = f", as with {count_layers(rest, 'more ')}" if rest else ""
+        sentence = (
+            f"what {first} returns is written over in place {evidence.written[first]}{more}; "
+            "the figures are of what was returned"
+        )
+        yield Finding("overwritten", first, float(len(written)), limits["overwritten"], sentence)
+
+
+def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """What is said about the run as a whole."""
+    alike: dict[str, list[Uncalled]] = {}
+    for uncalled in evidence.uncalled:
+        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # whatever the module's path
+        alike.setdefault(kind, []).append(uncalled)
+    if len(evidence.uncalled) > limits["uncalled"]:
+        for group in alike.values():
+            head, rest = group[0], len(group) - 1
+            label = head.layer.label
+            more = f" (and {rest} more, alike)" if rest else ""
+            sentence = f"{label} did not run: {head.reason}{more}"
+            yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
+    if len(evidence.skipped) > limits["skipped"]:
+        first, count = evidence.skipped[0], len(evidence.skipped)
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        images = f"{count} image{'s' if count > 1 else ''}"
+        sentence = f"{images} skipped, see skipped.csv: {first.file!r} {first.reason}{more}"
+        yield Finding("skipped", "", float(count), limits["skipped"], sentence)
+    if evidence.model is not None and not evidence.model.trained:
+        sentence = f"the weights are not trained ({evidence.model.weights}): figures say nothing about the model"
+        yield Finding("untrained", "", None, None, sentence)
+    yield from _small_images(evidence, limits)
+
+
+def _made_for(model: ModelInfo | None) -> int:
+    """The short side of what a model was made for, where it takes pictures of one size; else 0."""
+    if model is None or model.task in _ANY_SIZE:
+        return 0
+    return min(model.input_shape[-2:], default=0)
+
+
+def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    wanted = {
+        key: max(min(seen), _made_for(evidence.model)) for key, (_, seen) in evidence.sizes.items()
+    }
+    shares = {key: min(given) / wanted[key] for key, (given, _) in evidence.sizes.items()}
+    small = {
+        key: share
+        for key, share in shares.items()
+        if share < limits["small"] and wanted[key] - min(evidence.sizes[key][0]) > _ROUNDING
+    }
+    if small:
+        key = min(small, key=lambda each: small[each])
+        given, seen = evidence.sizes[key]
+        rest, name = len(small) - 1, repr(evidence.files.get(key, key))
+        more = f" (and {rest} more image{'s' if rest > 1 else ''})" if rest else ""
+        sentence = f"{name} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least{more}"
+        if seen != given:
+            sentence = (
+                f"{name} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "
+                f"{seen[0]} that the network sees{more}"
+            )
+        yield Finding("small", "", small[key], limits["small"], sentence, tuple(small))

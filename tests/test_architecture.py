@@ -1,0 +1,266 @@
+"""The structure of the package, held to: who may import whom, and what it costs to start.
+
+Everything is read from the source with ``ast``; only the last tests start Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import graphlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+import hookcli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(hookcli.__file__).parent
+
+# The storeys, the lowest first. A module imports what stands on a line below its own, or in its own folder.
+STOREYS = """
+config errors escape files documents foreign without_compiler
+records
+distance
+summary
+models
+hooks
+store
+images
+activations
+render
+edits
+passes
+plan
+compare
+run
+cli
+__main__
+"""
+LEVEL = {room: line for line, rooms in enumerate(STOREYS.split("\n")) for room in rooms.split()}
+
+# Where a third-party package may be imported.
+THIRD_PARTY = {
+    "torch": {
+        "activations",
+        "compare",
+        "edits",
+        "hooks",
+        "images",
+        "models",
+        "passes",
+        "plan",
+        "run",
+        "store",
+    },
+    "torchvision": {"models"},
+    "timm": {"models"},
+    "huggingface_hub": {"models"},
+    "safetensors": {"images", "models", "store"},
+    "numpy": {"cli", "compare", "distance", "images", "render", "store", "summary"},
+    "PIL": {"images", "models", "render"},
+    "pyarrow": {"store"},
+    "matplotlib": {"render"},
+    "jinja2": {"render"},
+    "markupsafe": {"render"},
+    "msgspec": {"documents", "render"},
+    "rich": {"cli"},
+    "typer": {"__main__", "cli"},
+    "_typeshed": {"store"},
+}
+HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
+
+
+class Module(NamedTuple):
+    name: str  # without "hookcli."; empty for the package itself
+    room: str
+    is_package: bool
+    source: str
+    tree: ast.Module
+
+
+# Storeys
+
+
+def test_every_folder_has_a_storey_and_every_storey_exists():
+    assert {module.room for module in modules()} - {""} == LEVEL.keys()
+
+
+def test_imports_go_down():
+    assert [
+        f"hookcli.{module.name} imports hookcli.{target}"
+        for module in modules()
+        for target in imports_of_ours(module)
+        if module.room and room_of(target) != module.room and not is_below(target, module.name)
+    ] == []
+
+
+def test_a_package_holds_one_sentence_and_exports_nothing():
+    """So that ``hooks/observe.py`` is not hidden by a function of that name, and importing a folder costs nothing."""
+    assert [
+        module.name
+        for module in modules()
+        if module.is_package and module.name and len(module.tree.body) != 1
+    ] == []
+
+
+def test_no_two_modules_import_each_other_even_around_a_corner():
+    graph = {module.name: set(imports_of_ours(module)) - {module.name} for module in modules()}
+    assert tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_third_party_packages_stay_in_their_rooms():
+    assert [
+        f"hookcli.{module.name} imports {package}"
+        for module in modules()
+        for package in sorted(packages_imported_by(module))
+        if module.room not in THIRD_PARTY.get(package, set())
+    ] == []
+
+
+def test_no_room_is_granted_a_package_that_it_does_not_import():
+    used = {(package, m.room) for m in modules() for package in packages_imported_by(m)}
+    granted = {(package, room) for package, rooms in THIRD_PARTY.items() for room in rooms}
+    assert sorted(granted - used) == []
+
+
+def test_hooks_are_registered_only_in_the_room_of_hooks():
+    rooms = {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if re.fullmatch(r"register_(.*_)?hook", name_of(node))
+    }
+    assert rooms == {"hooks.change", "hooks.gradients", "hooks.watch"}
+
+
+def test_a_model_is_called_in_one_place():
+    """Elsewhere it would have to be told again whose error an error is."""
+    assert {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and name_of(node.func) in ("model", "module", "backward")
+    } == {"passes.call"}
+
+
+def test_nothing_below_the_command_line_prints():
+    assert [
+        f"hookcli.{module.name}:{node.lineno}"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ] == []
+
+
+def test_nothing_catches_every_exception():
+    assert [
+        f"hookcli.{module.name}:{node.lineno}"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler) and catches_everything(node)
+    ] == []
+
+
+# What starting it costs
+
+
+@pytest.mark.parametrize("module", ["hookcli", "hookcli.__main__"])
+def test_importing_imports_nothing_heavy(module):
+    assert heavy_after(f"import {module}") == ""
+
+
+def test_help_of_a_command_imports_nothing_heavy():
+    code = (
+        "from hookcli import __main__ as entry\n"
+        "sys.argv = ['hookcli', 'inspect', '--help']\n"
+        "sys.stdout, out = sys.stderr, sys.stdout\n"
+        "assert entry._run() == 0\n"
+        "sys.stdout = out"
+    )
+    assert heavy_after(code) == ""
+
+
+def test_what_runs_before_the_images_are_read_imports_no_torch():
+    """A wrong file name is reported at once, not after the three seconds that torch takes."""
+    assert "torch" not in heavy_after("import hookcli.plan.prepare").split()
+
+
+# Reading the source
+
+
+@functools.cache
+def modules() -> tuple[Module, ...]:
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(parts).removesuffix("__init__").removesuffix(".")
+        source = file.read_text(encoding="utf-8")
+        is_package = file.name == "__init__.py"
+        found.append(Module(name, room_of(name), is_package, source, ast.parse(source)))
+    return tuple(found)
+
+
+def room_of(name: str) -> str:
+    """The folder directly below ``hookcli`` that a module is in, or the module itself."""
+    return name.partition(".")[0]
+
+
+def is_below(target: str, name: str) -> bool:
+    """Whether one module stands below another; in the lowest storey the files stand side by side."""
+    low, high = LEVEL.get(room_of(target), 99), LEVEL[room_of(name)]
+    return low < high or low == high == LEVEL["config"]
+
+
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Absolute names of everything imported anywhere, ``from a import b`` as ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def packages_imported_by(module: Module) -> set[str]:
+    """Top-level packages that are neither ours nor Python's own."""
+    names = {name.partition(".")[0] for name in imported_names(module.tree)}
+    return names - sys.stdlib_module_names - {"hookcli"}
+
+
+def imports_of_ours(module: Module) -> Iterator[str]:
+    """Which of our modules ``module`` imports, also for types alone and inside functions.
+
+    ``from hookcli import __version__`` is a constant of the package, not the door to its rooms.
+    """
+    known = {other.name for other in modules()}
+    for name in imported_names(module.tree):
+        if name.partition(".")[0] == "hookcli" and name != "hookcli.__version__":
+            target = name.partition(".")[2]
+            yield target if target in known else target.rpartition(".")[0]
+
+
+def name_of(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or name_of(kind) in ("Exception", "BaseException") for kind in kinds)
+
+
+def heavy_after(code: str) -> str:
+    """Which of the heavy packages are imported when ``code`` has run in a new interpreter."""
+    probe = f"import sys\n{code}\nsys.stdout.write(' '.join(sorted({HEAVY!r} & set(sys.modules))))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return done.stdout
