@@ -24,7 +24,7 @@ from hookcli import GridStyle, InspectConfig, ModelRequest
 from hookcli.config import part_size
 from hookcli.hooks.filter import select_layers
 from hookcli.plan.prepare import prepare_run
-from hookcli.run.chunk_writer import Watcher
+from hookcli.run.chunk_writer import ProgressListener
 from hookcli.run.pipeline import run
 
 SAMPLES = Path(__file__).parent.parent / "sample_images"
@@ -95,7 +95,7 @@ def plain_model() -> tuple[torch.nn.Module, object]:
     return model, torchvision.models.ResNet34_Weights.DEFAULT.transforms()
 
 
-def ours(home: Path, photos: str = "photos", watcher: Watcher | None = None) -> float:
+def ours(home: Path, photos: str = "photos", watcher: ProgressListener | None = None) -> float:
     """Seconds of the run, from the first image read to the manifest."""
     config = InspectConfig(
         ModelRequest("resnet34", weights="random", device="cpu"),
@@ -150,7 +150,7 @@ def alone(home: Path, photos: str) -> tuple[list[float], int]:
     return [end - begin for begin, end in itertools.pairwise(moments)], int(peak)
 
 
-class Stopwatch(Watcher):
+class Stopwatch(ProgressListener):
     """Prints the moment at which each whole chunk is done."""
 
     def part_done(self, done: int, skipped: int) -> None:  # noqa: ARG002

@@ -20,7 +20,7 @@ import torch
 from torchvision.models import resnet18
 
 from hookcli.compare import live
-from hookcli.compare.variants import Way
+from hookcli.compare.variants import Variant
 from hookcli.config import InspectConfig, ModelRequest
 from hookcli.distance import sketch
 from hookcli.distance.sketch import sketch_values
@@ -997,7 +997,7 @@ def make_ways(net="Net", **other):
             compared=True,
             **more,
         )
-        ways.append(Way(prepare_run(config), "net"))
+        ways.append(Variant(prepare_run(config), "net"))
     return ways
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import nn
 
 from hookcli.activations.feature_maps import Picture, take_tiles
-from hookcli.activations.observation import Observed, read_records, take_sample
+from hookcli.activations.observation import Observation, read_records, take_sample
 from hookcli.activations.stats import reduce_rows
 from hookcli.config import GridStyle
 from hookcli.models.inputs import PLAIN
@@ -180,7 +180,7 @@ def test_a_sample_is_taken_at_even_distances_over_all_values():
 def test_a_histogram_goes_from_the_smallest_to_the_largest_value_and_not_of_the_sample():
     whole, sample = torch.tensor([[0.0, 0.5, 12.5, 24.0]]), torch.tensor([[0.5, 12.5]])
     call, reduced = Call(LayerInfo("conv", "Conv2d")), reduce_rows(whole, None)
-    seen = Observed(call, Layout(), (1, 4), torch.float32, reduced, sample)
+    seen = Observation(call, Layout(), (1, 4), torch.float32, reduced, sample)
     (one,) = read_records([seen], ["cat"])
     assert [place for place, count in enumerate(one.histogram) if count] == [0, 12]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hookcli.compare.compared_run import SideCall, load_side
+from hookcli.compare.compared_run import RunCall, load_compared_run
 from hookcli.compare.diff import diff_sides, list_changed, pair_calls, pair_ids
-from hookcli.distance.judge import Judge, Pair, Seen
+from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import Size, measure_arrays, measure_sketches
 from hookcli.distance.tolerance import Tolerance, matches
 from hookcli.errors import NoLayerMatchedError, RequestError
@@ -32,7 +32,7 @@ def far(a, b, kind="f4"):
 
 
 def seen(call_id="conv", shape=(1, 2), dtype="float32", reason=""):
-    return Seen(call_id, "Conv2d", shape, dtype, reason)
+    return CallTensor(call_id, "Conv2d", shape, dtype, reason)
 
 
 def judged(*pairs, tolerance=None, dtypes=("float32",)):
@@ -44,7 +44,9 @@ def judged(*pairs, tolerance=None, dtypes=("float32",)):
 
 def pair_of(call_id, a, b, image="cat"):
     one, two = array(a), array(b)
-    return Pair(image, seen(call_id, one.shape), seen(call_id, two.shape), measure_arrays(one, two))
+    return CallPair(
+        image, seen(call_id, one.shape), seen(call_id, two.shape), measure_arrays(one, two)
+    )
 
 
 def order_of(rows):
@@ -55,7 +57,9 @@ def differences(a, b, tolerance=None, match=None, **kept):
     """The comparison of two toy runs."""
     for name, toy in (("a", a), ("b", b)):
         replace(toy, **kept).write(name)
-    return diff_sides(load_side("a"), load_side("b"), tolerance or Tolerance(), match)
+    return diff_sides(
+        load_compared_run("a"), load_compared_run("b"), tolerance or Tolerance(), match
+    )
 
 
 # How far two tensors are apart
@@ -301,13 +305,13 @@ def test_a_call_that_only_a_later_image_has_stands_after_the_one_before_it():
     ],
 )
 def test_what_has_no_distance_differs_and_says_why(a, b, reason):
-    (row,) = judged(Pair("cat", a, b))
+    (row,) = judged(CallPair("cat", a, b))
     assert (row.holds, row.reason, row.rel_l2, row.source) == (False, reason, None, "")
     assert (row.dtype, row.other_dtype) == (a.dtype if a else "", b.dtype if b else "")
 
 
 def test_no_gradient_in_both_is_no_difference():
-    (row,) = judged(Pair("cat", seen(reason="detached"), seen(reason="detached")))
+    (row,) = judged(CallPair("cat", seen(reason="detached"), seen(reason="detached")))
     assert (row.holds, row.tolerance) == (True, None)
 
 
@@ -327,7 +331,7 @@ def test_calls_are_paired_by_id_in_the_order_of_a_with_those_of_b_after_what_is_
 def by_order(a, b):
     """Ids of pairs of calls with these shapes."""
     calls = (
-        [SideCall(seen(f"{side}{i}", shape), Size(0, 0, 0, 1)) for i, shape in enumerate(shapes)]
+        [RunCall(seen(f"{side}{i}", shape), Size(0, 0, 0, 1)) for i, shape in enumerate(shapes)]
         for side, shapes in (("a", a), ("b", b))
     )
     return [
@@ -350,7 +354,7 @@ def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_l
     )
     calls = (
         [
-            SideCall(replace(seen(f"{side}{i}"), module_type=kind), Size(0, 0, 0, 1))
+            RunCall(replace(seen(f"{side}{i}"), module_type=kind), Size(0, 0, 0, 1))
             for i, kind in enumerate(mine)
         ]
         for side, mine in zip("ab", kinds, strict=True)
@@ -374,7 +378,7 @@ def test_calls_of_other_shapes_between_equal_ones_are_paired_one_by_one():
 
 def test_an_input_is_not_paired_with_an_output_of_its_shape():
     calls = [
-        [SideCall(seen(name), Size(0, 0, 0, 1)) for name in names]
+        [RunCall(seen(name), Size(0, 0, 0, 1)) for name in names]
         for names in (["one", "two"], ["input:uno", "uno", "due"])
     ]
     pairs = [(a and a.seen.call_id, b and b.seen.call_id) for a, b in pair_calls(*calls, "order")]
@@ -424,7 +428,7 @@ def test_figures_leave_out_what_is_not_finite_and_count_complex_values_twice():
         array_of = array(values, "c8" if isinstance(values[0], complex) else "f4")
         toy = replace(run_of(conv=array_of), kept="sketches")
         toy.write(f"toy{len(values)}")
-        (call,) = load_side(f"toy{len(values)}").calls["cat"]
+        (call,) = load_compared_run(f"toy{len(values)}").calls["cat"]
         assert call.size.values == 4
         assert call.size.rms == pytest.approx(2.5)
 
@@ -473,7 +477,7 @@ def test_a_run_with_tensors_is_held_against_a_golden_file():
     run_of(conv=[3, 4]).write("a")
     replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
     for one, two in (("a", "b.json"), ("b.json", "a")):
-        (row,) = diff_sides(load_side(one), load_side(two), Tolerance()).rows
+        (row,) = diff_sides(load_compared_run(one), load_compared_run(two), Tolerance()).rows
         assert row.source == "sketches"
         assert row.rel_l2 == pytest.approx(0.1 if one == "a" else 0.5 / math.sqrt(29.25), rel=1e-6)
 
@@ -519,7 +523,9 @@ def test_nan_everywhere_in_one_run_is_a_difference():
             replace(run_of(conv=[3, 4] if name == "a" else [NAN, NAN]), kept=kept).write(
                 kept + name
             )
-        comparison = diff_sides(load_side(f"{kept}a"), load_side(f"{kept}b"), Tolerance())
+        comparison = diff_sides(
+            load_compared_run(f"{kept}a"), load_compared_run(f"{kept}b"), Tolerance()
+        )
         assert comparison.exit_code == 7
         assert comparison.rows[0].reason == "NaN or Inf not the same, in 2 places"
 
@@ -535,7 +541,7 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
             "sketches": "NaN or Inf in both, 1 of them, and where is not known from sketches (--equal-nan lets that pass)",
         }[kept]
     )
-    allowed = diff_sides(load_side("a"), load_side("b"), Tolerance(equal_nan=True))
+    allowed = diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
 
 
@@ -544,7 +550,7 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
     assert not differences(toy, toy).equal
     with pytest.raises(RequestError) as caught:
-        diff_sides(load_side("a"), load_side("b"), Tolerance(equal_nan=True))
+        diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
     assert "--fail-on nan,inf" in caught.value.hint
 
@@ -566,7 +572,9 @@ def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do(
     comparison = differences(toy, toy)
     assert [row.call_id for row in comparison.failed] == ["conv"]
     assert comparison.failed[0].reason == "no value is finite in both (--equal-nan lets that pass)"
-    assert diff_sides(load_side("a"), load_side("b"), Tolerance(equal_nan=True)).equal
+    assert diff_sides(
+        load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
+    ).equal
 
 
 # Which of what both runs kept is compared
@@ -595,7 +603,7 @@ def test_each_call_that_was_not_kept_says_which_run_lacks_it():
         for call in document["calls"]:
             call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
         Path(name).write_text(json.dumps(document))
-    rows = diff_sides(load_side("a.json"), load_side("b.json"), Tolerance()).rows
+    rows = diff_sides(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
     assert {row.call_id: row.reason for row in rows} == {
         "bn": "no tensors and no sketches in 'a.json'",
         "conv": "no tensors and no sketches in 'b.json'",

@@ -150,7 +150,7 @@ INSIDE = {
     "export": "hookcli.store.load.load_run",
     "schema": "hookcli.cli.commands.schema.json.loads",
     "golden": "hookcli.plan.prepare.find_files",
-    "diff": "hookcli.compare.compared_run.load_side",
+    "diff": "hookcli.compare.compared_run.load_compared_run",
     "compare": "hookcli.plan.prepare.find_files",
 }
 

@@ -445,7 +445,7 @@ class Interrupting:
         return self._fitter.fit(source)
 
 
-class Listener(pipeline.Watcher):
+class Listener(pipeline.ProgressListener):
     """Says what stood when the run began."""
 
     stood = 0

@@ -163,11 +163,11 @@ def read_parts():
     """What ``--resume`` reads, up to the first part that is damaged."""
     from hookcli.store.directory import Directory
     from hookcli.store.ownership import find_run
-    from hookcli.summary.chunks import Found
+    from hookcli.summary.chunks import RunTotals
 
     with Directory(Path("killed")) as folder:
         find_run(folder)
-        found = Found()
+        found = RunTotals()
         found.top = chunks.read_top(folder, 70) or found.top
         for number in range(3):
             part = chunks.read_part(folder, number)

@@ -14,7 +14,7 @@ import torch
 from hookcli.config import ModelRequest
 from hookcli.models.fixed_size import FixedSize
 from hookcli.models.load import build_skeleton
-from hookcli.run.chunk_runner import PartRunner
+from hookcli.run.chunk_runner import ChunkRunner
 
 PLAIN = ("--weights", "random", "--device", "cpu", "--grids", "none")
 SKIP = ("--on-error", "skip")
@@ -458,7 +458,7 @@ def test_a_run_that_is_resumed_ends_with_the_bytes_of_one_that_was_not_interrupt
 @contextmanager
 def interrupted_after(parts):
     """Ctrl-C when so many parts have been run."""
-    plain = PartRunner.run
+    plain = ChunkRunner.run
 
     def run_part(self, number, images):
         if number == parts:
@@ -466,7 +466,7 @@ def interrupted_after(parts):
         return plain(self, number, images)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PartRunner, "run", run_part)
+        patch.setattr(ChunkRunner, "run", run_part)
         yield
 
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import get_model
 
 from hookcli import __main__ as entry
-from hookcli.passes.flops import OperationCounter, _count_attention
+from hookcli.passes.flops import FlopCounter, _count_attention
 
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -235,7 +235,7 @@ def test_operations_are_counted_as_torch_counts_them(name):
     else:
         model = model.to("meta")
     own, theirs = (
-        OperationCounter(),
+        FlopCounter(),
         FlopCounterMode(display=False, custom_mapping={CPU_ATTENTION: _count_attention}),
     )
     theirs.flop_registry[CPU_ATTENTION] = _count_attention

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.activations.observation import Observed, read_records
+from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, TensorStats
@@ -27,7 +27,7 @@ def figures(rows, channel_axis=None):
 
 def read(reduced, shape, dtype=torch.float32):
     """The stats and channel range of each row, as plain numbers."""
-    observed = Observed(CALL, Layout(), shape, dtype, reduced)
+    observed = Observation(CALL, Layout(), shape, dtype, reduced)
     records = read_records([observed], [str(row) for row in range(len(reduced.table))])
     return [(record.stats, record.channels) for record in records]
 
@@ -431,7 +431,7 @@ def test_logits_are_one_value_a_channel():
 
 def test_figures_stay_in_their_order_on_the_way_to_the_host():
     seen = [
-        Observed(
+        Observation(
             CALL, Layout(), (1, 2), torch.float32, reduce_rows(torch.full((1, 2), float(n)), 1)
         )
         for n in range(4)
@@ -442,7 +442,7 @@ def test_figures_stay_in_their_order_on_the_way_to_the_host():
 
 
 def test_one_row_is_every_images():
-    shared = Observed(CALL, Layout(), (1, 2), torch.float32, reduce_rows(torch.ones(1, 2), 1))
+    shared = Observation(CALL, Layout(), (1, 2), torch.float32, reduce_rows(torch.ones(1, 2), 1))
     assert [r.stats.mean for r in read_records([shared], ["cat", "dog"])] == [1.0, 1.0]
 
 

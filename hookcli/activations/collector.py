@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hookcli.activations.feature_maps import Bars, Picture, Tiles, take_tiles
-from hookcli.activations.observation import Observed, read_records, take_sample
+from hookcli.activations.observation import Observation, read_records, take_sample
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
 from hookcli.activations.stats import reduce_rows, to_dense
@@ -105,7 +105,7 @@ class Collector:
     sketch: bool = False
     kept: list[tuple[Call, Tensor]] = field(default_factory=list)
     has_other_leading_axis: bool = False
-    seen: list[Observed] = field(default_factory=list)
+    seen: list[Observation] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
 
@@ -155,7 +155,7 @@ class Collector:
         """Reduce (rows, …), whose channels lie along ``axis``, to what is told of them in numbers."""
         with_sample = self.sample and rows.numel() and call.side != "param"
         self.seen.append(
-            Observed(
+            Observation(
                 call,
                 layout,
                 shape,

@@ -16,7 +16,7 @@ from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.activations.stats import Reduced, Row
+    from hookcli.activations.stats import Row, RowStats
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
 
@@ -26,7 +26,7 @@ _SAMPLE, _BINS = 4096, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observation:
     """One tensor as it was seen inside a hook.
 
     Attributes:
@@ -44,13 +44,13 @@ class Observed:
     layout: Layout
     shape: tuple[int, ...]
     dtype: torch.dtype
-    reduced: Reduced
+    reduced: RowStats
     sample: Tensor | None = None
     change: Tensor | None = None
     sketch: Tensor | None = None
 
 
-def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[LayerRecord, ...]:
+def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
     """Records in plain numbers, image by image; the figures come to the host in one transfer."""
     figures = _to_host(seen)
     return tuple(
@@ -60,7 +60,7 @@ def read_records(seen: Sequence[Observed], images: Sequence[str]) -> tuple[Layer
     )
 
 
-def _to_host(seen: Sequence[Observed]) -> list[list[_Figures]]:
+def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
     """The rows of every tensor, each with its channels and sketch, brought to the host in one transfer."""
     parts = [(each.reduced, each.sketch) for each in seen]
     held = [
@@ -94,7 +94,9 @@ def _to_host(seen: Sequence[Observed]) -> list[list[_Figures]]:
     return figures
 
 
-def _read_record(observed: Observed, image: str, row: int, rows: Sequence[_Figures]) -> LayerRecord:
+def _read_record(
+    observed: Observation, image: str, row: int, rows: Sequence[_Figures]
+) -> LayerRecord:
     figures, channels, sketch = rows[row]
     mean, std, low, high, zeros, nans, infs = figures
     numel = math.prod(observed.shape) * (2 if observed.dtype.is_complex else 1)

@@ -28,7 +28,7 @@ Row: TypeAlias = tuple[float, float, float, float, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class RowStats:
     """The figures of one tensor.
 
     Attributes:
@@ -42,7 +42,7 @@ class Reduced:
     high: Tensor | None
 
 
-def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
+def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
     """Reduce each row of ``rows`` to its figures.
 
     Args:
@@ -57,7 +57,7 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
         values = values.unsqueeze(1)
     if values.numel() == 0:
         empty = (math.nan, math.nan, math.nan, math.nan, 0, 0, 0)
-        return Reduced([empty] * len(values), None, None)
+        return RowStats([empty] * len(values), None, None)
     low, high = _channel_range(values, channel_axis)
     table: list[Row] | Tensor | None = None
     if values.is_cpu:
@@ -65,8 +65,8 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> Reduced:
     if table is None:
         table = _reduce_exact(values)
     if channel_axis is None:
-        return Reduced(table, None, None)
-    return Reduced(table, low, high)
+        return RowStats(table, None, None)
+    return RowStats(table, low, high)
 
 
 def to_dense(tensor: Tensor) -> Tensor:

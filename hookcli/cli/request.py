@@ -24,7 +24,7 @@ _MODEL = ("weights", "seed", "device", "dtype", "size", "resize", "interpolation
 _BACKWARD = ("target", "score", "input_grad", "times_activation", "saliency")
 
 
-def run_words(words: dict[str, Any]) -> None:
+def run_command(words: dict[str, Any]) -> None:
     """Do what the options ask for, by their names in the command's signature, and print what came of it."""
     config = read_config(words)
     quiet: bool = words["quiet"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from hookcli.compare.facts import check_call, list_saved_options
 from hookcli.distance import sketch as sketches
-from hookcli.distance.judge import Seen
+from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import Size
 from hookcli.documents import (
     MOST_BYTES,
@@ -44,7 +44,7 @@ _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenCall:
-    """What a golden file says of one call for one image; see ``SideCall``."""
+    """What a golden file says of one call for one image; see ``RunCall``."""
 
     image: str
     call_id: str
@@ -78,7 +78,7 @@ class GoldenFile(RunFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class SideCall:
+class RunCall:
     """What a run knows of one call for one image.
 
     Attributes:
@@ -91,7 +91,7 @@ class SideCall:
         layout: what its axes mean, as in ``Layout.name``.
     """
 
-    seen: Seen
+    seen: CallTensor
     size: Size
     nans: int = 0
     infs: int = 0
@@ -101,7 +101,7 @@ class SideCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedRun:
     """A run, from its folder or from its golden file.
 
     Attributes:
@@ -116,7 +116,7 @@ class Side:
     name: str
     facts: Mapping[str, Any]
     images: Mapping[str, Mapping[str, Any]]
-    calls: Mapping[str, tuple[SideCall, ...]] = field(default_factory=dict)
+    calls: Mapping[str, tuple[RunCall, ...]] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
 
@@ -133,7 +133,7 @@ class Side:
         return (self.facts["model"]["dtype"], *others)
 
 
-def load_side(name: str) -> Side:
+def load_compared_run(name: str) -> ComparedRun:
     """A run folder, a golden file, or a golden file on standard input (``-``).
 
     Raises:
@@ -150,12 +150,12 @@ def load_side(name: str) -> Side:
         raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
 
 
-def _read_run(name: str) -> Side:
+def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
     images = {image["key"]: image for image in run.manifest["images"]}
     saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
-    calls: dict[str, list[SideCall]] = {key: [] for key in images}
+    calls: dict[str, list[RunCall]] = {key: [] for key in images}
     is_whole = all(words.startswith(_OF_WHOLE) for words in saved)
     for row in run.records.to_pylist():
         check_call(row, images)
@@ -190,17 +190,19 @@ def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[],
 def _make_side(
     name: str,
     facts: Mapping[str, Any],
-    calls: Mapping[str, list[SideCall]],
+    calls: Mapping[str, list[RunCall]],
     saved: tuple[str, ...] = (),
     damage: tuple[str, ...] = (),
-) -> Side:
+) -> ComparedRun:
     for key in calls:
         refuse_twice(f"call of {key!r}", [call.seen.call_id for call in calls[key]])
     images = {image["key"]: image for image in facts["images"]}
-    return Side(name, facts, images, {key: tuple(calls[key]) for key in calls}, saved, damage)
+    return ComparedRun(
+        name, facts, images, {key: tuple(calls[key]) for key in calls}, saved, damage
+    )
 
 
-def _read_golden(name: str) -> Side:
+def _read_golden(name: str) -> ComparedRun:
     document = _read_document(name)
     if not isinstance(document, dict) or document.get("kind") != "golden":
         raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
@@ -210,7 +212,7 @@ def _read_golden(name: str) -> Side:
             f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
             "make the golden file again, with this version of hookcli",
         )
-    calls: dict[str, list[SideCall]] = {image["key"]: [] for image in document["images"]}
+    calls: dict[str, list[RunCall]] = {image["key"]: [] for image in document["images"]}
     for row in document["calls"]:
         check_call(row, calls)
         sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
@@ -254,7 +256,7 @@ def _make_call(
     row: Mapping[str, Any],
     sketch: NDArray[np.float32] | None,
     read: Callable[[], NDArray[Any]] | None,
-) -> SideCall:
+) -> RunCall:
     shape = tuple(map(int, row["shape"]))
     mean, std = row["mean"], row["std"]
     nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
@@ -266,14 +268,16 @@ def _make_call(
         math.sqrt((values - nans - infs) / values) if values else 0.0
     )  # the others count as zeros
     ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
-    seen = Seen(row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or "")
-    return SideCall(
+    seen = CallTensor(
+        row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
+    )
+    return RunCall(
         seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read,
         row.get("layout") or "unknown",
     )  # fmt: skip
 
 
-def match_images(a: Side, b: Side) -> Iterator[tuple[str, str]]:
+def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
     """Image keys of A and B that belong together: of the same content, by key where there are several, or else by key."""
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.compare.compared_run import match_images
 from hookcli.compare.pair import measure_pair
-from hookcli.distance.comparison import Changed, Comparison
+from hookcli.distance.comparison import ChangedFact, Comparison
 from hookcli.distance.judge import Judge
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
@@ -17,7 +17,7 @@ from hookcli.records.command import list_value_options
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from hookcli.compare.compared_run import Side, SideCall
+    from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.distance.tolerance import Match, Tolerance
 
 _FACTS = {
@@ -29,7 +29,9 @@ _FACTS = {
 }  # fmt: skip
 
 
-def diff_sides(a: Side, b: Side, tolerance: Tolerance, match: Match | None = None) -> Comparison:
+def diff_sides(
+    a: ComparedRun, b: ComparedRun, tolerance: Tolerance, match: Match | None = None
+) -> Comparison:
     """Hold B against A.
 
     Args:
@@ -97,8 +99,8 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 
 
 def pair_calls(
-    a: Sequence[SideCall], b: Sequence[SideCall], match: Match
-) -> Iterator[tuple[SideCall | None, SideCall | None]]:
+    a: Sequence[RunCall], b: Sequence[RunCall], match: Match
+) -> Iterator[tuple[RunCall | None, RunCall | None]]:
     """Calls of A with those of B that belong to them, in the order in which they complete in A."""
     if match == "id":
         mine, others = ({call.seen.call_id: call for call in calls} for calls in (a, b))
@@ -128,15 +130,15 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield "", single
 
 
-def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed]:
+def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
     """What two runs depend on and is not the same."""
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
             if (one or None) != (two or None):  # what a run has none of, an older one does not tell
-                yield Changed(f"model {name}" if group == "model" else name, one, two)
+                yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
     for name, one, two in list_value_options(a["command"], b["command"]):
-        yield Changed(name, one, two)
+        yield ChangedFact(name, one, two)
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
@@ -147,8 +149,8 @@ def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _pair_by_order(
-    a: Sequence[SideCall], b: Sequence[SideCall]
-) -> Iterator[tuple[SideCall | None, SideCall | None]]:
+    a: Sequence[RunCall], b: Sequence[RunCall]
+) -> Iterator[tuple[RunCall | None, RunCall | None]]:
     """The longest runs of calls of the same types and shapes belong together, and what is left between them one by one."""
     mine, others = (
         [(_side(call), call.seen.module_type, call.seen.shape) for call in calls]
@@ -159,13 +161,13 @@ def _pair_by_order(
         yield from zip_longest(a[start:end], b[other_start:other_end])
 
 
-def _side(call: SideCall) -> str:
+def _side(call: RunCall) -> str:
     """``input``, ``grad_output``, …; empty for an output."""
     side, colon, _ = call.seen.call_id.partition(":")
     return side if colon else ""
 
 
-def _refuse_other_model(a: Side, b: Side) -> None:
+def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
     one, two = a.facts["model"]["name"], b.facts["model"]["name"]
     if one != two:
         raise RequestError(
@@ -174,7 +176,7 @@ def _refuse_other_model(a: Side, b: Side) -> None:
         )
 
 
-def _match_images(a: Side, b: Side) -> list[tuple[str, str]]:
+def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     """The keys of the images that both have.
 
     Raises:

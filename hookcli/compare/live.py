@@ -17,9 +17,9 @@ from hookcli.activations.stats import to_dense
 from hookcli.compare.diff import check_comparison, pair_ids
 from hookcli.compare.variants import list_uncalled, list_ways, make_ready, run_way
 from hookcli.distance.comparison import Comparison
-from hookcli.distance.judge import Judge, Pair, Seen
+from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
-from hookcli.images.fit import need_one, skip_failing
+from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like, release_pictures
 from hookcli.records.images import SkippedImage
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from hookcli.compare.variants import Way
+    from hookcli.compare.variants import Variant
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
@@ -41,7 +41,7 @@ _FLOATS = (torch.float64, torch.float32, torch.float16)  # of numpy
 
 
 def compare_ways(
-    a: Way, b: Way, tolerance: Tolerance, image_done: Callable[[int, int], None]
+    a: Variant, b: Variant, tolerance: Tolerance, image_done: Callable[[int, int], None]
 ) -> Comparison:
     """Run the images both ways and measure how far each call of B is from that of A.
 
@@ -65,7 +65,7 @@ def compare_ways(
     late: list[SkippedImage] = []
     called = set[str]()
     first: tuple[int, ...] | None = None
-    with a.prepared.edits.undone(), b.prepared.edits.undone():
+    with a.prepared.edits.restored_on_exit(), b.prepared.edits.restored_on_exit():
         for sources in pair_sources(a.prepared, b.prepared):
             one, two = (
                 prepare_like(way.prepared.fitter, source, first)
@@ -79,7 +79,7 @@ def compare_ways(
                 for pair in pairs:
                     judge.add(pair)
             image_done(len(keys) + len(late), len(late))
-        need_one(keys, [*early, *late])
+        require_image(keys, [*early, *late])
         for way in (a, b):
             way.prepared.edits.check_used()
     comparison = Comparison(
@@ -108,7 +108,7 @@ def pair_sources(a: PreparedRun, b: PreparedRun) -> list[tuple[Any, Any]]:
 class _Kept:
     """What the calls of A gave, by call id; each goes when B has run it."""
 
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, CallTensor] = field(default_factory=dict)
     values: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
@@ -121,7 +121,7 @@ class _Measured:
     """What the calls of B gave, and how far it is from A."""
 
     kept: _Kept
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, CallTensor] = field(default_factory=dict)
     distances: dict[str, Distance] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
@@ -132,20 +132,20 @@ class _Measured:
 
 
 def _try_image(
-    a: Way,
-    b: Way,
+    a: Variant,
+    b: Variant,
     one: PreparedImage,
     two: PreparedImage,
     called: set[str],
     skipped: list[SkippedImage],
-) -> list[Pair] | None:
+) -> list[CallPair] | None:
     """The pairs of one image; None when a model fails on it and it is skipped.
 
     Raises:
         ForwardError: a model failed on it, and that ends the run.
     """
     ran = set[str]()
-    pairs: list[Pair] | None = None
+    pairs: list[CallPair] | None = None
     config, several = a.prepared.config, len(a.prepared.sources) > 1
     with (
         skip_failing(config.on_error, one.file, skipped, is_one_of_several=several),
@@ -158,15 +158,15 @@ def _try_image(
 
 
 def _compare_image(
-    a: Way, b: Way, one: PreparedImage, two: PreparedImage, called: set[str]
-) -> Iterator[Pair]:
+    a: Variant, b: Variant, one: PreparedImage, two: PreparedImage, called: set[str]
+) -> Iterator[CallPair]:
     """The pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
     run_way(a, one, kept, called)
     measured = _Measured(kept)
     run_way(b, two, measured, called)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
-        yield Pair(
+        yield CallPair(
             one.key,
             kept.seen.get(call_id),
             measured.seen.get(other),
@@ -174,9 +174,9 @@ def _compare_image(
         )
 
 
-def _describe(call: Call, tensor: Tensor) -> Seen:
+def _describe(call: Call, tensor: Tensor) -> CallTensor:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return Seen(call.id, call.layer.module_type, tuple(tensor.shape), dtype)
+    return CallTensor(call.id, call.layer.module_type, tuple(tensor.shape), dtype)
 
 
 def _to_array(tensor: Tensor) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.distance import sketch as sketches
-from hookcli.distance.judge import Pair
+from hookcli.distance.judge import CallPair
 from hookcli.distance.metrics import measure_arrays, measure_sketches
 from hookcli.errors import RequestError
 from hookcli.records.text import shape_text
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hookcli.compare.compared_run import Side, SideCall
+    from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.distance.metrics import Distance
 
 
 def measure_pair(
-    key: str, a: SideCall | None, b: SideCall | None, side_a: Side, side_b: Side
-) -> Pair:
+    key: str, a: RunCall | None, b: RunCall | None, side_a: ComparedRun, side_b: ComparedRun
+) -> CallPair:
     """A call of A and the one of B that belongs to it, for the image ``key`` of A, and how far they are apart.
 
     Whole tensors go before sketches, and these before tensors of which only a part was saved.
@@ -30,19 +30,19 @@ def measure_pair(
         RequestError: a shard is damaged, or tensors have other shapes than their records.
     """
     if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
-        return Pair(key, a.seen if a else None, b.seen if b else None)
+        return CallPair(key, a.seen if a else None, b.seen if b else None)
     if a.read and b.read and not (side_a.saved or side_b.saved):
-        return Pair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
+        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
     one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
     if one is not None and two is not None:  # before tensors that tell only a part
         counts = (a.nans, a.infs), (b.nans, b.infs)
-        return Pair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
+        return CallPair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
     if a.read and b.read and side_a.pooled == side_b.pooled:
-        return Pair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
-    return Pair(key, a.seen, b.seen, None, _say_missing((side_a, a, one), (side_b, b, two)))
+        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
+    return CallPair(key, a.seen, b.seen, None, _say_missing((side_a, a, one), (side_b, b, two)))
 
 
-def _measure_saved(a: SideCall, b: SideCall, side_a: Side, side_b: Side) -> Distance:
+def _measure_saved(a: RunCall, b: RunCall, side_a: ComparedRun, side_b: ComparedRun) -> Distance:
     """From tensors that both runs saved.
 
     Raises:
@@ -60,7 +60,7 @@ def _measure_saved(a: SideCall, b: SideCall, side_a: Side, side_b: Side) -> Dist
     return replace(measure_arrays(one, two), source=source)
 
 
-def _say_missing(*sides: tuple[Side, SideCall, NDArray[np.float32] | None]) -> str:
+def _say_missing(*sides: tuple[ComparedRun, RunCall, NDArray[np.float32] | None]) -> str:
     """Why a call could not be measured."""
     if all(call.read for _, call, _ in sides):
         ways = [f"{side.name!r} {' '.join(side.saved) or 'whole'}" for side, _, _ in sides]
@@ -69,7 +69,7 @@ def _say_missing(*sides: tuple[Side, SideCall, NDArray[np.float32] | None]) -> s
     return f"no tensors and no sketches in {' and '.join(names)}"
 
 
-def _sketch_of(call: SideCall, side: Side) -> NDArray[np.float32] | None:
+def _sketch_of(call: RunCall, side: ComparedRun) -> NDArray[np.float32] | None:
     """(67,) the sketch, made from the tensor where a whole one was saved; None without either."""
     if call.sketch is not None or call.read is None or side.saved:
         return call.sketch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hookcli.compare.compared_run import Side, SideCall
+    from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.distance.comparison import Comparison, DiffRow
 
 MOST_PICTURES = 12
@@ -35,7 +35,7 @@ _ANOTHER = "choose another folder for --pictures"
 _WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
 
 
-def check_pictures(folder: Path, a: Side, b: Side) -> None:
+def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
     """Refuse, before anything is compared or written, what could not be drawn.
 
     Raises:
@@ -63,7 +63,10 @@ def check_pictures(folder: Path, a: Side, b: Side) -> None:
 
 
 def write_pictures(
-    folder: Path, comparison: Comparison, sides: tuple[Side, Side], said: Sequence[str]
+    folder: Path,
+    comparison: Comparison,
+    sides: tuple[ComparedRun, ComparedRun],
+    said: Sequence[str],
 ) -> Path:
     """Write the page and its pictures; what such a page left there before goes.
 
@@ -110,11 +113,13 @@ def choose_rows(comparison: Comparison) -> list[DiffRow]:
     return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
 
 
-def _has_tensors(side: Side) -> bool:
+def _has_tensors(side: ComparedRun) -> bool:
     return any(call.read for calls in side.calls.values() for call in calls)
 
 
-def _draw_pictures(comparison: Comparison, a: Side, b: Side) -> Iterator[tuple[DiffPicture, bytes]]:
+def _draw_pictures(
+    comparison: Comparison, a: ComparedRun, b: ComparedRun
+) -> Iterator[tuple[DiffPicture, bytes]]:
     """Each picture, and its file's bytes."""
     others = dict(match_images(a, b))
     several = len(comparison.images) > 1
@@ -144,11 +149,11 @@ def _size_of(image: Mapping[str, Any]) -> tuple[int, int] | None:
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
-def _find_call(side: Side, image: str, call_id: str) -> SideCall:
+def _find_call(side: ComparedRun, image: str, call_id: str) -> RunCall:
     return next(call for call in reversed(side.calls[image]) if call.seen.call_id == call_id)
 
 
-def _read(call: SideCall) -> NDArray[Any]:
+def _read(call: RunCall) -> NDArray[Any]:
     assert call.read is not None  # noqa: S101  a row that was measured from tensors
     return call.read().reshape(call.seen.shape)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookcli.compare.diff import list_changed
-from hookcli.distance.comparison import Changed
+from hookcli.distance.comparison import ChangedFact
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.change import change
 from hookcli.hooks.layers import explain_uncalled
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Variant:
     """One side: a model made ready, and what is not the model's.
 
     Attributes:
@@ -50,7 +50,7 @@ class Way:
         return self.channels_last or bool(self.prepared.config.prunes)
 
 
-def make_ready(a: Way, b: Way) -> None:
+def make_ready(a: Variant, b: Variant) -> None:
     """Lay the weights as both ways want them.
 
     Raises:
@@ -66,7 +66,7 @@ def make_ready(a: Way, b: Way) -> None:
 
 
 def run_way(
-    way: Way, image: PreparedImage, observer: Callable[[Call, Tensor], None], called: set[str]
+    way: Variant, image: PreparedImage, observer: Callable[[Call, Tensor], None], called: set[str]
 ) -> None:
     """One forward under hooks; random numbers that the model draws are the same in each.
 
@@ -96,23 +96,23 @@ def run_way(
         raise ForwardError(f"{way.name}: {error.message}", error.hint) from error
 
 
-def list_ways(a: Way, b: Way) -> Iterator[Changed]:
+def list_ways(a: Variant, b: Variant) -> Iterator[ChangedFact]:
     """What is not the same in B."""
     yield from list_changed(_facts(a), _facts(b))
     formats = ["channels last" if way.channels_last else "contiguous" for way in (a, b)]
     if formats[0] != formats[1]:
-        yield Changed("memory format", *formats)
+        yield ChangedFact("memory format", *formats)
     infos = [way.prepared.loaded.info for way in (a, b)]
     seeds = [way.prepared.config.model.seed for way in (a, b)]
     if (
         seeds[0] != seeds[1] and infos[0].weights == infos[1].weights
     ):  # these name it where it made them
-        yield Changed("seed", *seeds)
+        yield ChangedFact("seed", *seeds)
     threads = [way.threads or torch.get_num_threads() for way in (a, b)]
     if threads[0] != threads[1]:
-        yield Changed("threads", *threads)
+        yield ChangedFact("threads", *threads)
     if a.prepared.config.images != b.prepared.config.images:
-        yield Changed("image", *(_name_of(way.prepared.sources[0]) for way in (a, b)))
+        yield ChangedFact("image", *(_name_of(way.prepared.sources[0]) for way in (a, b)))
 
 
 def list_uncalled(prepared: PreparedRun, called: set[str]) -> tuple[Uncalled, ...]:
@@ -125,7 +125,7 @@ def list_uncalled(prepared: PreparedRun, called: set[str]) -> tuple[Uncalled, ..
     )
 
 
-def _refuse_shared(a: Way, b: Way) -> None:
+def _refuse_shared(a: Variant, b: Variant) -> None:
     """See that what is done to the model of B is not done to that of A: a module of the user's may be one and the same.
 
     Raises:
@@ -155,7 +155,7 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _facts(way: Way) -> dict[str, Any]:
+def _facts(way: Variant) -> dict[str, Any]:
     info = way.prepared.loaded.info
     return {
         "model": {name: getattr(info, name) for name in info.__dataclass_fields__},

@@ -75,7 +75,7 @@ class DiffRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedFact:
     """Something that a run depends on and that is not the same in both."""
 
     name: str
@@ -105,7 +105,7 @@ class Comparison:
     b: str
     tolerance: Tolerance
     rows: tuple[DiffRow, ...]
-    changed: tuple[Changed, ...] = ()
+    changed: tuple[ChangedFact, ...] = ()
     images: tuple[str, ...] = ()
     only_in_a: tuple[str, ...] = ()
     only_in_b: tuple[str, ...] = ()

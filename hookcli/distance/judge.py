@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CallTensor:
     """One tensor of one call, as a run describes it.
 
     Attributes:
@@ -38,7 +38,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CallPair:
     """A call in both runs, or in one of them, for one image.
 
     Attributes:
@@ -50,8 +50,8 @@ class Pair:
     """
 
     image: str
-    a: Seen | None
-    b: Seen | None
+    a: CallTensor | None
+    b: CallTensor | None
     distance: Distance | None = None
     missing: str = ""
 
@@ -83,7 +83,7 @@ class Judge:
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: CallPair) -> None:
         """Take over the next pair."""
         a, b = pair.a or pair.b, pair.b or pair.a
         assert a is not None and b is not None  # noqa: S101, PT018
@@ -115,7 +115,7 @@ class Judge:
             return 0
         return self._order.index(self._before[1]) + 1
 
-    def _judge(self, pair: Pair, a: Seen, b: Seen) -> _Judged:
+    def _judge(self, pair: CallPair, a: CallTensor, b: CallTensor) -> _Judged:
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
         if distance is not None:
@@ -144,7 +144,7 @@ class Judge:
         )  # fmt: skip
         return _Judged(row, excess)
 
-    def _rtol_of(self, a: Seen, b: Seen, distance: Distance) -> float:
+    def _rtol_of(self, a: CallTensor, b: CallTensor, distance: Distance) -> float:
         """What is tolerated: nothing of whole numbers, whatever the model computes in."""
         dtypes: tuple[str, ...] = (a.dtype, b.dtype)
         if any(dtype in RTOL for dtype in dtypes):
@@ -152,7 +152,7 @@ class Judge:
         sketched = distance.source == "sketches"
         return self.tolerance.rtol_of(a.call_id, dtypes, sketched=sketched)
 
-    def _explain(self, pair: Pair) -> str:
+    def _explain(self, pair: CallPair) -> str:
         """Why a pair differs, where no distance need be looked at; empty where one must be."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:

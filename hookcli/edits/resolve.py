@@ -83,7 +83,7 @@ class Edits:
                 self.unused, self.made = unused, made
 
     @contextmanager
-    def taken_back(self) -> Iterator[None]:
+    def without_pruning(self) -> Iterator[None]:
         """The model as it was before it was pruned, while the block lasts."""
         masks = [(module, _mask(module)) for module in self.pruned.values()]
         try:
@@ -94,13 +94,13 @@ class Edits:
             for module, mask in masks:
                 module.weight_mask = mask
 
-    def renew(self) -> None:
+    def recompute_weights(self) -> None:
         """Make the pruned weights anew: modules that are not called would keep what they had."""
         for module in self.pruned.values():
             module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
 
     @contextmanager
-    def undone(self) -> Iterator[None]:
+    def restored_on_exit(self) -> Iterator[None]:
         """Give the pruned modules their weights back when the block ends."""
         try:
             yield

@@ -42,7 +42,7 @@ NO_NUMBERS = "integers have no gradient"
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class MissingGradient:
     """A gradient that does not exist, of a tensor that does."""
 
     call: Call
@@ -64,13 +64,13 @@ class Gradients:
     observer: Observer
     called: set[str] = field(default_factory=set)
     handles: list[RemovableHandle] = field(default_factory=list)
-    _absent: dict[str, Absent] = field(default_factory=dict)
+    _absent: dict[str, MissingGradient] = field(default_factory=dict)
     _first: dict[str, int] = field(default_factory=dict)
     _aliases: Aliases = field(default_factory=Aliases)
     _parameters: set[int] = field(default_factory=set)
 
     @property
-    def absent(self) -> tuple[Absent, ...]:
+    def absent(self) -> tuple[MissingGradient, ...]:
         """The gradients that have not come so far, and why."""
         return tuple(
             replace(absent, call=self._placed(absent.call)) for absent in self._absent.values()
@@ -125,7 +125,7 @@ class Gradients:
                 reason = RECOMPUTED
             elif tensor._is_view() and call.side == "grad_output":
                 reason = VIEW
-        self._absent[call.id] = Absent(call, tuple(tensor.shape), tensor.dtype, reason)
+        self._absent[call.id] = MissingGradient(call, tuple(tensor.shape), tensor.dtype, reason)
         return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:

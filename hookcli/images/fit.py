@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NO_PAIR = "holds pixels; a pair is of two pictures"
 
 
-def need_one(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
+def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
     """See that there is an image left.
 
     Raises:
@@ -145,7 +145,7 @@ def fit_sources(
             fitting.append(source if isinstance(source, ImageFile) else fitter.fit(source))
         except UndecodableError as error:
             skipped.append(SkippedImage(source.file, str(error)))
-    need_one(fitting, skipped)
+    require_image(fitting, skipped)
     return fitting, skipped
 
 

@@ -32,7 +32,7 @@ def _last_two_axes(pixels: Tensor) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ModelInputs:
     """What stands between the pixels (N, …) of images and a model's forward.
 
     Attributes:
@@ -46,7 +46,7 @@ class Feed:
     alone: bool = False
 
 
-PLAIN = Feed()
+PLAIN = ModelInputs()
 
 
 ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward

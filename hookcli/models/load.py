@@ -17,7 +17,14 @@ from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
 from hookcli.foreign import ForeignCode, ask
 from hookcli.models.device import find_device
-from hookcli.models.inputs import ALONE, Feed, seen_pixels, seen_size, show_pixels, to_arguments
+from hookcli.models.inputs import (
+    ALONE,
+    ModelInputs,
+    seen_pixels,
+    seen_size,
+    show_pixels,
+    to_arguments,
+)
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scores import find_target, load_score, score_output
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.config import BackwardStyle, ModelRequest
-    from hookcli.models.scores import Scored
+    from hookcli.models.scores import ScoreTensor
     from hookcli.models.zoo.origin import Origin
     from hookcli.records.images import Prediction
 
@@ -58,10 +65,10 @@ class LoadedModel:
     categories: tuple[str, ...] = ()
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> ModelInputs:
         """How the model is called with pixels."""
         task = self.info.task
-        return Feed(
+        return ModelInputs(
             arguments_of=partial(to_arguments, task),
             size_of=partial(seen_size, self.module, task),
             alone=task in ALONE,
@@ -81,7 +88,9 @@ class LoadedModel:
             self.module.to(memory_format=torch.channels_last)
         return wanted
 
-    def scorer(self, style: BackwardStyle, *, needs_gradient: bool = True) -> Callable[..., Scored]:
+    def scorer(
+        self, style: BackwardStyle, *, needs_gradient: bool = True
+    ) -> Callable[..., ScoreTensor]:
         """What makes the score of one image's output, of the style's target or of another ``target=``.
 
         Raises:
@@ -110,7 +119,7 @@ class LoadedModel:
             needs_gradient=needs_gradient,
         )
 
-        def score(output: Any, **options: Any) -> Scored:
+        def score(output: Any, **options: Any) -> ScoreTensor:
             with self.guard():
                 return unguarded(output, **options)
 

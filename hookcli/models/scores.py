@@ -27,7 +27,7 @@ _OWN_SUM = "--score sum, or a function of your own: --score FILE.py:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoreTensor:
     """A score with its way back, and what it is.
 
     Attributes:
@@ -85,7 +85,7 @@ def score_output(
     categories: Sequence[str],
     *,
     needs_gradient: bool = True,
-) -> Scored:
+) -> ScoreTensor:
     """The score of one image's output.
 
     ==============  =======================================================================
@@ -123,7 +123,7 @@ def score_output(
     name = "" if index is None else name_class(index, categories)
     figure = float(value.detach())
     score = Score(kind, figure if math.isfinite(figure) else None, index, name)
-    return Scored(value.reshape(()), score)
+    return ScoreTensor(value.reshape(()), score)
 
 
 def _check_value(value: Any, style: BackwardStyle, *, needs_gradient: bool) -> Tensor:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from hookcli.config import BackwardStyle
     from hookcli.hooks.change import Change
-    from hookcli.hooks.gradients import Absent
-    from hookcli.models.scores import Scored
+    from hookcli.hooks.gradients import MissingGradient
+    from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score
 
@@ -47,7 +47,7 @@ class HookedBackward(HookedForward):
         cams: layers of which a Grad-CAM is made.
     """
 
-    score: Callable[..., Scored]
+    score: Callable[..., ScoreTensor]
     wanted: BackwardStyle
     cams: Sequence[LayerInfo] = ()
 
@@ -70,7 +70,7 @@ class HookedBackward(HookedForward):
         size = self.feed.size_of(pixels)
         if self.edits:
             keeper = _Observer(partial(keep_tensor, unedited))
-            with self.edits.taken_back():
+            with self.edits.without_pruning():
                 plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ())
         collector = Collector(
             (key,), size, self.style, self.sample, None, self.save,
@@ -134,7 +134,7 @@ class _Pass:
 
     output: object
     score: Score
-    absent: tuple[Absent, ...]
+    absent: tuple[MissingGradient, ...]
     pixels: Tensor
 
 
@@ -179,7 +179,7 @@ def _saliency(gradient: Tensor) -> Tensor:
     return plane.amax(0).float().cpu()
 
 
-def _describe_absent(key: str, size: tuple[int, int], absent: Absent) -> LayerRecord:
+def _describe_absent(key: str, size: tuple[int, int], absent: MissingGradient) -> LayerRecord:
     """A record without figures, and the reason."""
     layout = UNKNOWN
     if absent.call.side != "param":

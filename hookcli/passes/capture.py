@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hookcli.activations.observation import Observed, read_records
+from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows, to_dense
 from hookcli.config import DEFAULTS
 from hookcli.edits.resolve import plan_edits
@@ -41,7 +41,7 @@ class Captured:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _model: nn.Module | None = None
     _called: set[str] = field(default_factory=set)
-    _seen: list[Observed] = field(default_factory=list)
+    _seen: list[Observation] = field(default_factory=list)
     _gradients: Gradients | None = None
     _keeps: bool = False
 
@@ -73,7 +73,7 @@ class Captured:
             layout = resolve_layout(tuple(dense.shape), call.layer.channels)
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
-        self._seen.append(Observed(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
+        self._seen.append(Observation(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
         if self._keeps:
             self.tensors[call.id] = tensor.detach().clone()
 

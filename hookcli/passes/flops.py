@@ -36,7 +36,7 @@ _ASKED_OF_SUBCLASSES = {
 }
 
 
-class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating point operations of what runs inside its ``with`` block.
 
     ``torch.utils.flop_counter.FlopCounterMode`` gives the same count, but loads torch's compiler: torch

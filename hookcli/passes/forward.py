@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hookcli.config import GridStyle, SaveStyle
-    from hookcli.models.inputs import Feed
+    from hookcli.models.inputs import ModelInputs
     from hookcli.records.calls import LayerInfo
 
 
@@ -85,7 +85,7 @@ class HookedForward:
     sample: bool = False
     sketch: bool = False
     one_at_a_time: bool = False
-    feed: Feed = PLAIN
+    feed: ModelInputs = PLAIN
     find_writes: bool = False
     written: dict[str, str] = field(default_factory=dict)
     edits: Edits = field(default_factory=Edits)
@@ -123,7 +123,7 @@ class HookedForward:
             keep = partial(keep_tensor, unedited)
             with (
                 torch.inference_mode(),
-                self.edits.taken_back(),
+                self.edits.without_pruning(),
                 observe(self.model, self.layers, keep, self.at),
             ):
                 plain = self._call(pixels.clone(), collector)
@@ -146,7 +146,7 @@ class HookedForward:
         Raises:
             BrokenForwardError: it raised.
         """
-        self.edits.renew()
+        self.edits.recompute_weights()
         try:
             return call_model(
                 self.model,

@@ -21,18 +21,18 @@ from hookcli.passes.call import call_backward, call_model
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hookcli.models.inputs import Feed
-    from hookcli.models.scores import Scored
+    from hookcli.models.inputs import ModelInputs
+    from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import Call
 
 
-def find_makers(
+def find_nan_origin(
     model: nn.Module,
-    feed: Feed,
+    feed: ModelInputs,
     pixels: Tensor,
     changes: Sequence[Change],
     made_by_edits: Mapping[str, str],
-    score: Callable[[object], Scored] | None,
+    score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
     """Who made ``NaN`` and ``Inf``, as sentences: the forward, an edit, the forward with edits, or the backward.
 
@@ -55,7 +55,7 @@ def find_makers(
     return made
 
 
-def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, str]:
+def find_producers(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> dict[str, str]:
     """Who made the first ``NaN`` and the first ``Inf``, as sentences; nothing for what was not made.
 
     What only goes into modules, as a mask of minus infinity does, and comes out of none is not told.
@@ -80,9 +80,9 @@ def find_producers(model: nn.Module, feed: Feed, pixels: Tensor) -> dict[str, st
 
 def find_gradient_producers(
     model: nn.Module,
-    feed: Feed,
+    feed: ModelInputs,
     pixels: Tensor,
-    score: Callable[[object], Scored],
+    score: Callable[[object], ScoreTensor],
     changes: Sequence[Change] = (),
 ) -> dict[str, str]:
     """Who made the first ``NaN`` and the first ``Inf`` of the backward, as sentences.

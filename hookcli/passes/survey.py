@@ -21,13 +21,13 @@ from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_model
-from hookcli.passes.flops import OperationCounter
+from hookcli.passes.flops import FlopCounter
 from hookcli.records.layouts import resolve_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.models.inputs import Feed
+    from hookcli.models.inputs import ModelInputs
     from hookcli.records.calls import Call, LayerInfo
 
 
@@ -76,7 +76,7 @@ class _Output:
 class _Watcher:
     """Follows one forward by the starts and ends of all modules."""
 
-    counter: OperationCounter
+    counter: FlopCounter
     called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
     writes: WriteWatcher = field(default_factory=WriteWatcher)
@@ -100,7 +100,7 @@ def survey(
     model: nn.Module,
     selected: Sequence[LayerInfo],
     input_shape: tuple[int, ...],
-    feed: Feed = PLAIN,
+    feed: ModelInputs = PLAIN,
 ) -> tuple[SurveyRow, ...]:
     """Describe every call of the selected layers, in the order of their start; uncalled ones last.
 
@@ -151,7 +151,7 @@ def _watch_forward(
 ) -> _Watcher:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the counter
-    counter = OperationCounter()
+    counter = FlopCounter()
     watcher = _Watcher(counter)
     try:
         with (

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from hookcli.config import CLIP_FRAMES, part_size
 from hookcli.files import full_name, hash_file, safe_name
 from hookcli.images.find import find_files
-from hookcli.images.fit import fit_sources, make_fitter, need_one
+from hookcli.images.fit import fit_sources, make_fitter, require_image
 from hookcli.images.read import ImageFile, list_images, read_images
 from hookcli.images.workers import count_workers
 from hookcli.plan.check import check_values
 from hookcli.plan.clock import Clock
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
-from hookcli.store.folder import check_folder, finish_complete
+from hookcli.store.folder import check_folder, finish_resume
 from hookcli.store.ownership import PlannedNames
 from hookcli.summary.rules import RULES
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
-    from hookcli.models.scores import Scored
+    from hookcli.models.scores import ScoreTensor
     from hookcli.plan.estimate import Plan
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
@@ -77,7 +77,7 @@ class PreparedRun:
     style: GridStyle
     limits: dict[str, float]
     edits: Edits
-    scorer: Callable[..., Scored] | None = None
+    scorer: Callable[..., ScoreTensor] | None = None
     cams: tuple[LayerInfo, ...] = ()
     workers: int = 0
     channels_last: bool = False
@@ -218,14 +218,14 @@ def find_sources(config: InspectConfig) -> Sources:
         skipped += unread
     else:
         sources += list_images(files)
-    need_one(sources, skipped)
+    require_image(sources, skipped)
     if config.ablation is not None or config.compared:
         return sources, skipped  # nothing is written
     folder = _out_dir(config, sources)
     if config.resume:
         weights = config.model.weights
         known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
-        finish_complete(folder, to_command(config), known)
+        finish_resume(folder, to_command(config), known)
     check_folder(
         folder,
         plan_names(config, sources),

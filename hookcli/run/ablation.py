@@ -15,7 +15,7 @@ import torch
 from hookcli import errors
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.hooks.change import Change, change
-from hookcli.images.fit import need_one, skip_failing
+from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like, release_pictures
 from hookcli.passes.call import has_rows, row_of, run_model, to_batch
 from hookcli.records.images import ImageResult, SkippedImage
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.images.prepare import PreparedImage
-    from hookcli.models.scores import Scored
+    from hookcli.models.scores import ScoreTensor
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.calls import Call, Uncalled
     from hookcli.records.runs import ModelInfo
-    from hookcli.run.ablation_plan import Ablated, AblationPlan
+    from hookcli.run.ablation_plan import AblationLayer, AblationPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def ablate_images(
                 planned(plan)
                 ablation = _Ablation(prepared, plan, forward_done)
             ablation.add(image, to_batch(prepared.loaded, image.pixels))
-    need_one(() if ablation is None else ablation.images, skipped)
+    require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101
     return AblationResult(
         prepared.loaded.info,
@@ -196,7 +196,7 @@ class _Ablation:
         return math.nan if value is None else value
 
     @property
-    def _scorer(self) -> Callable[..., Scored]:
+    def _scorer(self) -> Callable[..., ScoreTensor]:
         assert self.prepared.scorer is not None  # noqa: S101  the request has a score
         return self.prepared.scorer
 
@@ -220,7 +220,7 @@ class _Zeroing:
         batch: the one that is running.
     """
 
-    parts: tuple[Ablated, ...]
+    parts: tuple[AblationLayer, ...]
     size: tuple[int, int]
     batch: Batch
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ablated:
+class AblationLayer:
     """A layer whose channels are zeroed.
 
     Attributes:
@@ -70,7 +70,7 @@ class AblationPlan:
         skipped: images that cannot be used.
     """
 
-    layers: tuple[Ablated, ...]
+    layers: tuple[AblationLayer, ...]
     uncalled: tuple[Uncalled, ...]
     images: int
     batch_size: int
@@ -177,7 +177,7 @@ def _describe(
     style: AblationStyle,
     *,
     alone: bool,
-) -> Ablated:
+) -> AblationLayer:
     """A layer with its channels: of an output of several tensors those that the first one has."""
     counts: dict[int, int] = {}  # by call: a ReLU that is used again may have more of them
     keys = set()
@@ -198,7 +198,7 @@ def _describe(
             f"it has {count}, counted from 0",
         )
     channels = range(count) if style.channels is None else sorted(style.channels)
-    return Ablated(layer, tuple(channels), frozenset(keys), alone)
+    return AblationLayer(layer, tuple(channels), frozenset(keys), alone)
 
 
 def _explain(model: nn.Module, layer: LayerInfo, seen: _Seen) -> str:

@@ -15,7 +15,7 @@ from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, HookedForward, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.run.heatmaps import write_heats
-from hookcli.summary.chunks import Part
+from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ChunkRecords:
     """What is written of a part, image by image in their order.
 
     Attributes:
@@ -74,7 +74,7 @@ class _Failure:
     is_memory: bool
 
 
-class PartRunner:
+class ChunkRunner:
     """Runs one part after the other.
 
     Attributes:
@@ -96,7 +96,7 @@ class PartRunner:
         ``first`` is the first image of the run that has gone through the model; None before there is one.
         """
         self._warn, self._has_halved = warn, False
-        self.part = Part()
+        self.part = Chunk()
         self._first_shape = () if first is None else first.pixels_shape[1:]
         forward.find_writes = forward.sample = first is None
         self.stopped = False
@@ -107,7 +107,7 @@ class PartRunner:
         self._kept: dict[str, dict[str, Tensor]] = {}
         self._skipped: dict[str, SkippedImage] = {}
 
-    def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Part, Contents]:
+    def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Chunk, ChunkRecords]:
         """The part, without its pictures' facts, and what else is written of it.
 
         Raises:
@@ -116,7 +116,7 @@ class PartRunner:
             NoBoxError: an image has no score, and such images are not to be skipped.
             KeyboardInterrupt: someone asked to stop.
         """
-        self.part = part = Part(
+        self.part = part = Chunk(
             number, files=[image.state for image in images], way=self._prepared.way
         )
         self._images, self._records, self._kept = {}, {}, {}
@@ -157,7 +157,7 @@ class PartRunner:
                 fitting.append(image)
         return fitting
 
-    def _sum_up(self, images: Sequence[PreparedImage]) -> Contents:
+    def _sum_up(self, images: Sequence[PreparedImage]) -> ChunkRecords:
         """Put what the batches gave into the order of the images."""
         tally = Tally(self._prepared.limits)
         for image in images:
@@ -172,7 +172,7 @@ class PartRunner:
             call_id: [(i.key, mine[i.key]) for i in images if i.key in mine]
             for call_id, mine in self._kept.items()
         }
-        return Contents(records, kept)
+        return ChunkRecords(records, kept)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
         """Run images of one shape, in halves where not all of them go through; how many the model failed on.
@@ -229,7 +229,7 @@ class PartRunner:
         self._forward.sample = False  # the page has the first's histograms
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
         for image, said in zip(batch, forwards.predictions, strict=True):
-            self._images[image.key] = self._describe(image, said)
+            self._images[image.key] = self._record_image(image, said)
         for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
@@ -260,7 +260,7 @@ class PartRunner:
             "through one at a time, as with --batch-size 1"
         )
 
-    def _describe(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:
+    def _record_image(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:
         pixels = image.pixels
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""

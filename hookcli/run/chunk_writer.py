@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.pictures import Grid
-    from hookcli.run.chunk_runner import Contents
+    from hookcli.run.chunk_runner import ChunkRecords
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import Found, Part
+    from hookcli.summary.chunks import Chunk, RunTotals
 
 _WAITING = 2  # parts that may be on their way to the disk
 
 
-class Watcher:
+class ProgressListener:
     """Is told how a run goes; does nothing itself."""
 
     def resumed(self, done: int) -> None:
@@ -37,23 +37,23 @@ class Watcher:
         """Something that the user must know."""
 
 
-class Writing:
+class ChunkWriter:
     """Puts parts on disk while the model goes on, and adds them up in their order."""
 
     def __init__(
-        self, prepared: PreparedRun, folder: RunFolder, found: Found, watcher: Watcher
+        self, prepared: PreparedRun, folder: RunFolder, found: RunTotals, watcher: ProgressListener
     ) -> None:
         self.done = 0
         self.grids = GridWriter(folder.write, prepared.style)
         self.watcher = watcher
         self._prepared, self._folder, self._found = prepared, folder, found
         self._thread = ThreadPoolExecutor(1)
-        self._waiting: list[Future[Part]] = []
+        self._waiting: list[Future[Chunk]] = []
         several = len(prepared.sources) > 1
         found.top = TopImages(prepared.config.top_images * several)
         self._places = {source.key: place for place, source in enumerate(prepared.sources)}
 
-    def __enter__(self) -> Writing:
+    def __enter__(self) -> ChunkWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
@@ -64,12 +64,12 @@ class Writing:
             self._thread.shutdown(cancel_futures=True)
             self.grids.close()
 
-    def start_again(self) -> None:
+    def resume(self) -> None:
         """Take over the parts that an interrupted run left, up to the first that is missing or out of date."""
         resume = self._prepared.config.resume
         top = read_top(self._folder, len(self._prepared.sources)) if resume else None
         if top is not None and top.count == self._found.top.count:
-            parts: list[Part] = []
+            parts: list[Chunk] = []
             while (
                 len(parts) < top.parts
                 and (part := _usable(self._prepared, self._folder, len(parts))) is not None
@@ -86,7 +86,7 @@ class Writing:
             self.watcher.resumed(len(self._found.images) + len(self._found.skipped))
         remove_parts(self._folder, self.done)
 
-    def put(self, part: Part, contents: Contents) -> None:
+    def put(self, part: Chunk, contents: ChunkRecords) -> None:
         """Have a part written; waits while too many are on their way."""
         self._waiting.append(self._thread.submit(self._write, part, contents, self.grids.take()))
         while len(self._waiting) > _WAITING:
@@ -97,13 +97,15 @@ class Writing:
         while self._waiting:
             self._merge(self._waiting.pop(0).result())
 
-    def _merge(self, part: Part) -> None:
+    def _merge(self, part: Chunk) -> None:
         self.done += 1
         self._found.merge(part)
         found = self._found
         self.watcher.part_done(len(found.images) + len(found.skipped), len(found.skipped))
 
-    def _write(self, part: Part, contents: Contents, grids: Callable[[], tuple[Grid, ...]]) -> Part:
+    def _write(
+        self, part: Chunk, contents: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
+    ) -> Chunk:
         from hookcli.store.parquet import write_records  # 0.2 s, while the grids are being written
 
         part.grids = list(grids())
@@ -117,7 +119,7 @@ class Writing:
         return part
 
 
-def _usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Part | None:
+def _usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
     """The part as it was put away, if its files are all there and its images have not changed."""
     part = read_part(folder, number)
     size = part_size(prepared.config.batch_size)

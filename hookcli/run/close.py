@@ -15,9 +15,9 @@ import torch
 from hookcli.activations.pooling import saved_channels
 from hookcli.errors import OutputError
 from hookcli.hooks.layers import explain_uncalled
-from hookcli.images.fit import need_one
+from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
-from hookcli.passes.nan_origin import find_makers
+from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.records.calls import Uncalled
 from hookcli.records.command import to_command
 from hookcli.records.images import SkippedImage
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
     from hookcli.records.runs import Finding
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import Found
+    from hookcli.summary.chunks import RunTotals
 
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
+def close(folder: RunFolder, prepared: PreparedRun, found: RunTotals) -> RunResult:
     """Write the tables, the page and the manifest.
 
     Raises:
         NoImageError: no image could be used; the list of skipped ones is written.
     """
     rows, written = write_tables(folder, prepared, found)
-    need_one(found.images, [*prepared.skipped, *found.skipped])
+    require_image(found.images, [*prepared.skipped, *found.skipped])
     uncalled = _find_uncalled(prepared, found)
     seen = _find(prepared, found, uncalled)
     best = choose_best(prepared, found)
@@ -98,12 +98,12 @@ def close(folder: RunFolder, prepared: PreparedRun, found: Found) -> RunResult:
     )
 
 
-def _list_undrawn(prepared: PreparedRun, found: Found) -> tuple[str, ...]:
+def _list_undrawn(prepared: PreparedRun, found: RunTotals) -> tuple[str, ...]:
     drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", heat.call_id) for heat in found.heats}
     return tuple(layer.label for layer in prepared.cams if layer.label not in drawn)
 
 
-def _details(found: Found) -> dict[str, Any]:
+def _details(found: RunTotals) -> dict[str, Any]:
     """What the page needs beside the manifest's facts."""
     return {
         "histograms": {call: tally.histogram for call, tally in found.tally.calls.items()},
@@ -151,7 +151,7 @@ def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRo
 
 
 def _show_some(
-    folder: RunFolder, prepared: PreparedRun, found: Found, wanted: set[str]
+    folder: RunFolder, prepared: PreparedRun, found: RunTotals, wanted: set[str]
 ) -> list[str]:
     """Of a run over many images, write what the network saw of those that the page shows; returns the names."""
 
@@ -174,7 +174,7 @@ def _show_some(
 
 
 def _find(
-    prepared: PreparedRun, found: Found, uncalled: tuple[Uncalled, ...]
+    prepared: PreparedRun, found: RunTotals, uncalled: tuple[Uncalled, ...]
 ) -> tuple[Finding, ...]:
     """The findings of the run; who made a NaN or Inf is found by forwards of their own."""
     loaded = prepared.loaded
@@ -188,7 +188,7 @@ def _find(
             pixels = ready.pixels.unsqueeze(0).to(loaded.info.device)
             pixels = pixels.to(getattr(torch, loaded.info.dtype))
             place = (loaded.module, loaded.feed, pixels, prepared.edits.changes)
-            made = find_makers(*place, prepared.edits.made, prepared.scorer)
+            made = find_nan_origin(*place, prepared.edits.made, prepared.scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     evidence = Evidence(
         found.tally.calls,
@@ -207,7 +207,7 @@ def _find(
 
 
 def write_tables(
-    folder: RunFolder, prepared: PreparedRun, found: Found
+    folder: RunFolder, prepared: PreparedRun, found: RunTotals
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
@@ -235,7 +235,7 @@ def _complete_row(prepared: PreparedRun, row: LayerRow, sparsities: dict[str, fl
     return replace(row, sparsity=sparsities.get(row.module_path))
 
 
-def _find_uncalled(prepared: PreparedRun, found: Found) -> tuple[Uncalled, ...]:
+def _find_uncalled(prepared: PreparedRun, found: RunTotals) -> tuple[Uncalled, ...]:
     """The layers without a record, and why: they did not run, or no tensor came out."""
     recorded = {
         tally.call.layer.module_path
@@ -249,7 +249,7 @@ def _find_uncalled(prepared: PreparedRun, found: Found) -> tuple[Uncalled, ...]:
     )
 
 
-def _explain(prepared: PreparedRun, found: Found, layer: LayerInfo) -> str:
+def _explain(prepared: PreparedRun, found: RunTotals, layer: LayerInfo) -> str:
     if layer.module_path in found.called:
         return "it ran, and no tensor went in or came out"
     return explain_uncalled(prepared.loaded.module, layer)

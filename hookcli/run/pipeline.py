@@ -21,12 +21,12 @@ from hookcli.passes.forward import BrokenForwardError, HookedForward
 from hookcli.plan.clock import Clock
 from hookcli.plan.focus import describe_focus, find_focus
 from hookcli.plan.prepare import prepare_run
-from hookcli.run.chunk_runner import PartRunner
-from hookcli.run.chunk_writer import Watcher, Writing
+from hookcli.run.chunk_runner import ChunkRunner
+from hookcli.run.chunk_writer import ChunkWriter, ProgressListener
 from hookcli.run.close import close, describe_request, write_tables
 from hookcli.store.folder import RunFolder
 from hookcli.store.tensors import write_weights
-from hookcli.summary.chunks import Found
+from hookcli.summary.chunks import RunTotals
 from hookcli.summary.tally import Tally
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def inspect_images(config: InspectConfig) -> RunResult:
     return run(prepare_run(config))
 
 
-def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
+def run(prepared: PreparedRun, watcher: ProgressListener | None = None) -> RunResult:
     """Do what was prepared.
 
     Raises:
@@ -60,7 +60,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     config = prepared.config
-    watcher, clock = watcher or Watcher(), Clock(prepared.seconds)
+    watcher, clock = watcher or ProgressListener(), Clock(prepared.seconds)
     folder = RunFolder(
         prepared.plan.out_dir,
         describe_request(prepared),
@@ -72,18 +72,18 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
     prepared.sources = release_pictures(prepared.fitter, prepared.sources)
     focus = find_focus(prepared)
     forward = _hook(prepared, focus)
-    found = Found(Tally(prepared.limits))
+    found = RunTotals(Tally(prepared.limits))
     with (
         folder,
-        prepared.edits.undone(),
-        Writing(prepared, folder, found, watcher) as writing,
+        prepared.edits.restored_on_exit(),
+        ChunkWriter(prepared, folder, found, watcher) as writing,
     ):
-        writing.start_again()
+        writing.resume()
         is_resumed = bool(found.images)
         found.focus = None if focus is None else describe_focus(config, focus)
         forward.one_at_a_time = found.alone
         outlets = folder.write, writing.grids, watcher.warn
-        runner = PartRunner(prepared, forward, *outlets, found.images[0] if is_resumed else None)
+        runner = ChunkRunner(prepared, forward, *outlets, found.images[0] if is_resumed else None)
         try:
             with _stop_between_batches(runner) if prepared.is_long else _nothing():
                 for number, images in _read_parts(prepared, writing, folder.lock_number, runner):
@@ -105,7 +105,7 @@ def run(prepared: PreparedRun, watcher: Watcher | None = None) -> RunResult:
 
 
 def _finish(
-    folder: RunFolder, prepared: PreparedRun, found: Found, *, is_resumed: bool
+    folder: RunFolder, prepared: PreparedRun, found: RunTotals, *, is_resumed: bool
 ) -> RunResult:
     """Write what comes at the end; of parts that stood already it is not known which edits they made.
 
@@ -142,7 +142,7 @@ def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
 
 
 def _read_parts(
-    prepared: PreparedRun, writing: Writing, lock: int | None, runner: PartRunner
+    prepared: PreparedRun, writing: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
     """The images of each part that is still to be done, ready for the model, with the part's number."""
     size = part_size(prepared.config.batch_size)
@@ -170,7 +170,7 @@ def _nothing() -> Iterator[None]:
 
 
 @contextmanager
-def _stop_between_batches(runner: PartRunner) -> Iterator[None]:
+def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
     """The first Ctrl-C lets the running batch end; the second one does not wait."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.runs import Finding
-    from hookcli.summary.chunks import Found
+    from hookcli.summary.chunks import RunTotals
     from hookcli.summary.top_images import TopImages
 
 
@@ -37,7 +37,7 @@ def render_top_rows(prepared: PreparedRun, top: TopImages) -> str:
     return "call_id,channel,rank,image,file,value\n" + "".join(lines)
 
 
-def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str, Any]]]:
+def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[dict[str, Any]]]:
     """What the page shows of the top images: a few channels of each layer."""
     top, keys = found.top, [source.key for source in prepared.sources]
     most = MOST_CHANNELS if prepared.shows_all else 1
@@ -56,7 +56,7 @@ def choose_best(prepared: PreparedRun, found: Found) -> dict[str, list[dict[str,
 
 
 def name_shown(
-    found: Found, findings: Sequence[Finding], best: dict[str, list[dict[str, Any]]]
+    found: RunTotals, findings: Sequence[Finding], best: dict[str, list[dict[str, Any]]]
 ) -> set[str]:
     """Keys of the images that the page of a run over many images shows."""
     from hookcli.render.report.document import choose_images

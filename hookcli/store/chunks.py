@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.store.ownership import PARTS, TOP
-from hookcli.summary.chunks import Part
+from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages, read_top_images
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HASH_LINE = 65  # bytes
 
 
-def write_part(folder: RunFolder, part: Part) -> None:
+def write_part(folder: RunFolder, part: Chunk) -> None:
     """Put a part away; everything else that it wrote must be on disk.
 
     Raises:
@@ -27,12 +27,12 @@ def write_part(folder: RunFolder, part: Part) -> None:
     folder.write(_name(part.number), hash_line(text) + text)
 
 
-def read_part(folder: RunFolder, number: int) -> Part | None:
+def read_part(folder: RunFolder, number: int) -> Chunk | None:
     """The part, or None where it is missing or damaged."""
     data = folder.read(_name(number)) or b""
     first, text = data[:_HASH_LINE], data[_HASH_LINE:]
     try:
-        return decode_escaped(text, Part) if first == hash_line(text) else None
+        return decode_escaped(text, Chunk) if first == hash_line(text) else None
     except DamagedError:
         return None
 

@@ -453,7 +453,7 @@ def replace_page(path: Path, page: bytes) -> Path:
     return path / name
 
 
-def finish_complete(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:
+def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:
     """See that there is something left to resume; of a run that is complete, take away what it needed on the way.
 
     Args:

@@ -21,7 +21,7 @@ MOST_NAMED = 200  # images that a sign names
 
 
 @dataclass(slots=True)
-class Sign:
+class RuleHit:
     """Something about a call that goes beyond a rule's threshold in some images.
 
     Attributes:
@@ -34,7 +34,7 @@ class Sign:
     images: list[str] = field(default_factory=list)
     against: str = ""
 
-    def merge(self, other: Sign, *, adds: bool) -> None:
+    def merge(self, other: RuleHit, *, adds: bool) -> None:
         """Take over what later images show."""
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
@@ -80,7 +80,7 @@ class CallTally:
     low: bytes | None = None
     high: bytes | None = None
     channels: int | None = None
-    signs: dict[str, Sign] = field(default_factory=dict)
+    signs: dict[str, RuleHit] = field(default_factory=dict)
     changes: float | None = None
     reason: str = ""
 
@@ -109,9 +109,9 @@ class CallTally:
         for rule, sign in other.signs.items():
             self.sign(rule, sign)
 
-    def sign(self, rule: str, sign: Sign) -> None:
+    def sign(self, rule: str, sign: RuleHit) -> None:
         """Note that a rule's threshold was passed."""
-        known = self.signs.setdefault(rule, Sign(0.0, [], sign.against))
+        known = self.signs.setdefault(rule, RuleHit(0.0, [], sign.against))
         known.merge(sign, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Part:
+class Chunk:
     """What the images of one part gave.
 
     Attributes:
@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Found:
+class RunTotals:
     """What a run has found so far: the sum of its parts."""
 
     tally: Tally = field(default_factory=Tally)
@@ -74,7 +74,7 @@ class Found:
     top: TopImages = field(default_factory=TopImages)
     focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
 
-    def merge(self, part: Part) -> None:
+    def merge(self, part: Chunk) -> None:
         """Take over the next part."""
         self.tally.merge(part.calls)
         self.images += part.images

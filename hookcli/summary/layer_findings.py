@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hookcli.records.calls import Call
-    from hookcli.summary.call_tally import CallTally, Sign
+    from hookcli.summary.call_tally import CallTally, RuleHit
     from hookcli.summary.evidence import Evidence
 
 _ENDS = {
@@ -73,7 +73,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """The spread of a layer over that of the layer of the same type before it, image by image."""
     for rule, verb in (("exploding", "larger"), ("vanishing", "smaller")):
-        by_layer: dict[str, list[tuple[str, Sign]]] = {}
+        by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, sign in _signs(evidence, rule).items():
             layer = evidence.calls[call_id].call.layer
             by_layer.setdefault(layer.module_path, []).append((call_id, sign))
@@ -121,7 +121,7 @@ def _more_calls(count: int) -> str:
     return f" (and {count} more call{'' if count == 1 else 's'} of it, alike)" if count else ""
 
 
-def _signs(evidence: Evidence, rule: str) -> dict[str, Sign]:
+def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
     """By call id, where the rule's threshold was passed in some image, in the order of the calls."""
     calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
     return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}

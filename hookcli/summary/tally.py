@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hookcli.summary.call_tally import CallTally, Sign, tally_of
+from hookcli.summary.call_tally import CallTally, RuleHit, tally_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class Tally:
 
     def _sign(self, rule: str, record: LayerRecord, number: float, against: str = "") -> None:
         if rule in self.limits:
-            self.calls[record.call.id].sign(rule, Sign(number, [record.image], against))
+            self.calls[record.call.id].sign(rule, RuleHit(number, [record.image], against))
 
     def _look(self, record: LayerRecord) -> None:
         """Hold one image's figures against the thresholds."""

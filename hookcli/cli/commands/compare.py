@@ -22,7 +22,7 @@ from hookcli.errors import RequestError
 from hookcli.records.command import to_command
 
 if TYPE_CHECKING:
-    from hookcli.compare.variants import Way
+    from hookcli.compare.variants import Variant
     from hookcli.distance.comparison import Comparison
 
 _FORMS = (
@@ -184,7 +184,7 @@ def _run(config: InspectConfig, other: Other, tolerance: Tolerance, *, quiet: bo
     return comparison
 
 
-def _prepare(config: InspectConfig, other: Other) -> tuple[Way, Way]:
+def _prepare(config: InspectConfig, other: Other) -> tuple[Variant, Variant]:
     """Both sides, their images found before a model is loaded."""
     from hookcli.plan.check import check_values
     from hookcli.plan.prepare import find_sources, prepare_run
@@ -197,10 +197,10 @@ def _prepare(config: InspectConfig, other: Other) -> tuple[Way, Way]:
             _check_images(len(found[0]), len(others[0]))
         prepared = prepare_run(config, found)
         second = prepare_run(other.config, others)
-    from hookcli.compare.variants import Way
+    from hookcli.compare.variants import Variant
 
     name = config.model.name
-    return Way(prepared, name), Way(second, other.name, other.channels_last, other.threads)
+    return Variant(prepared, name), Variant(second, other.name, other.channels_last, other.threads)
 
 
 def _check_images(a: int, b: int) -> None:

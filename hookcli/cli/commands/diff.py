@@ -18,7 +18,7 @@ from hookcli.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hookcli.compare.compared_run import Side
+    from hookcli.compare.compared_run import ComparedRun
     from hookcli.distance.comparison import Comparison
 
 MetricChoice = Annotated[
@@ -95,14 +95,14 @@ def diff(
         "metric": metric, "rtol": rtol, "atol": atol, "layer_tolerance": layer_tolerance, "equal_nan": equal_nan,
     }  # fmt: skip
     tolerance = read_tolerance(words)
-    from hookcli.compare.compared_run import load_side
+    from hookcli.compare.compared_run import load_compared_run
     from hookcli.compare.diff import diff_sides
 
     if a == b == "-":
         raise RequestError(
             "- stands for both, and standard input holds one", "give the other as a file"
         )
-    one, two = load_side(a), load_side(b)
+    one, two = load_compared_run(a), load_compared_run(b)
     warn_of_damage((*one.damage, *two.damage))
     if pictures is not None:
         from hookcli.compare.pictures import check_pictures
@@ -115,7 +115,7 @@ def diff(
     raise typer.Exit(comparison.exit_code)
 
 
-def _write_pictures(folder: Path, comparison: Comparison, a: Side, b: Side) -> None:
+def _write_pictures(folder: Path, comparison: Comparison, a: ComparedRun, b: ComparedRun) -> None:
     from hookcli.compare.pictures import write_pictures
 
     said = (verdict_text(comparison), *list_notes(comparison))

@@ -55,9 +55,9 @@ def gradients(**words: Any) -> None:
 
     Example: hookcli gradients resnet34 cat.jpg --layers conv --target 'tabby'
     """
-    from hookcli.cli.request import run_words
+    from hookcli.cli.request import run_command
 
-    run_words(words)
+    run_command(words)
 
 
 options.share_options(gradients, inspect, _OWN, _NOT_MINE)

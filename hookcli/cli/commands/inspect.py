@@ -64,6 +64,6 @@ def inspect(
     Example: hookcli inspect resnet34 cat.jpg --layers conv
     """
     words = dict(locals())  # before anything else has a name here
-    from hookcli.cli.request import run_words
+    from hookcli.cli.request import run_command
 
-    run_words(words)
+    run_command(words)

@@ -14,7 +14,7 @@ from hookcli.records.text import fact_text, figure_text, shape_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.distance.comparison import Changed, Comparison
+    from hookcli.distance.comparison import ChangedFact, Comparison
 
 _LOOK = Look(
     header=(
@@ -120,7 +120,7 @@ def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
         yield changed_text(each)
 
 
-def changed_text(changed: Changed) -> str:
+def changed_text(changed: ChangedFact) -> str:
     """``changed: torch: 2.11.0, now 2.12.0``."""
     return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
 

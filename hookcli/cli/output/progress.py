@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from hookcli.cli.output import console
-from hookcli.run.chunk_writer import Watcher
+from hookcli.run.chunk_writer import ProgressListener
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EVERY = 10.0  # seconds between two lines
 
 
-class Progress(Watcher):
+class Progress(ProgressListener):
     """A ``with`` block in which a run tells how it goes; silent where it is not to be shown."""
 
     def __init__(self, total: int, noun: str = "images", *, is_shown: bool) -> None:

@@ -28,7 +28,7 @@ _RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", 
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class ModelWithWeights:
     """A model with its weights, and what is to be said about them.
 
     Attributes:

@@ -13,7 +13,7 @@ from hookcli.errors import ModelError, RequestError, WeightsError
 from hookcli.files import hash_file
 from hookcli.foreign import ForeignCode
 from hookcli.models.zoo.build import (
-    Weighted,
+    ModelWithWeights,
     build_random,
     build_shapes,
     build_unset,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 
 
-def load_from_file(origin: Origin, request: ModelRequest) -> Weighted:
+def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     """Weights from a file; the classifier takes the file's number of classes.
 
     The model is built with values only when the file is known to fit.
@@ -73,7 +73,7 @@ def load_from_file(origin: Origin, request: ModelRequest) -> Weighted:
     count = dict(sized.arguments).get("num_classes", str(len(known)))
     warning = f"{', '.join(head)} are not in {file}: they are RANDOM (seed {request.seed})"
     notes = (held.note, _rescale_inputs(origin, request, module))
-    return Weighted(
+    return ModelWithWeights(
         module,
         str(file),
         None if origin.weights is None else origin.weights.DEFAULT.transforms,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hookcli.errors import WeightsError, first_line
 from hookcli.files import hash_file
 from hookcli.models.zoo.build import (
+    ModelWithWeights,
     SkipInitialisation,
-    Weighted,
     build_model,
     build_random,
     categories_of,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookcli.models.zoo.origin import Origin
 
 
-def add_weights(origin: Origin, request: ModelRequest) -> Weighted:
+def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     """The model with the weights that were asked for.
 
     Raises:
@@ -50,11 +50,11 @@ def add_weights(origin: Origin, request: ModelRequest) -> Weighted:
     return load_from_file(origin, request)
 
 
-def _trained_or_random(origin: Origin, request: ModelRequest) -> Weighted:
+def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     """The trained weights or, where they cannot be had or do not fit what was asked for, random ones."""
     if origin.task == OWN:
         module = build_random(origin, request)
-        return Weighted(
+        return ModelWithWeights(
             module,
             f"as {request.name} made them (seed {request.seed})",
             warning=f"the weights are as {request.name} made them, trained or not",
@@ -75,9 +75,9 @@ def _trained_or_random(origin: Origin, request: ModelRequest) -> Weighted:
         return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
 
 
-def _random(origin: Origin, request: ModelRequest) -> Weighted:
+def _random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     module = build_random(origin, request)
-    return Weighted(
+    return ModelWithWeights(
         module,
         f"random (seed {request.seed})",
         None if origin.weights is None else origin.weights.DEFAULT.transforms,
@@ -87,7 +87,7 @@ def _random(origin: Origin, request: ModelRequest) -> Weighted:
     )
 
 
-def _pretrained(origin: Origin, request: ModelRequest, name: str) -> Weighted:
+def _pretrained(origin: Origin, request: ModelRequest, name: str) -> ModelWithWeights:
     if origin.task == TIMM:
         return _pretrained_timm(origin, request)
     if origin.weights is None:
@@ -98,7 +98,7 @@ def _pretrained(origin: Origin, request: ModelRequest, name: str) -> Weighted:
     return _pretrained_torchvision(origin, request, "DEFAULT" if name == "pretrained" else name)
 
 
-def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) -> Weighted:
+def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) -> ModelWithWeights:
     """Torchvision's own way to load a member: some models rename keys or drop auxiliary heads."""
     member = origin.weights[name]
     file = cache_weights(member, progress=request.progress)
@@ -114,10 +114,12 @@ def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) ->
             f"if they are damaged, remove them: rm '{file}'",
         ) from error
     categories = tuple(member.meta.get("categories", ()))
-    return Weighted(module, str(member), member.transforms, categories, sha256=hash_file(file))
+    return ModelWithWeights(
+        module, str(member), member.transforms, categories, sha256=hash_file(file)
+    )
 
 
-def _pretrained_timm(origin: Origin, request: ModelRequest) -> Weighted:
+def _pretrained_timm(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     """What timm loads by itself, from its cache or the network.
 
     Raises:
@@ -132,7 +134,7 @@ def _pretrained_timm(origin: Origin, request: ModelRequest) -> Weighted:
         ) from error
     config = getattr(module, "pretrained_cfg", {})
     name = f"timm {config.get('tag') or 'default'}"
-    weighted = Weighted(module, name, categories=timm_categories(module))
+    weighted = ModelWithWeights(module, name, categories=timm_categories(module))
     trained, asked = config.get("num_classes"), getattr(module, "num_classes", 0)
     if not asked or asked == trained:
         return weighted
