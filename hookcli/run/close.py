@@ -69,7 +69,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: RunTotals) -> RunResu
     }
     details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
-        written.append(folder.write("top_images.csv", top_rows.result().encode()))
+        written.append(folder.write("top_images.csv", top_rows.result()))
     if prepared.config.backward is not None:
         written.append(_write_flow(folder, prepared, rows))
     document = tables.to_plain(facts | details)

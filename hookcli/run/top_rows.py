@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 from hookcli.images.read import ImageFile
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
     from hookcli.summary.top_images import TopImages
 
 
-def render_top_rows(prepared: PreparedRun, top: TopImages) -> str:
+def render_top_rows(prepared: PreparedRun, top: TopImages) -> bytes:
     """``top_images.csv``: call by call and channel by channel, the images that fire a channel most.
 
-    It can have more rows than all other tables together, so names are escaped once, not in every row.
+    It can have more rows than all other tables together, so names are escaped once, not in every row,
+    and the rows of one call are put together before those of the next are made.
     """
     names = [
         tables.render_fields(
@@ -29,12 +32,15 @@ def render_top_rows(prepared: PreparedRun, top: TopImages) -> str:
         )
         for source in prepared.sources
     ]
-    calls = {call_id: tables.render_fields(call_id) for call_id in top.values}
-    lines = (
-        f"{calls[call]},{channel},{rank},{names[at]},{value!r}\n"
-        for call, channel, rank, at, value in top.rows()
-    )
-    return "call_id,channel,rank,image,file,value\n" + "".join(lines)
+    pieces = [b"call_id,channel,rank,image,file,value\n"]
+    for call_id, rows in itertools.groupby(top.rows(), key=operator.itemgetter(0)):
+        call = tables.render_fields(call_id)
+        lines = (
+            f"{call},{channel},{rank},{names[at]},{value!r}\n"
+            for _, channel, rank, at, value in rows
+        )
+        pieces.append("".join(lines).encode())
+    return b"".join(pieces)
 
 
 def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[dict[str, Any]]]:
