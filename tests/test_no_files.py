@@ -54,7 +54,9 @@ class Writer:
         os.mkfifo(file)
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self._thread.start()
-        self._thread.join(0.05)  # until it waits: a test may put a file in the place of the pipe at once
+        self._thread.join(
+            0.05
+        )  # until it waits: a test may put a file in the place of the pipe at once
 
     def _wait(self):
         with contextlib.suppress(BrokenPipeError):
