@@ -77,14 +77,18 @@ def test_help_loads_the_command_that_is_named_and_nothing_heavy(words, commands)
     assert modules & {f"hookcli.cli.commands.{name}" for name in entry._COMMANDS} == commands
 
 
-def test_a_command_that_is_completed_is_not_loaded_and_said_as_in_the_help(monkeypatch, capsys):
-    monkeypatch.setenv("_HOOKCLI_COMPLETE", "complete_zsh")
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "hookcli insp")
-    with pytest.raises(SystemExit):
-        entry.app(args=[], prog_name="hookcli")
-    shown = capsys.readouterr().out
-    assert "inspect" in shown
+def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_help():
+    code = (
+        "import os, sys\n"
+        "os.environ |= {'_HOOKCLI_COMPLETE': 'complete_zsh', '_TYPER_COMPLETE_ARGS': 'hookcli insp'}\n"
+        "from hookcli import __main__ as entry\n"
+        "try: entry.app(args=[], prog_name='hookcli')\n"
+        "except SystemExit: pass\n"
+        "print([name for name in entry._COMMANDS if f'hookcli.cli.commands.{name}' in sys.modules])\n"
+    )
+    shown = python(code)
     assert entry._COMMANDS["inspect"] in shown
+    assert shown.endswith("['inspect']\n")
 
 
 def test_a_command_that_cannot_be_imported_is_not_taken_for_one_that_there_is_not(monkeypatch):
