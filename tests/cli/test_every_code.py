@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.conftest import run_in
 from tests.toy_models import SMALL_NET
 
 CPU = ("--device", "cpu")
@@ -155,29 +156,45 @@ INSIDE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def inputs():
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
     """A model, pixels, and files that are no pictures and no models."""
-    Path("net.py").write_text(SMALL_NET)
-    Path("broken.py").write_text("raise ValueError('not today')\n")
-    np.save("pixels.npy", np.ones((3, 2, 2), np.float32))
-    Path("text.png").write_text("hello")
+    home = tmp_path_factory.mktemp("home")
+    (home / "net.py").write_text(SMALL_NET)
+    (home / "broken.py").write_text("raise ValueError('not today')\n")
+    np.save(home / "pixels.npy", np.ones((3, 2, 2), np.float32))
+    (home / "text.png").write_text("hello")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def inputs(home, tmp_path):
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def runs(home, tmp_path_factory):
+    """Runs that kept nothing, pooled or whole tensors, one that was edited, one whose page cannot be written."""
+    runs = tmp_path_factory.mktemp("runs")
+    shutil.copytree(home, runs, dirs_exist_ok=True)
+    save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")
+    assert run_in(runs, "inspect", *RUN, *save, *OUT).code == 0
+    assert run_in(runs, "inspect", *RUN, *save, "--no-sketch", "-o", "blocked").code == 0
+    assert run_in(runs, "inspect", *RUN, "--no-sketch", "-o", "plain").code == 0
+    assert run_in(runs, "inspect", *RUN, "--save", "tensors", "-o", "whole").code == 0
+    edit = ("--save", "tensors", "--edit", "conv:zero")
+    assert run_in(runs, "inspect", *RUN, *edit, "-o", "edited").code == 0
+    (runs / "blocked/report.html").unlink()
+    (runs / "blocked/report.html").mkdir()
+    (runs / "taken").mkdir()
+    (runs / "taken/fc.npy").write_bytes(b"mine")
+    return runs
 
 
 @pytest.fixture
-def a_run(run):
-    """Runs that kept nothing, pooled or whole tensors, one that was edited, one whose page cannot be written."""
-    save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")
-    assert run("inspect", *RUN, *save, *OUT).code == 0
-    assert run("inspect", *RUN, *save, "--no-sketch", "-o", "blocked").code == 0
-    assert run("inspect", *RUN, "--no-sketch", "-o", "plain").code == 0
-    assert run("inspect", *RUN, "--save", "tensors", "-o", "whole").code == 0
-    edit = ("--save", "tensors", "--edit", "conv:zero")
-    assert run("inspect", *RUN, *edit, "-o", "edited").code == 0
-    Path("blocked/report.html").unlink()
-    Path("blocked/report.html").mkdir()
-    Path("taken").mkdir()
-    Path("taken/fc.npy").write_bytes(b"mine")
+def a_run(runs, tmp_path):
+    """The runs, as if they had been made here."""
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize(
