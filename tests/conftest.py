@@ -68,6 +68,9 @@ def run(
     """The command in this process, so that torch is imported once."""
     from hookcli.__main__ import _run
 
+    # under ``python -m pytest`` the usage would begin with that
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
+
     def command(*words: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["hookcli", *map(str, words)])
         code = _run()
@@ -87,6 +90,7 @@ def run_in(folder: Path, *words: object) -> Ended:
         contextlib.redirect_stderr(err),
     ):
         patch.setattr(sys, "argv", ["hookcli", *map(str, words)])
+        patch.setattr(sys.modules["__main__"], "__package__", None)
         code = _run()
         out.flush()
         err.flush()

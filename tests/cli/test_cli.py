@@ -144,8 +144,9 @@ def test_a_layer_that_never_ran_is_said_to_be_so(run, photo):
     )
 
 
-def test_a_run_leaves_the_model_names_for_completion(inspect, photo):
-    inspect(photo, *TWO)
+@pytest.mark.parametrize("words", [("inspect", "resnet18", "photo.png", *TWO), ("models", "vgg11")])
+def test_a_command_leaves_the_model_names_for_completion(run, photo, words):
+    run(*words)
     names = Path(os.environ["XDG_CACHE_HOME"], "hookcli", "models.txt").read_text().split()
     assert names == sorted(torchvision.models.list_models())
 
@@ -239,11 +240,18 @@ def test_wrong_usage_ends_with_2_and_points_to_the_help(run, photo, words):
     assert err.splitlines()[-1] == "hint: see: hookcli --help, hookcli COMMAND --help"
 
 
-@pytest.mark.parametrize("command", [["inspect", "resnet35", "photo.png"], ["layers", "resnet35"]])
+def test_what_typer_says_in_several_lines_is_said_in_one(run):
+    assert check_error(run("export", "run"), 2).splitlines() == [
+        "error: Missing option '--to'. Choose from: npy, csv",
+        "hint: see: hookcli --help, hookcli COMMAND --help",
+    ]
+
+
+@pytest.mark.parametrize("command", [["inspect", "resnet43", "photo.png"], ["layers", "resnet43"]])
 def test_an_unknown_model_ends_with_2_and_close_names(run, photo, command):
     error, hint = check_error(run(*command), 2).splitlines()
-    assert error == "error: no model is called 'resnet35'"
-    assert "resnet34" in hint.removeprefix("hint: did you mean ").removesuffix("?").split(", ")
+    assert error == "error: no model is called 'resnet43'"
+    assert hint == "hint: did you mean resnet34, resnet50, resnet18?"
 
 
 def test_a_glob_of_no_model_ends_with_2(run):
@@ -320,6 +328,8 @@ def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
     ended = inspect(photo, "no.png", *TWO, "-o", "out")
     assert ended.code == 6
     assert "warning: skipped 'no.png': does not exist\n" in ended.err
+    count = len(contents("out"))
+    assert ended.err.endswith(f"wrote {count} files into out; 1 image skipped, see skipped.csv\n")
     assert Path("out/skipped.csv").read_text() == "file,reason\nno.png,does not exist\n"
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert manifest["skipped"] == [{"file": "no.png", "reason": "does not exist"}]
@@ -524,6 +534,11 @@ def test_markdown_is_a_table(inspect, photo):
     assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
 
 
+def test_hookcli_alone_prints_its_help(run):
+    assert run() == run("--help")
+    assert run().out.startswith("Usage: hookcli [OPTIONS] COMMAND")
+
+
 @pytest.mark.parametrize("command", [["layers", "resnet18"], ["models", "resnet*"]])
 def test_every_command_speaks_json_csv_and_markdown(run, command):
     document = strict_json(run(*command, "--format", "json").out)
@@ -588,6 +603,7 @@ def test_models_are_listed_with_their_facts(run):
 # --- names from strangers
 
 HOSTILE = [
+    b"a b'c\"d.png",
     b"\x1b[31mred.png",
     b"[bold]x.png",
     b"new\nline.png",
@@ -679,6 +695,26 @@ def test_a_reader_that_leaves_early_is_no_error(photo, command, reader):
     assert done.stdout.splitlines()[-1] == "0"
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "coloured"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked, coloured):
+    mine, theirs = os.openpty()
+    words = [sys.executable, "-m", "hookcli", "report", "missing"]
+    subprocess.run(words, stderr=theirs, env=os.environ | asked, check=False)
+    said = os.read(mine, 4096)
+    os.close(theirs)
+    os.close(mine)
+    assert b"there is no folder 'missing'" in said
+    assert (b"\x1b[" in said) == coloured
 
 
 RUN = f"inspect resnet18 photo.png {' '.join(TWO)} -o out"
