@@ -16,11 +16,11 @@ from torchvision.models import resnet18
 
 from hookcli.compare import live
 from hookcli.compare.variants import Variant
-from hookcli.config import InspectConfig, ModelRequest
+from hookcli.config import CompareConfig, ImageRequest, ModelRequest, RunRequest, VariantRequest
 from hookcli.distance import sketch
 from hookcli.distance.sketch import sketch_values
 from hookcli.distance.tolerance import Tolerance
-from hookcli.plan.prepare import prepare_run
+from hookcli.plan.prepare import prepare_comparison
 from hookcli.records.images import SkippedImage
 from tests.toy_models import INTERRUPTED_NET, two_channel_net
 
@@ -526,9 +526,9 @@ def test_random_numbers_are_the_same_on_both_sides_unless_the_seed_is_another(co
 
 
 def test_the_random_numbers_of_whoever_calls_are_left_alone(nets):
-    a, b = make_ways("Noisy")
+    a, b = make_variants("Noisy")
     before = torch.random.get_rng_state()
-    live.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -694,7 +694,7 @@ def stand_in(*keys, skipped=(), images=("folder",)):
     """What is looked at of a prepared run before anything runs."""
     sources = [SimpleNamespace(key=key) for key in keys]
     return SimpleNamespace(
-        config=SimpleNamespace(images=images), sources=sources, skipped=list(skipped)
+        request=SimpleNamespace(images=images), sources=sources, skipped=list(skipped)
     )
 
 
@@ -981,18 +981,11 @@ def test_models_of_other_tasks_are_compared(run, cat, model, words, against, fir
 # What is left
 
 
-def make_ways(net="Net", **other):
-    ways = []
-    for more in ({}, other):
-        config = InspectConfig(
-            ModelRequest(f"nets.py:{net}", device="cpu"),
-            ("a.npy",),
-            layers=("all",),
-            compared=True,
-            **more,
-        )
-        ways.append(Variant(prepare_run(config), "net"))
-    return ways
+def make_variants(net="Net", **other):
+    model, images = ModelRequest(f"nets.py:{net}", device="cpu"), ImageRequest(("a.npy",))
+    one, two = (RunRequest(model, images, ("all",), **more) for more in ({}, other))
+    config = CompareConfig(one, VariantRequest("net", two))
+    return [Variant(prepared, "net") for prepared in prepare_comparison(config)]
 
 
 def hooks_of(model):
@@ -1005,24 +998,24 @@ def hooks_of(model):
 
 
 def test_nothing_is_left_on_the_models(nets):
-    a, b = make_ways(prunes=("conv=0.5",), edits=("fc:zero",))
+    a, b = make_variants(prunes=("conv=0.5",), edits=("fc:zero",))
     plain = a.prepared.loaded.module.state_dict()
-    live.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
-    for way in (a, b):
-        module = way.prepared.loaded.module
+    live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
+    for variant in (a, b):
+        module = variant.prepared.loaded.module
         assert hooks_of(module) == []
         assert list(module.state_dict()) == ["conv.weight", "fc.weight"]
         assert all(torch.equal(v, plain[k]) for k, v in module.state_dict().items())
 
 
 def test_nothing_is_left_on_the_models_when_it_is_interrupted(nets):
-    a, b = make_ways(prunes=("conv=0.5",))
+    a, b = make_variants(prunes=("conv=0.5",))
 
     def interrupt(done, skipped):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        live.compare_ways(a, b, Tolerance(), interrupt)
+        live.compare_variants(a, b, Tolerance(), interrupt)
     assert hooks_of(a.prepared.loaded.module) + hooks_of(b.prepared.loaded.module) == []
     assert list(b.prepared.loaded.module.state_dict()) == ["conv.weight", "fc.weight"]
 
@@ -1037,7 +1030,7 @@ def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatc
             kept.append(self)
 
     monkeypatch.setattr(live, "_Kept", Watched)
-    a, b = make_ways()
+    a, b = make_variants()
     left = []
     measure = live.measure_arrays
     monkeypatch.setattr(
@@ -1045,7 +1038,7 @@ def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatc
         "measure_arrays",
         lambda *two: (left.append(len(kept[0].values)), measure(*two))[1],
     )
-    live.compare_ways(a, b, Tolerance(), lambda done, skipped: None)
+    live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
     assert left == [3, 2, 1, 0]
     assert kept[0].values == {}
 

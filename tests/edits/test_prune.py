@@ -16,7 +16,7 @@ from torch.nn.utils import prune
 from torchvision.models import resnet18
 
 from hookcli.edits.prune_grammar import read_prune
-from hookcli.edits.resolve import plan_edits
+from hookcli.edits.pruning import prune_model
 from hookcli.errors import RequestError
 
 FILE = "pruned.safetensors"
@@ -118,7 +118,7 @@ def test_another_seed_prunes_other_weights_at_random():
     masks = []
     for seed in (0, 0, 1):
         model = nn.Sequential(nn.Linear(100, 100))
-        plan_edits(model, (), "output", ("linear=0.5:random",), seed)
+        prune_model(model, ["linear=0.5:random"], seed)
         masks.append(model[0].weight_mask)
     assert torch.equal(masks[0], masks[1])
     assert not torch.equal(masks[0], masks[2])
@@ -129,14 +129,14 @@ def test_the_random_numbers_of_others_go_on_as_if_nothing_had_been_pruned():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    plan_edits(model, (), "output", ("linear=0.5:random",), 0)
+    prune_model(model, ["linear=0.5:random"], 0)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_pruning_half_of_what_is_left_leaves_a_quarter():
     model = nn.Sequential(nn.Linear(4, 4))
-    edits = plan_edits(model, (), "output", ("linear=0.5", "linear=0.5"))
-    assert edits.sparsities == {"0": 0.75}
+    pruning = prune_model(model, ["linear=0.5", "linear=0.5"])
+    assert pruning.sparsities == {"0": 0.75}
     largest = model[0].weight_orig.abs().flatten().topk(4).indices
     assert sorted(largest.tolist()) == model[0].weight_mask.flatten().nonzero().flatten().tolist()
 
@@ -145,7 +145,7 @@ def test_ln_takes_whole_output_channels_of_a_transposed_convolution_too():
     model = nn.Sequential(nn.ConvTranspose2d(2, 3, 1))
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[9.0, 1, 5], [0, 1, 5]]).view(2, 3, 1, 1))
-    plan_edits(model, (), "output", ("conv=0.34:ln",))
+    prune_model(model, ["conv=0.34:ln"])
     assert model[0].weight_mask.flatten().tolist() == [1, 0, 1, 1, 0, 1]
 
 
@@ -232,7 +232,7 @@ def test_layers_that_are_not_there_are_refused(run, net):
 
 def test_ln_needs_channels():
     with pytest.raises(RequestError, match="the weight of 0 has one axis"):
-        plan_edits(nn.Sequential(nn.BatchNorm2d(4)), (), "output", ("norm=0.5:ln",))
+        prune_model(nn.Sequential(nn.BatchNorm2d(4)), ["norm=0.5:ln"])
 
 
 # The weights on disk

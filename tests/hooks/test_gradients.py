@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.config import BackwardStyle, GridStyle
-from hookcli.edits.resolve import plan_edits
+from hookcli.edits.resolve import resolve_edits
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.models.scores import score_output
-from hookcli.passes.backward import HookedBackward
+from hookcli.passes.backward import BackwardSettings, run_backward
 
 MODELS = {
     "resnet18": 64, "vgg11_bn": 64, "densenet121": 64, "mobilenet_v2": 64, "vit_b_16": 224, "swin_t": 64,
@@ -549,20 +549,24 @@ def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
     model[2].bias.requires_grad_(False)
     before = state_of(model)
     wanted = BackwardStyle(saliency=True)
-    edits = plan_edits(
+    edits = resolve_edits(
         model, ["output:0:scale=2", "param:2.bias:zero", "grad_input:2:scale=2"], "output"
     )
-    hooked = HookedBackward(
-        model, select_layers(model, ["leaf"]), "output", GridStyle(mode="none"), edits=edits,
-        score=partial(score_output, style=wanted, target=target, categories=()), wanted=wanted,
-    )  # fmt: skip
+    settings = BackwardSettings(
+        model,
+        select_layers(model, ["leaf"]),
+        GridStyle(mode="none"),
+        partial(score_output, style=wanted, target=target, categories=()),
+        wanted,
+        edits=edits,
+    )
     pixels = photo(2)
     if target == 1:
-        (result,) = hooked.run(["photo"], pixels)
+        (result,) = run_backward(settings, ["photo"], pixels).results
         assert [heat.values.shape for heat in result.heats] == [(2, 2)]
     else:
         with pytest.raises(RequestError):
-            hooked.run(["photo"], pixels)
+            run_backward(settings, ["photo"], pixels)
     assert same(before, state_of(model))
     assert torch.equal(pixels, photo(2))  # the first module works in place
 
@@ -573,11 +577,15 @@ def test_grids_of_the_activation_times_the_gradient():
     with torch.no_grad():
         model[2].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 0.0]]))
     wanted = BackwardStyle(score="sum", times_activation=True)
-    hooked = HookedBackward(
-        model, select_layers(model, ["conv"]), "output", GridStyle(mode="layers", signed=True),
-        score=partial(score_output, style=wanted, target=None, categories=()), wanted=wanted,
-    )  # fmt: skip
-    (result,) = hooked.run(["photo"], torch.tensor([[[[1.0, 2.0], [4.0, 8.0]]]]))
+    settings = BackwardSettings(
+        model,
+        select_layers(model, ["conv"]),
+        GridStyle(mode="layers", signed=True),
+        partial(score_output, style=wanted, target=None, categories=()),
+        wanted,
+    )
+    pixels = torch.tensor([[[[1.0, 2.0], [4.0, 8.0]]]])
+    (result,) = run_backward(settings, ["photo"], pixels).results
     (picture,) = result.pictures
     # activations 2, 4, 8, 16 times 1, -1, 0.5, 0
     assert picture.call.side == "grad_output"

@@ -18,11 +18,12 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from hookcli import inspect_images
-from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.config import GridStyle, ModelRequest
 from hookcli.images.decode import UndecodableError, decode
 from hookcli.images.read import read_images, with_frames
 from hookcli.plan.prepare import plan_run
 from hookcli.records.images import SkippedImage
+from tests.configs import inspect_config
 
 BLACK, WHITE, RED, BLUE = (0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 0, 255)
 DAMAGED = "cannot be decoded: its data are damaged, or of a kind that is not known"
@@ -178,9 +179,9 @@ def test_a_picture_gives_one_record_however_it_is_turned(cat):
         exif[0x0112] = orientation
         Image.fromarray(np.ascontiguousarray(values)).save(f"{orientation}.png", exif=exif)
     result = inspect_images(
-        InspectConfig(
+        inspect_config(
             ModelRequest("resnet18", weights="random", size=64, device="cpu"),
-            images=tuple(f"{orientation}.png" for orientation in stored),
+            *(f"{orientation}.png" for orientation in stored),
             layers=("conv1",),
             batch_size=1,
             grids=GridStyle(mode="none"),
@@ -666,7 +667,7 @@ def test_such_an_animation_is_skipped_by_a_model_that_wants_frames(monkeypatch):
     first.save("a.tif", save_all=True, append_images=[second])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     request = ModelRequest("r3d_18", weights="random")
-    plan = plan_run(InspectConfig(request, images=("a.tif", "photo.png"), layers=("stem.0",)))
+    plan = plan_run(inspect_config(request, "a.tif", "photo.png", layers=("stem.0",)))
     assert plan.images == 1
     assert plan.skipped == (SkippedImage("a.tif", "has more pixels than is safe to decode"),)
 

@@ -18,15 +18,16 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F  # noqa: N812
 
 import hookcli
-from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.images.read import read_images
 from hookcli.models.load import load_model
 from hookcli.models.predictions import read_predictions
-from hookcli.passes.forward import HookedForward
+from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.plan.prepare import plan_run
 from hookcli.records.images import Prediction
+from tests.configs import inspect_config
 
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -90,7 +91,9 @@ def ids(document):
 
 def hooked(loaded, *forms):
     layers = select_layers(loaded.module, forms)
-    return HookedForward(loaded.module, layers, "output", GridStyle(mode="none"), feed=loaded.feed)
+    return ForwardSettings(
+        loaded.module, layers, "output", GridStyle(mode="none"), feed=loaded.feed
+    )
 
 
 # --- segmentation
@@ -125,7 +128,7 @@ def test_an_auxiliary_output_has_a_key_of_its_own(inspect, photo):
 def test_two_pictures_of_one_shape_share_a_forward_of_a_segmentation_model():
     loaded = load("lraspp_mobilenet_v3_large", size=32)
     pixels = torch.stack([loaded.prepare.to_pixels([colours(shift=s)]) for s in (0, 99)])
-    assert len(hooked(loaded, "(model)").run(["a", "b"], pixels)) == 1
+    assert len(run_forward(hooked(loaded, "(model)"), ["a", "b"], pixels).results) == 1
 
 
 def test_pictures_of_several_shapes_go_through_one_run(inspect, photo):
@@ -200,7 +203,7 @@ def test_tasks_without_a_batch_axis_run_one_image_at_a_time(name, size):
     loaded = load(name, size=size)
     pictures = ([colours(shift=s)] * 2 for s in (0, 99))
     pixels = torch.stack([loaded.prepare.to_pixels(pair) for pair in pictures])
-    results = hooked(loaded, "conv[1]").run(["a", "b"], pixels)
+    results = run_forward(hooked(loaded, "conv[1]"), ["a", "b"], pixels).results
     assert [[record.image for record in result.records] for result in results] == [["a"], ["b"]]
 
 
@@ -727,5 +730,5 @@ def test_the_library_refuses_such_a_side_too():
     for option in ("size", "resize"):
         model = ModelRequest("resnet18", **{option: 8193})
         with pytest.raises(RequestError) as caught:
-            plan_run(InspectConfig(model, ("photo.png",)))
+            plan_run(inspect_config(model, "photo.png"))
         assert caught.value.message == f"--{option} must be at most 8192, not 8193"

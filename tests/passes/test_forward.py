@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.activations.collector import of_image
 from hookcli.config import GridStyle
 from hookcli.hooks.layers import list_layers
-from hookcli.passes.forward import BrokenForwardError, HookedForward
+from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
@@ -26,7 +26,11 @@ NO_GRIDS = GridStyle(mode="none")
 def hooked(model, *paths, at="output", style=NO_GRIDS):
     layers = [layer for layer in list_layers(model) if layer.module_path in paths]
     assert len(layers) == len(paths)
-    return HookedForward(model.eval(), layers, at, style)
+    return ForwardSettings(model.eval(), layers, at, style)
+
+
+def results_of(settings, keys, pixels):
+    return run_forward(settings, keys, pixels).results
 
 
 def records_of(results):
@@ -43,7 +47,7 @@ def maxima(results, image):
 
 def test_each_image_of_a_batch_has_figures_of_its_own():
     forward = hooked(toys.InplaceAdd(), "conv", "")
-    (result,) = forward.run(["a", "b"], pixel(1.0, 10.0))
+    (result,) = results_of(forward, ["a", "b"], pixel(1.0, 10.0))
     assert [(r.image, r.call.id, r.stats.mean, r.stats.shape) for r in result.records] == [
         ("a", "conv", 3.0, (1, 1, 1, 1)),
         ("a", "(model)", 4.0, (1, 1, 1, 1)),
@@ -73,11 +77,11 @@ def random_images():
 @pytest.mark.parametrize("at", ["output", "both"])
 def test_two_images_in_a_batch_have_the_records_that_they_have_alone(make, paths, at):
     pixels = random_images()
-    together = records_of(hooked(make(), *paths, at=at).run(["a", "b"], pixels))
+    together = records_of(results_of(hooked(make(), *paths, at=at), ["a", "b"], pixels))
     alone = [
         record
         for index, key in enumerate("ab")
-        for record in records_of(hooked(make(), *paths, at=at).run([key], pixels[[index]]))
+        for record in records_of(results_of(hooked(make(), *paths, at=at), [key], pixels[[index]]))
     ]
     assert [(r.image, r.call, r.layout) for r in together] == [
         (r.image, r.call, r.layout) for r in alone
@@ -93,9 +97,11 @@ def test_two_images_in_a_batch_have_the_records_that_they_have_alone(make, paths
 def test_two_images_in_a_batch_have_the_tiles_that_they_have_alone():
     pixels = random_images()
     style = GridStyle(rank="index")
-    (together,) = hooked(toys.InplaceRelu(), "conv", style=style).run(["a", "b"], pixels)
+    (together,) = results_of(hooked(toys.InplaceRelu(), "conv", style=style), ["a", "b"], pixels)
     for index, picture in enumerate(together.pictures):
-        (alone,) = hooked(toys.InplaceRelu(), "conv", style=style).run(["x"], pixels[[index]])
+        (alone,) = results_of(
+            hooked(toys.InplaceRelu(), "conv", style=style), ["x"], pixels[[index]]
+        )
         assert picture.image == "ab"[index]
         assert torch.equal(picture.content.levels, alone.pictures[0].content.levels)
 
@@ -103,24 +109,26 @@ def test_two_images_in_a_batch_have_the_tiles_that_they_have_alone():
 def test_tiles_show_the_activation_before_it_is_written_over():
     pixels = torch.tensor([[[[-1.0, 1.0]]]])  # conv's channel 0 is [2, -2], its channel 1 [-1, 1]
     style = GridStyle(rank="index")
-    forward = hooked(toys.InplaceRelu(), "conv", style=style)
-    forward.layers = [LayerInfo("conv", "Conv2d", channels="first")]
-    ((picture,),) = [result.pictures for result in forward.run(["a"], pixels)]
+    layers = [LayerInfo("conv", "Conv2d", channels="first")]
+    forward = ForwardSettings(toys.InplaceRelu().eval(), layers, "output", style)
+    ((picture,),) = [result.pictures for result in results_of(forward, ["a"], pixels)]
     assert picture.content.levels.tolist() == [[[239, 0]], [[0, 239]]]
 
 
 def test_no_pictures_are_made_without_grids():
-    (result,) = hooked(toys.InplaceRelu(), "conv").run(["a"], pixel(1.0))
+    (result,) = results_of(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(1.0))
     assert result.pictures == ()
 
 
 def test_the_models_own_output_comes_with_the_records():
-    (result,) = hooked(toys.InplaceAdd(), "conv").run(["a", "b"], pixel(1.0, 2.0))
+    (result,) = results_of(hooked(toys.InplaceAdd(), "conv"), ["a", "b"], pixel(1.0, 2.0))
     assert result.output.flatten().tolist() == [4.0, 8.0]
 
 
 def test_what_all_images_share_is_in_the_records_of_each():
-    results = hooked(toys.SharedLeadingAxis(), "conv", "bias").run(["a", "b"], pixel(1.0, 2.0))
+    results = results_of(
+        hooked(toys.SharedLeadingAxis(), "conv", "bias"), ["a", "b"], pixel(1.0, 2.0)
+    )
     assert len(results) == 1
     assert maxima(results, "a") == {"conv": 2.0, "bias": 5.0}
     assert maxima(results, "b") == {"conv": 4.0, "bias": 5.0}
@@ -128,53 +136,50 @@ def test_what_all_images_share_is_in_the_records_of_each():
 
 def test_heads_folded_into_the_leading_axis_send_images_one_at_a_time():
     forward = hooked(toys.FoldedLeadingAxis(), "conv", "heads")
-    results = forward.run(["a", "b"], pixel(1.0, 2.0))
+    done = run_forward(forward, ["a", "b"], pixel(1.0, 2.0))
+    results = done.results
     assert len(results) == 2
-    assert forward.one_at_a_time
+    assert done.one_at_a_time
     assert maxima(results, "a") == {"conv": 100.0, "heads": 100.0}
     assert maxima(results, "b") == {"conv": 200.0, "heads": 200.0}
 
 
 def test_a_folded_tensor_keeps_its_whole_shape_and_figures_over_all_of_it():
-    (result,) = hooked(toys.FoldedLeadingAxis(), "heads").run(["a"], pixel(1.0))
+    (result,) = results_of(hooked(toys.FoldedLeadingAxis(), "heads"), ["a"], pixel(1.0))
     (record,) = result.records
     assert record.stats.shape == (3, 1, 1)
     assert (record.stats.mean, record.stats.min) == (37.0, 1.0)  # 1, 10 and 100
 
 
-def test_a_fold_seen_in_the_first_image_holds_for_the_batches_after_it():
+def test_a_fold_shows_in_the_first_image():
     forward = hooked(toys.ConstantLeadingAxis(), "boxes")
-    forward.run(["first"], pixel(7.0))
-    results = forward.run(["a", "b"], pixel(1.0, 2.0))
-    assert [(r.image, r.stats.shape, r.stats.min, r.stats.max) for r in records_of(results)] == [
-        ("a", (2,), -1.0, 1.0),
-        ("b", (2,), -2.0, 2.0),
-    ]
+    assert run_forward(forward, ["first"], pixel(7.0)).one_at_a_time
+    assert not run_forward(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(7.0)).one_at_a_time
 
 
 def test_a_fold_that_shows_only_in_a_batch_sends_images_one_at_a_time():
     forward = hooked(toys.PairedLeadingAxis(), "conv", "pairs")
-    forward.run(["first"], pixel(7.0))
-    assert not forward.one_at_a_time
-    results = forward.run(["a", "b"], pixel(1.0, 3.0))
-    assert forward.one_at_a_time
+    assert not run_forward(forward, ["first"], pixel(7.0)).one_at_a_time
+    done = run_forward(forward, ["a", "b"], pixel(1.0, 3.0))
+    results = done.results
+    assert done.one_at_a_time
     assert maxima(results, "a") == {"conv": 2.0, "pairs": 4.0}
     assert maxima(results, "b") == {"conv": 6.0, "pairs": 36.0}
 
 
 def test_no_image_is_recorded_twice_when_a_batch_is_given_up():
-    results = hooked(toys.FoldedLeadingAxis(), "conv").run(["a", "b"], pixel(1.0, 2.0))
+    results = results_of(hooked(toys.FoldedLeadingAxis(), "conv"), ["a", "b"], pixel(1.0, 2.0))
     assert [(r.image, r.call.id) for r in records_of(results)] == [("a", "conv"), ("b", "conv")]
 
 
 def test_images_that_run_again_one_at_a_time_are_as_they_were():
-    results = hooked(toys.FoldedAfterInplace(), "heads").run(["a", "b"], pixel(1.0, 10.0))
+    results = results_of(hooked(toys.FoldedAfterInplace(), "heads"), ["a", "b"], pixel(1.0, 10.0))
     assert [maxima(results, key) for key in "ab"] == [{"heads": 2.0}, {"heads": 20.0}]
 
 
 def test_no_hook_is_left_when_a_batch_is_given_up():
     model = toys.PairedLeadingAxis()
-    hooked(model, "conv", "pairs").run(["a", "b"], pixel(1.0, 2.0))
+    results_of(hooked(model, "conv", "pairs"), ["a", "b"], pixel(1.0, 2.0))
     assert not any(module._forward_hooks for module in model.modules())
     assert not any(module._forward_pre_hooks for module in model.modules())
 
@@ -191,7 +196,7 @@ def test_the_part_of_an_image_keeps_its_leading_axis(lead, values):
 def failure(model, pixels, *paths):
     forward = hooked(model, *paths)
     with pytest.raises(BrokenForwardError) as raised:
-        forward.run(["a"], pixels)
+        results_of(forward, ["a"], pixels)
     return raised.value
 
 
@@ -263,21 +268,21 @@ def test_a_model_that_leaves_the_program_is_told_as_failing():
 
 def test_an_interrupt_is_no_error_of_the_model():
     with pytest.raises(KeyboardInterrupt):
-        hooked(toys.RaisesInside(KeyboardInterrupt()), "conv").run(["a"], pixel(1.0))
+        results_of(hooked(toys.RaisesInside(KeyboardInterrupt()), "conv"), ["a"], pixel(1.0))
 
 
 def test_a_fault_of_the_observer_is_not_told_as_the_models():
     impossible = GridStyle(tile=0)
     forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
     with pytest.raises(ZeroDivisionError):
-        forward.run(["a"], torch.ones(1, 1, 4, 4))
+        results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
 
 
 def test_a_fault_that_torch_raises_for_the_observer_is_not_told_as_the_models():
     impossible = GridStyle(channels=(-5,))
     forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
     with pytest.raises(IndexError):
-        forward.run(["a"], torch.ones(1, 1, 4, 4))
+        results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
 
 
 # Several images in one row
@@ -370,7 +375,7 @@ def test_rows_stand_in_the_order_in_which_calls_started():
 
 
 def test_both_calls_of_a_reused_module_have_a_row():
-    results = hooked(toys.ReusedRelu(), "relu").run(["a", "b"], pixel(1.0, 2.0))
+    results = results_of(hooked(toys.ReusedRelu(), "relu"), ["a", "b"], pixel(1.0, 2.0))
     rows = aggregate_layers(records_of(results))
     assert [(row.call_id, row.call_index, row.mean, row.zero_fraction) for row in rows] == [
         ("relu", 0, 3.0, 0.0),  # 2 and 4

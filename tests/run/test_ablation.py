@@ -14,8 +14,8 @@ import torch
 from torchvision.models import resnet18
 
 from hookcli.cli.commands.ablate import _Forwards
-from hookcli.config import AblationStyle, BackwardStyle, InspectConfig, ModelRequest
-from hookcli.plan.prepare import prepare_run
+from hookcli.config import AblationConfig, ImageRequest, ModelRequest, RunRequest
+from hookcli.plan.prepare import prepare_ablation
 from hookcli.run.ablation import ablate_images
 from tests.toy_models import INTERRUPTED_NET, two_channel_net
 
@@ -667,14 +667,8 @@ def test_an_interrupt_ends_with_130(run, interruptible):
 
 
 def prepare(net="Net"):
-    return prepare_run(
-        InspectConfig(
-            ModelRequest(f"nets.py:{net}", device="cpu"),
-            ("a.npy",),
-            backward=BackwardStyle(),
-            ablation=AblationStyle(),
-        )
-    )
+    request = RunRequest(ModelRequest(f"nets.py:{net}", device="cpu"), ImageRequest(("a.npy",)))
+    return prepare_ablation(AblationConfig(request))
 
 
 def hooks_of(model):

@@ -26,14 +26,14 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
-from hookcli.passes.forward import HookedForward
 from hookcli.plan.prepare import prepare_run
 from hookcli.run import pipeline
 from hookcli.store import chunks
 from hookcli.store.directory import Directory
+from tests.configs import changed, inspect_config
 from tests.toy_models import SLOW_NET
 
 LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
@@ -60,7 +60,7 @@ def photos(count, folder="photos"):
 def asked(*images, out, **other):
     model = ModelRequest("squeezenet1_1", weights="random", device="cpu", size=32)
     style = GridStyle("none")
-    return InspectConfig(model, images, layers=LAYERS, out=Path(out), grids=style, **other)
+    return inspect_config(model, *images, layers=LAYERS, out=out, grids=style, **other)
 
 
 def inspect(*images, out="out", **other):
@@ -456,11 +456,11 @@ class Listener(pipeline.ProgressListener):
 
 def interrupt(config, *, at):
     """Interrupt a run when the image of this key comes; the parts before it are on disk."""
-    prepared = prepare_run(replace(config, workers=0))
-    prepared.fitter = Interrupting(prepared.fitter, at)
+    prepared = prepare_run(changed(config, workers=0))
+    prepared = replace(prepared, fitter=Interrupting(prepared.fitter, at))
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(prepared)
-    assert not Path(config.out, "manifest.json").exists()
+    assert not Path(config.folder.out, "manifest.json").exists()
 
 
 def resume(**other):
@@ -520,8 +520,8 @@ def test_a_resumed_run_with_sketches_ends_with_the_same_bytes(cut):
     shutil.rmtree("out")
     sketched = asked("photos", out="whole", sketch=True)
     pipeline.inspect_images(sketched)
-    interrupt(replace(sketched, out=Path("out")), at="p040")
-    pipeline.inspect_images(replace(sketched, out=Path("out"), resume=True))
+    interrupt(changed(sketched, out=Path("out")), at="p040")
+    pipeline.inspect_images(changed(sketched, out=Path("out"), resume=True))
     assert_same_folders("out", "whole")
     assert {len(row["sketch"]) for row in records()} == {268}
 
@@ -529,10 +529,10 @@ def test_a_resumed_run_with_sketches_ends_with_the_same_bytes(cut):
 def test_a_resumed_run_with_sheets_ends_with_the_same_bytes(cut):
     shutil.rmtree("out")
     style = GridStyle("sheet")
-    sheets = replace(asked("photos", out="whole"), grids=style)
+    sheets = changed(asked("photos", out="whole"), grids=style)
     pipeline.inspect_images(sheets)
-    interrupt(replace(sheets, out=Path("out")), at="p040")
-    pipeline.inspect_images(replace(sheets, out=Path("out"), resume=True))
+    interrupt(changed(sheets, out=Path("out")), at="p040")
+    pipeline.inspect_images(changed(sheets, out=Path("out"), resume=True))
     assert_same_folders("out", "whole")
 
 
@@ -720,7 +720,7 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     photos(40)
     torch.save(squeezenet.state_dict(), "weights.pth")
     request = asked("photos", out="out")
-    request = replace(request, model=replace(request.model, weights="weights.pth"))
+    request = changed(request, model=changed(request.model, weights="weights.pth"))
     interrupt(request, at="p035")
     state = squeezenet.state_dict()
     torch.save({name: value + 1 for name, value in state.items()}, "weights.pth")
@@ -941,11 +941,11 @@ def net():
     Path("net.py").write_text(SLOW_NET)
     photos(130)
     request = ModelRequest("net.py:make", weights="random", device="cpu", size=16)
-    config = InspectConfig(
-        request, ("photos",), layers=("conv",), out=Path("whole"), grids=GridStyle("none")
+    config = inspect_config(
+        request, "photos", layers=("conv",), out="whole", grids=GridStyle("none")
     )
     pipeline.inspect_images(config)
-    return replace(config, out=Path("out"))
+    return changed(config, out="out")
 
 
 def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed(run, net, start):
@@ -1039,11 +1039,11 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
     told, listener = [], Listener()
     monkeypatch.setattr(listener, "warn", told.append)
     with pytest.raises(HookcliError) as raised:
-        pipeline.run(prepare_run(replace(net, workers=1)), listener)
+        pipeline.run(prepare_run(changed(net, workers=1)), listener)
     assert raised.value.exit_code == 4
     assert raised.value.message == "processes that prepare images are killed again and again"
     assert told == ["a process that prepared images was killed; it is replaced"]
-    pipeline.inspect_images(replace(net, workers=0, resume=True))
+    pipeline.inspect_images(changed(net, workers=0, resume=True))
     assert_same_folders("out", "whole")
 
 
@@ -1086,12 +1086,12 @@ def test_a_folder_that_grew_beyond_what_the_page_shows_begins_again():
 def test_named_images_beside_a_folder_that_got_one_begin_again_with_sheets():
     names = photos(40)
     Path("more").mkdir()
-    request = replace(asked(*names, "more", out="out"), layers=LAYERS[:1], grids=GridStyle())
+    request = changed(asked(*names, "more", out="out"), layers=LAYERS[:1], grids=GridStyle())
     interrupt(request, at="p035")
     assert Path("out/grids/p000").exists()
     draw("more/x.png", 99)  # not all are named one by one any more
-    pipeline.inspect_images(replace(request, resume=True))
-    pipeline.inspect_images(replace(request, out=Path("fresh")))
+    pipeline.inspect_images(changed(request, resume=True))
+    pipeline.inspect_images(changed(request, out=Path("fresh")))
     assert_same_folders("out", "fresh")
 
 
@@ -1130,17 +1130,17 @@ def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
 ):
     """It comes in the second batch of the second part; the first part has nine: one alone, then fours."""
     photos(100)
-    begun, done, before = [], [], HookedForward.run
+    begun, done, before = [], [], pipeline.run_forward
 
-    def ring(self, keys, pixels):
+    def ring(settings, keys, pixels, **more):
         begun.append(keys)
         for _ in range(rings * (len(begun) == 11)):
             signal.raise_signal(signal.SIGINT)
-        result = before(self, keys, pixels)
+        result = before(settings, keys, pixels, **more)
         done.append(keys)
         return result
 
-    monkeypatch.setattr(HookedForward, "run", ring)
+    monkeypatch.setattr(pipeline, "run_forward", ring)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         inspect("photos", workers=0, batch_size=4)
@@ -1316,7 +1316,7 @@ def planned_and_written(request):
 def test_the_plan_of_many_images_counts_what_the_network_saw_of_those_on_the_page(mode):
     photos(201)
     request = asked("photos", out="out")
-    plan, written = planned_and_written(replace(request, grids=GridStyle(mode)))
+    plan, written = planned_and_written(changed(request, grids=GridStyle(mode)))
     assert len(written) / 1.1 < plan.files < len(written) * 1.1
     assert sum(name.startswith("seen/") for name in written) <= 3 * 9  # layers, images that fire
 
@@ -1325,7 +1325,7 @@ def test_the_plan_of_many_images_counts_what_the_network_saw_of_those_on_the_pag
 def test_the_plan_counts_no_pictures_of_channels_that_no_layer_has(mode):
     photos(3)
     style = GridStyle(mode, channels=(5000,))
-    request = replace(asked("photos", out="out"), layers=LAYERS[:2], grids=style)
+    request = changed(asked("photos", out="out"), layers=LAYERS[:2], grids=style)
     plan, written = planned_and_written(request)
     assert len(written) == plan.files
 
@@ -1333,7 +1333,7 @@ def test_the_plan_counts_no_pictures_of_channels_that_no_layer_has(mode):
 def test_what_is_written_of_all_layers_is_hardly_more_than_the_plan_says():
     photos(12)
     style = GridStyle("layers", top=2, tile=16)
-    request = replace(asked("photos", out="out"), layers=("all",), grids=style)
+    request = changed(asked("photos", out="out"), layers=("all",), grids=style)
     plan, written = planned_and_written(request)
     size = sum(map(len, written.values())) / 1e6
     assert size / 1.2 < plan.megabytes < size * 1.5

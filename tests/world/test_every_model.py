@@ -21,7 +21,7 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.models.load import load_model
-from hookcli.passes.forward import HookedForward
+from hookcli.passes.forward import ForwardSettings, run_forward
 
 if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
@@ -55,7 +55,7 @@ def ran(request: pytest.FixtureRequest) -> Ran:
     loaded = load_model(ModelRequest(name, weights="random", size=SIZES.get(task)))
     pixels = torch.stack([loaded.prepare.to_pixels([picture(seed)] * 2) for seed in (1, 2)])
     forward = hooked(loaded)
-    results = [forward.run([str(i)], pixels[i : i + 1].clone())[0] for i in (0, 1)]
+    results = [run_forward(forward, [str(i)], pixels[i : i + 1].clone()).results[0] for i in (0, 1)]
     called = results[0].called | results[1].called
     return Ran(name, loaded, pixels, (results[0].records, results[1].records), called)
 
@@ -88,7 +88,7 @@ def test_every_leaf_is_recorded_or_uncalled_with_a_reason(ran):
 
 
 def test_two_images_in_one_batch_give_the_records_of_the_two_alone(ran):
-    results = hooked(ran.loaded).run(["0", "1"], ran.pixels.clone())
+    results = run_forward(hooked(ran.loaded), ["0", "1"], ran.pixels.clone()).results
     together = {(r.image, r.call.id): r.stats for result in results for r in result.records}
     alone = {(r.image, r.call.id): r.stats for records in ran.alone for r in records}
     assert set(together) == set(alone)
@@ -115,9 +115,9 @@ def picture(seed: int) -> Image.Image:
     return Image.fromarray(values).resize((200, 150), Image.Resampling.BICUBIC)
 
 
-def hooked(loaded: LoadedModel) -> HookedForward:
+def hooked(loaded: LoadedModel) -> ForwardSettings:
     layers = select_layers(loaded.module, ["leaf"])
-    return HookedForward(loaded.module, layers, "output", NOTHING, feed=loaded.feed)
+    return ForwardSettings(loaded.module, layers, "output", NOTHING, feed=loaded.feed)
 
 
 def is_leaf(module: nn.Module) -> bool:

@@ -209,12 +209,13 @@ def test_all_turned_variants_give_the_same_record_but_for_coding(corpus, tmp_pat
 
 def records(corpus, names, folder):
     """Smallest, largest, mean and standard deviation of the first convolution for each image."""
-    from hookcli import GridStyle, InspectConfig, ModelRequest, inspect_images
+    from hookcli import GridStyle, ModelRequest, inspect_images
+    from tests.configs import inspect_config
 
     request = ModelRequest("resnet18", weights="random", size=64, device="cpu")
-    images = tuple(str(corpus / name) for name in names)
-    config = InspectConfig(
-        request, images, layers=("conv1",), grids=GridStyle(mode="none"), out=folder / "out"
+    images = [str(corpus / name) for name in names]
+    config = inspect_config(
+        request, *images, layers=("conv1",), grids=GridStyle(mode="none"), out=folder / "out"
     )
     inspect_images(config)
     table = pq.read_table(folder / "out/records.parquet", columns=["min", "max", "mean", "std"])

@@ -26,7 +26,7 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.models.load import build_skeleton
-from hookcli.passes.forward import HookedForward
+from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:
@@ -149,7 +149,9 @@ def compared(request: pytest.FixtureRequest) -> Compared:
     layers = select_layers(model, ["leaf"])
     with torch.inference_mode():
         figures = run_with_clones(copy.deepcopy(model), pixels)
-    (result,) = HookedForward(model, layers, "both", GridStyle("none")).run(["one"], pixels)
+    (result,) = run_forward(
+        ForwardSettings(model, layers, "both", GridStyle("none")), ["one"], pixels
+    ).results
     return Compared(
         {key_of(record): record for record in result.records},
         figures,
@@ -236,9 +238,12 @@ def two_ways(request: pytest.FixtureRequest) -> tuple[list[Any], list[list[Layer
     """The results of one batch of two images, and the records of each image alone."""
     model, pixels = seeded(request.param), noise(2, FAMILIES[request.param])
     layers = select_layers(model, ["leaf"])
-    forward = HookedForward(model, layers, "output", GridStyle("none"))
-    alone = [forward.run([key], pixels[i : i + 1])[0].records for i, key in enumerate("ab")]
-    return forward.run(["a", "b"], pixels), [list(records) for records in alone]
+    forward = ForwardSettings(model, layers, "output", GridStyle("none"))
+    alone = [
+        run_forward(forward, [key], pixels[i : i + 1]).results[0].records
+        for i, key in enumerate("ab")
+    ]
+    return run_forward(forward, ["a", "b"], pixels).results, [list(records) for records in alone]
 
 
 def test_two_images_share_one_forward(two_ways):
@@ -412,8 +417,11 @@ def noise(images: int, side: int) -> Tensor:
 
 
 def observed(model: nn.Module, forms: list[str], pixels: Tensor) -> dict[str, LayerRecord]:
-    forward = HookedForward(model, select_layers(model, forms), "output", GridStyle("none"))
-    return {record.call.id: record for record in forward.run(["one"], pixels)[0].records}
+    forward = ForwardSettings(model, select_layers(model, forms), "output", GridStyle("none"))
+    return {
+        record.call.id: record
+        for record in run_forward(forward, ["one"], pixels).results[0].records
+    }
 
 
 def key_of(record: LayerRecord) -> tuple[str, int, str, str]:

@@ -13,7 +13,7 @@ from torchvision import models as zoo
 from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.models.scores import score_output
-from hookcli.passes.backward import HookedBackward
+from hookcli.passes.backward import BackwardSettings, run_backward
 from tests.world.test_zoo import NAMES
 
 pytestmark = pytest.mark.slow
@@ -37,10 +37,8 @@ def test_every_leaf_has_its_gradients_or_a_reason(name):
     made.zero_grad(set_to_none=True)
     leaves = select_layers(made, ["leaf"])
     score = partial(score_output, style=STYLE, target=7, categories=())
-    hooked = HookedBackward(
-        made, leaves, "output", GridStyle(mode="none"), score=score, wanted=STYLE
-    )
-    (result,) = hooked.run(["photo"], pixels)
+    settings = BackwardSettings(made, leaves, GridStyle(mode="none"), score, STYLE)
+    (result,) = run_backward(settings, ["photo"], pixels).results
     assert all(parameter.grad is None for parameter in made.parameters())
     sides: dict[str, set[str]] = {}
     for record in result.records:
@@ -60,5 +58,5 @@ def test_every_leaf_has_its_gradients_or_a_reason(name):
     assert all("grad_output" in sides[path] for path in called)
     without = [r for r in result.records if r.stats.norm is None and r.call.side == "grad_output"]
     assert not without, [(r.call.id, r.reason) for r in without][:3]
-    del made, hooked, result
+    del made, settings, result
     gc.collect()

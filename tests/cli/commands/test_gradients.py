@@ -15,9 +15,10 @@ import torchvision
 from PIL import Image
 
 from hookcli import inspect_images, load_run
-from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.scores import find_target, load_score
+from tests.configs import inspect_config
 from tests.toy_models import SMALL_NET, two_channel_net
 
 SMALL = ("--weights", "random", "--device", "cpu", "--size", "64", "-o", "out")
@@ -581,10 +582,15 @@ def test_the_model_is_given_back_unpruned(run, net, monkeypatch):
 
     before = {name: value.clone() for name, value in attend.net.state_dict().items()}
     model = ModelRequest("attend:make")
-    config = InspectConfig(
-        model, ("pixels.npy",), layers=("leaf",), out=Path("out"), prunes=("linear=0.5:random",),
-        grids=GridStyle("none"), edits=("fc:scale=2",),
-    )  # fmt: skip
+    config = inspect_config(
+        model,
+        "pixels.npy",
+        layers=("leaf",),
+        out="out",
+        prunes=("linear=0.5:random",),
+        grids=GridStyle("none"),
+        edits=("fc:scale=2",),
+    )
     state = torch.get_rng_state()
     result = inspect_images(config)
     assert [row.sparsity for row in result.rows if row.call_id == "fc"] == [0.5]

@@ -28,7 +28,7 @@ from hookcli.models.inputs import PLAIN as AS_THEY_ARE
 from hookcli.models.load import build_skeleton, load_model
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.models.zoo.timm_models import timm_transform
-from hookcli.passes.forward import HookedForward
+from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.nan_origin import find_producers
 
 PLAIN = ("--device", "cpu", "--grids", "none", "--size", "8", "-o", "out")
@@ -274,7 +274,7 @@ def test_a_run_of_weights_made_at_import_goes_on_to_the_same_bytes(inspect, net,
     whole = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
     shutil.rmtree("out")
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.run.pipeline._finish", interrupt)
+        patch.setattr("hookcli.run.pipeline.close_run", interrupt)
         assert inspect("net.py:net").code == 130
     ended = inspect("net.py:net", "--resume")
     assert ended.code == 0, ended.err
@@ -845,23 +845,23 @@ class HoldsScripted(nn.Module):
 
 
 def test_a_model_that_runs_under_inference_mode_is_watched_without_counters():
-    forward = HookedForward(
+    forward = ForwardSettings(
         UnderInference().eval(),
         list_layers(UnderInference()),
         "output",
         GridStyle("none"),
-        find_writes=True,
     )
-    (result,) = forward.run(["a"], torch.ones(1, 3, 2, 2))
+    done = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True)
+    (result,) = done.results
     assert {record.call.id for record in result.records} == {"(model)", "conv"}
-    assert forward.written == {}
+    assert done.overwritten == {}
 
 
 def test_a_scripted_part_that_is_not_selected_is_left_alone():
     model = HoldsScripted().eval()
     fc = [layer for layer in list_layers(model) if layer.module_path == "fc"]
-    forward = HookedForward(model, fc, "output", GridStyle("none"), find_writes=True)
-    (result,) = forward.run(["a"], torch.ones(1, 3, 2, 2))
+    forward = ForwardSettings(model, fc, "output", GridStyle("none"))
+    (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True).results
     assert [record.call.id for record in result.records] == ["fc"]
     assert find_producers(model, AS_THEY_ARE, torch.full((1, 3, 2, 2), math.nan)) == {
         "NaN": "the input holds NaN"

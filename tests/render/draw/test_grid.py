@@ -22,13 +22,14 @@ from torchvision import models as zoo
 
 import hookcli
 from hookcli.activations.feature_maps import Picture, take_tiles
-from hookcli.config import GridStyle, InspectConfig, ModelRequest
+from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Layout
 from hookcli.render.draw.canvas import MARGIN, NOTE_SIZE, draw_text, load_palette
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.store.directory import Directory
+from tests.configs import inspect_config
 from tests.toy_runs import write_into
 
 if TYPE_CHECKING:
@@ -460,7 +461,7 @@ def lightness_of(colormap: str) -> NDArray:
 def inspect(out: Path, forms: tuple[str, ...], style: GridStyle) -> RunResult:
     request = ModelRequest("resnet18", weights="random", device="cpu", size=64)
     return hookcli.inspect_images(
-        InspectConfig(request, (str(CAT),), layers=forms, out=out, grids=style)
+        inspect_config(request, str(CAT), layers=forms, out=out, grids=style)
     )
 
 
