@@ -18,12 +18,17 @@ from hookcli.records.rows import FileRow
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     single_file: Annotated[
-        bool, typer.Option("--single-file", help="Put the pictures into the page, to mail it.")
+        bool,
+        typer.Option(
+            "--single-file", help="Put the pictures into the page itself, to send it as one file."
+        ),
     ] = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the page in the browser.")
+    ] = False,
     output_format: options.FileFormat = "text",
 ) -> None:
-    """Make the page of a run again, from what is in its folder; no model and no image is touched.
+    """Make the page of a run again from its folder; needs neither the model nor the images.
 
     Example: hookcli report hookcli-runs/resnet34-cat --open
     """
