@@ -16,8 +16,8 @@ from PIL import Image
 
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
-from hookcli.images.find import find_files, unique_keys
-from hookcli.images.read import read_images
+from hookcli.images.find import find_files
+from hookcli.images.read import list_images, read_images
 from hookcli.records.images import SkippedImage
 
 OURS = json.dumps({"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
@@ -574,6 +574,10 @@ def test_standard_input_twice_is_refused_before_it_is_read():
 
 
 # --- keys
+
+
+def unique_keys(files):
+    return [image.key for image in list_images(files)]
 
 
 def one_after_the_other(files):

@@ -16,21 +16,35 @@ import struct
 import threading
 import warnings
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from hookcli.images.rgb import to_rgb
+from hookcli.models.frames import spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
 _DECODING_ERRORS = (
-    OSError, ValueError, TypeError, SyntaxError, NotImplementedError, LookupError, ArithmeticError,
-    AttributeError, EOFError, MemoryError, RuntimeError, struct.error, zlib.error, ImageCms.PyCMSError,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    NotImplementedError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+    ImageCms.PyCMSError,
+)
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _WIDENED = {"L;2": 85, "L;4": 17}  # how Pillow names them, and what it multiplies them by
@@ -153,10 +167,9 @@ def _drop_decoder(image: ImageFile) -> None:
 def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Image.Image, int]]:
     """Frames at even distances; those after the first that cannot be decoded are left out."""
     stored = [_to_stored_rgb(image)]
-    number = min(count, wanted)
-    for place in range(1, number):
+    for place in spread_evenly(count, min(count, wanted))[1:]:
         try:
-            image.seek(round(place * (count - 1) / (number - 1)))
+            image.seek(place)
             stored.append(_to_stored_rgb(image))
         except _DECODING_ERRORS:
             break
@@ -188,7 +201,7 @@ class _Unmapped(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._file.seek(offset, whence)
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         return self._file.readinto(buffer)
 
     def readall(self) -> bytes:

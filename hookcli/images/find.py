@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 from PIL import Image
 
 from hookcli.errors import RequestError
-from hookcli.files import NotRegularError, read_regular, safe_name
+from hookcli.files import NotRegularError, read_regular
 from hookcli.images import folders
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
@@ -76,34 +76,12 @@ def find_files(
             names = _names(word, _read(word, stdin), null_separated=null_separated)
             found += _expand(names, rules) or [SkippedImage(word, "is a list without names")]
         elif _is_glob(word):
-            matched = _expand(
-                _matches(word, rules), rules
-            )  # with ** what is in a folder comes again
-            found += dict.fromkeys(matched) or [SkippedImage(word, "matches no file")]
+            matched = dict.fromkeys(_expand(_matches(word, rules), rules))  # ** names files again
+            found += matched or [SkippedImage(word, "matches no file")]
         else:
             found += _expand([word], rules)
     skipped = [each for each in found if isinstance(each, SkippedImage)]
     return [each for each in found if isinstance(each, str)], skipped
-
-
-def unique_keys(files: Sequence[str]) -> list[str]:
-    """A key for each file that is safe as a file name: its stem, and ``-2``, ``-3`` where it is taken.
-
-    No two keys differ by upper and lower case alone.
-    """
-    taken: set[str] = set()
-    numbers: dict[str, int] = {}  # by stem: the first that was not tried; all before it are taken
-    keys = []
-    for file in files:
-        stem = safe_name(Path(file).stem)
-        key, number = stem, numbers.get(stem.lower(), 2)
-        while key.lower() in taken:
-            key = f"{stem}-{number}"
-            number += 1
-        numbers[stem.lower()] = number
-        taken.add(key.lower())
-        keys.append(key)
-    return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +143,16 @@ def _matches(pattern: str, rules: _Rules) -> list[str]:
         found = glob.glob(pattern, recursive=True)  # noqa: PTH207
     except ValueError:  # a NUL in it
         return []
-    home = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
-    known = dict.fromkeys((home, "", "/", "//"), False)
+    start = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
+    known = dict.fromkeys((start, "", "/", "//"), False)
 
     def is_in_run(folder: str) -> bool:
         if folder not in known:
             known[folder] = is_in_run(os.path.dirname(folder)) or _is_left_out(folder, rules)  # noqa: PTH120
         return known[folder]
 
-    mine = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
-    return sorted(mine, key=lambda name: os.fsencode(name).split(b"/"))
+    wanted = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
+    return sorted(wanted, key=lambda name: os.fsencode(name).split(b"/"))
 
 
 def _is_left_out(folder: str, rules: _Rules) -> bool:

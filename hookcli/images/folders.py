@@ -33,10 +33,10 @@ def is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
 
 
 def wanted(
-    entries: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
+    inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
     """The path of each file with such a suffix and, if ``recursive``, of each folder, and whether it is a folder."""
-    for entry in entries:
+    for entry in inside:
         if entry.name.startswith("."):
             continue
         is_file = entry.name.lower().endswith(suffixes)

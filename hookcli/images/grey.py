@@ -6,7 +6,7 @@ It clips 16 bits to white, and says nothing of what a TIFF's tags say of its num
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from PIL import Image
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    _Numbers: TypeAlias = NDArray[np.integer | np.floating]
 
 _DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF 6.0
@@ -91,14 +93,14 @@ def to_rgb(image: Image.Image, samples: Samples, scale: Scale) -> Image.Image:
     return Image.fromarray(grey).convert("RGB")
 
 
-def _numbers(image: Image.Image, samples: Samples) -> NDArray[Any]:
+def _numbers(image: Image.Image, samples: Samples) -> _Numbers:
     import numpy as np
 
     values = np.asarray(image)
     return values.view(np.uint32) if samples.is_unsigned else values
 
 
-def _to_bytes(numbers: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
+def _to_bytes(numbers: _Numbers, scale: Scale) -> NDArray[np.uint8]:
     import numpy as np
 
     scaled: NDArray[np.float64] = np.subtract(numbers, scale.black, dtype=np.float64)

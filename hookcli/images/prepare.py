@@ -8,7 +8,7 @@ import signal
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
+
+T = TypeVar("T")
 
 _LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB unless told otherwise
 _AHEAD = 8  # images that each worker may be ahead
@@ -230,7 +232,7 @@ class _Images(Dataset[PreparedImage]):
         return prepare_image(self._fitter, self._images[index])
 
 
-def _as_it_is(image: Any) -> Any:
+def _as_it_is(image: T) -> T:
     return image
 
 

@@ -8,20 +8,22 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hookcli.files import NotRegularError, open_regular, read_regular, safe_name
+from hookcli.files import NotRegularError, open_regular, read_regular
 from hookcli.images.decode import UndecodableError, decode
-from hookcli.images.find import unique_keys
+from hookcli.images.keys import KeyMaker
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
+from hookcli.models.frames import spread_evenly
 from hookcli.records.images import SkippedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from io import BufferedReader
 
-    from numpy.typing import NDArray
     from PIL import Image
+
+    from hookcli.images.tensor_files import Pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,9 @@ class ImageSource:
     sha256: str
     size: tuple[int, int]
     pictures: tuple[Image.Image, ...] = ()
-    pixels: NDArray[Any] | None = None
+    pixels: Pixels | None = None
     frame_count: int = 1
-    ready: NDArray[Any] | None = None
+    ready: Pixels | None = None
     note: str = ""
 
 
@@ -84,15 +86,18 @@ class ImageFile:
 
 def list_images(files: Sequence[str]) -> list[ImageFile]:
     """One a file, in order, and one a row of a tensor file, each with a key of its own; nothing is decoded."""
-    named: list[tuple[str, str]] = []
+    images: list[ImageFile] = []
+    keys = KeyMaker()
     for file in files:
         rows = [""]
-        if Path(file).suffix.lower() in TENSOR_SUFFIXES:
+        if _is_tensor_file(file):
             with contextlib.suppress(UndecodableError):
                 rows = [source.file.removeprefix(file) for source in _read_or_refuse(file, 0)]
-        named += [(file, row) for row in rows]
-    keys = unique_keys([f"{Path(file).stem}{row}.x" for file, row in named])
-    return [ImageFile(key, file, row) for key, (file, row) in zip(keys, named, strict=True)]
+        stem = Path(file).stem
+        for row in rows:
+            name = Path(f"{stem}{row}").name  # there may be a slash in the name of a tensor
+            images.append(ImageFile(keys.make_key(name), file, row))
+    return images
 
 
 def read_images(
@@ -107,11 +112,11 @@ def read_images(
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
-    keys: set[str] = set()
+    keys = KeyMaker()
     for file in files:
         try:
             read = _read_or_refuse(file, clip_frames)
-            sources += [replace(each, key=_unique_key(each.key, keys)) for each in read]
+            sources += [replace(each, key=keys.make_key(each.key)) for each in read]
         except UndecodableError as error:
             skipped.append(SkippedImage(file, str(error)))
     return sources, skipped
@@ -130,9 +135,13 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
     except NotRegularError as error:
         raise UndecodableError("is not a regular file") from error
     except OSError as error:
-        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+        raise _cannot_read(error) from error
     except ValueError as error:  # a NUL in the name
         raise UndecodableError(str(error)) from error
+
+
+def _cannot_read(error: OSError) -> UndecodableError:
+    return UndecodableError(f"cannot be read: {error.strerror or error}")
 
 
 def with_frames(source: ImageSource, most: int) -> ImageSource:
@@ -147,7 +156,7 @@ def with_frames(source: ImageSource, most: int) -> ImageSource:
         with open_regular(source.file) as stream:
             pictures, count = decode(stream, most)
     except OSError as error:  # gone since it was read first
-        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+        raise _cannot_read(error) from error
     return replace(source, pictures=tuple(pictures), frame_count=count)
 
 
@@ -163,25 +172,26 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         if not clip_frames:
             raise UndecodableError("is a directory; a folder of frames needs --clip")
         yield _read_clip(file, clip_frames)
-        return
-    if path.suffix.lower() in TENSOR_SUFFIXES:
+    elif _is_tensor_file(file):
         facts = path.stat()
         digest, rows = _read_tensor_file(file, facts.st_size, facts.st_mtime_ns)
-        for number, pixels in rows:
+        for row, pixels in rows:
             size = pixels.shape[-1], pixels.shape[-2]
-            yield ImageSource(
-                f"{path.stem}{number}", f"{file}{number}", digest, size, pixels=pixels
-            )
-        return
-    sha256 = hashlib.sha256()
-    pictures = _read_pictures(path, sha256)
-    yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
+            yield ImageSource(f"{path.stem}{row}", f"{file}{row}", digest, size, pixels=pixels)
+    else:
+        sha256 = hashlib.sha256()
+        pictures = _read_pictures(path, sha256)
+        yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
+
+
+def _is_tensor_file(file: str) -> bool:
+    return Path(file).suffix.lower() in TENSOR_SUFFIXES
 
 
 @functools.lru_cache(maxsize=1)  # the rows of a file come one after the other
 def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
-) -> tuple[str, list[tuple[str, NDArray[Any]]]]:
+) -> tuple[str, list[tuple[str, Pixels]]]:
     path = Path(file)
     data = read_regular(path)
     if not data:
@@ -216,11 +226,10 @@ def _read_clip(file: str, most: int) -> ImageSource:
     files = sorted(f for f in Path(file).iterdir() if f.is_file() and not f.name.startswith("."))
     if not files:
         raise UndecodableError("is a directory without images")
-    number = min(most, len(files))
-    chosen = [files[round(i * (len(files) - 1) / max(1, number - 1))] for i in range(number)]
+    chosen = spread_evenly(len(files), min(most, len(files)))
     sha256 = hashlib.sha256()
     pictures: list[Image.Image] = []
-    for frame in chosen:
+    for frame in (files[place] for place in chosen):
         try:
             pictures += _read_pictures(frame, sha256)
         except UndecodableError as error:
@@ -229,13 +238,3 @@ def _read_clip(file: str, most: int) -> ImageSource:
     return ImageSource(
         name, file, sha256.hexdigest(), pictures[0].size, tuple(pictures), frame_count=len(files)
     )
-
-
-def _unique_key(name: str, keys: set[str]) -> str:
-    stem = safe_name(name)
-    key, number = stem, 2
-    while key.lower() in keys:
-        key = f"{stem}-{number}"
-        number += 1
-    keys.add(key.lower())
-    return key

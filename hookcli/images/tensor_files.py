@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.images.decode import UndecodableError
 
@@ -12,16 +12,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
+
+    Pixels: TypeAlias = NDArray[np.generic]  # floats (C, H, W), or several such
 
 TENSOR_SUFFIXES = (".npy", ".safetensors")
 # of a header that is not what numpy writes, or that promises more than memory holds
 _NPY_ERRORS = (
-    ValueError, TypeError, EOFError, OSError, SyntaxError, ArithmeticError, MemoryError, TokenError,
-)  # fmt: skip
+    ValueError,
+    TypeError,
+    EOFError,
+    OSError,
+    SyntaxError,
+    ArithmeticError,
+    MemoryError,
+    TokenError,
+)
 
 
-def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
     """The images (C, H, W) of a tensor file, each with what tells it from the others of the file.
 
     Raises:
@@ -42,7 +52,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
             yield (f"{name}[{row}]" if len(array) > 1 else name), pixels
 
 
-def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
+def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
     """The arrays in a file by what follows the file's name; one alone follows with nothing."""
     import numpy as np
 

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
-_LARGE = (
-    250_000  # bytes of a photo of two megapixels or more, whose decoding takes as long as a forward
-)
+# Bytes of a photo of two megapixels or more, whose decoding takes as long as a forward.
+_LARGE = 250_000
 
 
 def count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
