@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from PIL import Image
@@ -28,7 +28,7 @@ from hookcli.models.inputs import (
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scores import find_target, load_score, score_output
-from hookcli.models.zoo.build import SkipInitialisation, build_model, build_random, categories_of
+from hookcli.models.zoo.build import SkipInitialisation, build_model, build_random
 from hookcli.models.zoo.origin import OWN, TIMM, find_origin
 from hookcli.models.zoo.torchvision_import import torchvision
 from hookcli.models.zoo.weights import add_weights
@@ -111,21 +111,17 @@ class LoadedModel:
                 f"{self.info.name} has parameters without a shape, such as {lazy[0]}",
                 "they get it in the first forward: call the model once where it is made",
             )
-        unguarded = partial(
-            score_output,
-            style=style,
-            target=target,
-            categories=self.categories,
-            needs_gradient=needs_gradient,
-        )
+        categories = self.categories
 
-        def score(output: Any, **options: Any) -> ScoreTensor:
+        def score(output: object, *, target: int | None = target) -> ScoreTensor:
             with self.guard():
-                return unguarded(output, **options)
+                return score_output(
+                    output, style, target, categories, needs_gradient=needs_gradient
+                )
 
         return score
 
-    def read(self, output: Any) -> list[tuple[Prediction, ...]]:
+    def read(self, output: object) -> list[tuple[Prediction, ...]]:
         """The predictions of each image of a batch; a model of the user's own must end in a classifier.
 
         Raises:
@@ -159,23 +155,20 @@ class LoadedModel:
             as_pixels: the image is a tensor file, which is used as it is.
         """
         left, top, width, height = box
-        prepare = self.prepare
 
-        def show(colour: str, inside: str) -> Tensor:
+        def see_box(colour: str, inside: str) -> Tensor:
             """What the layers see of one picture, which is let go: it may be large."""
             picture = Image.new("RGB", size, colour)
             picture.paste(inside, (left, top, left + width, top + height))
-            pixels = (
-                prepare.repeat(
-                    torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
-                )
-                if as_pixels
-                else prepare.to_pixels([picture])
-            )
+            if as_pixels:
+                exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
+                pixels = self.prepare.repeat(exact)
+            else:
+                pixels = self.prepare.to_pixels([picture])
             return seen_pixels(self.module, self.info.task, pixels.unsqueeze(0))
 
-        black, white = show("black", "black"), show("white", "white")
-        drawn = show("black", "white")
+        black, white = see_box("black", "black"), see_box("white", "white")
+        drawn = see_box("black", "white")
         seen = white != black
         inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
         return torch.stack([inside, seen * (1 - inside)])
@@ -185,12 +178,15 @@ class LoadedModel:
         return show_pixels(self.module, self.info.task, self.prepare.transform, pixels)
 
 
-def _ends_in_classifier(module: nn.Module, output: Any) -> bool:
+def _ends_in_classifier(module: nn.Module, output: object) -> bool:
     """Whether the rows of ``output`` are as long as what the last linear layer or convolution gives."""
-    own = [
-        part for part in module.modules() if next(part.parameters(recurse=False), None) is not None
+    with_parameters = [
+        layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
     ]
-    width = ask(own[-1], "out_features", ask(own[-1], "out_channels")) if own else None
+    if not with_parameters:
+        return False
+    last = with_parameters[-1]
+    width = ask(last, "out_features", ask(last, "out_channels"))
     return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
 
 
@@ -212,7 +208,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
     origin = find_origin(request.name, request.seed)
     with origin.guard():
         weighted = add_weights(origin, request)
-        prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
+        prepare = make_preprocessing(origin.task, request, weighted.module, weighted.preset)
         notes = (*weighted.notes, _note_dtype(weighted.module, request))
         module = _place(weighted.module, request, device)
     info = ModelInfo(
@@ -262,13 +258,13 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
             "give it values; for shapes alone: hookcli layers MODEL",
         )
     try:
-        module = _see_module(request.name, module.eval().to(device))
-        return _see_module(request.name, _to_dtype(module, request.dtype))
+        module = _require_module(request.name, module.eval().to(device))
+        return _require_module(request.name, _to_dtype(module, request.dtype))
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
 
 
-def _see_module(name: str, module: Any) -> nn.Module:
+def _require_module(name: str, module: object) -> nn.Module:
     """What ``eval`` and ``to`` of a model returned, which can be anything where they are its own.
 
     Raises:
@@ -290,15 +286,14 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     code is the user's own.
     """
     origin = find_origin(request.name, request.seed)
-    transforms = None if origin.weights is None else origin.weights.DEFAULT.transforms
     with origin.guard():
         module = _build_bare(origin, request)
-        prepare = make_preprocessing(origin, request, module, transforms)
-        module = _see_module(request.name, module.eval())
+        prepare = make_preprocessing(origin.task, request, module, origin.preset)
+        module = _require_module(request.name, module.eval())
     info = ModelInfo(
         request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
     )
-    return LoadedModel(info, module, prepare, categories_of(origin))
+    return LoadedModel(info, module, prepare, origin.categories)
 
 
 def _build_bare(origin: Origin, request: ModelRequest) -> nn.Module:

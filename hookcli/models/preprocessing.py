@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,30 +13,27 @@ from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.models.fixed_size import FixedSize, find_fixed_size
+from hookcli.models.frames import spread_evenly
+from hookcli.models.inputs import detection_transform
 from hookcli.models.zoo.origin import OWN, TIMM
 from hookcli.models.zoo.timm_models import timm_transform
 from hookcli.models.zoo.torchvision_import import torchvision
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from PIL import Image
-    from torchvision.transforms import InterpolationMode
-    from torchvision.transforms._presets import ImageClassification
 
     from hookcli.config import ModelRequest
-    from hookcli.models.zoo.origin import Origin
+    from hookcli.models.zoo.catalog import Preset, Transform
 
 _COLOURS = 3
 # Times the short side. Resized as it is, a longer picture could fill the memory: of one that is cropped
 # the middle is taken before, which moves it by less than a pixel, and one that is shown whole is refused.
 _LONGEST = 100
-_FLOW_STEP, _FLOW_LEAST, _FLOW_MOST = (
-    8,
-    128,
-    960,
-)  # RAFT halves three times, and its volume is large
+_FLOW_STEP = 8  # RAFT halves three times
+_FLOW_LEAST, _FLOW_MOST = 128, 960  # its correlation volume is large
 _NOMINAL = {"segmentation": (520, 520), "detection": (480, 640), "optical_flow": (368, 496)}
 
 
@@ -54,7 +51,7 @@ class Preprocessing:
     """
 
     task: str
-    transform: Callable[..., Any]
+    transform: Transform
     crop: tuple[int, int] | None = None
     size: int | None = None
     channels: int | None = _COLOURS
@@ -102,23 +99,12 @@ class Preprocessing:
             pictures: upright and RGB; one, or the frames of a clip, or the two of a pair.
         """
         pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
-        if self.task == "video":
-            places = [
-                round(i * (len(pictures) - 1) / (CLIP_FRAMES - 1)) for i in range(CLIP_FRAMES)
-            ]
-            same = [picture.resize(pictures[0].size) for picture in pictures]
-            clip: Tensor = self.transform(
-                torch.stack(
-                    [torchvision.transforms.functional.pil_to_tensor(same[i]) for i in places]
-                )
-            )
-            return clip
         if self.task == "optical_flow":
             size = _flow_size(pictures[0], self.size)
-            return torch.stack(
-                self.transform(*(p.resize(size) for p in (*pictures, *pictures)[:2]))
-            )
-        pixels: Tensor = self.transform(pictures[0])
+            pair = [picture.resize(size) for picture in (*pictures, *pictures)[:2]]
+            return torch.stack(self.transform(*pair))
+        source = _stack_frames(pictures) if self.task == "video" else pictures[0]
+        pixels: Tensor = self.transform(source)
         return pixels
 
     def repeat(self, pixels: Tensor) -> Tensor:
@@ -147,22 +133,22 @@ class Preprocessing:
 
 
 def make_preprocessing(
-    origin: Origin, request: ModelRequest, module: nn.Module, transforms: Any
+    task: str, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset] | None
 ) -> Preprocessing:
     """The model's own preprocessing, with what ``request`` changes.
 
     Args:
-        origin: tells the task.
+        task: of the model.
         request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation``.
         module: a ViT tells its size; a detection model resizes by itself and is set here.
-        transforms: a torchvision preset; None for models that have none.
+        make_preset: makes torchvision's preset; None for models that have none.
 
     Raises:
         RequestError: something was to be changed that this model's preprocessing does not have.
     """
     return replace(
-        _make_own_preprocessing(origin, request, module, transforms),
-        channels=_count_channels(origin.task, request),
+        _make_own_preprocessing(task, request, module, make_preset or _imagenet),
+        channels=_count_channels(task, request),
         fixed=find_fixed_size(module),
     )
 
@@ -176,60 +162,69 @@ def _count_channels(task: str, request: ModelRequest) -> int | None:
 
 
 def _make_own_preprocessing(
-    origin: Origin, request: ModelRequest, module: nn.Module, transforms: Any
+    task: str, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
 ) -> Preprocessing:
-    task = origin.task
     if task == TIMM:
         transform, crop = timm_transform(module, request)
         return Preprocessing(task, transform, crop=crop)
     if task == "detection":
         _set_detection(module, request)
-        return Preprocessing(task, transforms(), size=request.size)
+        return Preprocessing(task, make_preset(), size=request.size)
     if task == "optical_flow":
         _refuse_changes(request, "an optical flow model")
-        return Preprocessing(task, transforms(), size=request.size)
-    changes: dict[str, Any] = {}
+        return Preprocessing(task, make_preset(), size=request.size)
+    colours = _colour_changes(request)
+    if task == "segmentation":
+        side = request.size or request.resize or make_preset().resize_size[0]
+        return Preprocessing(task, make_preset(resize_size=side, **colours), size=side)
+    own_side = ask(module, "image_size")
+    sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
+    preset = make_preset(**colours, **sides)
+    return Preprocessing(task, preset, crop=(preset.crop_size[0], preset.crop_size[-1]))
+
+
+def _colour_changes(request: ModelRequest) -> Mapping[str, object]:
+    """What a preset is to be made with, instead of its own."""
+    changes: dict[str, object] = {}
     if request.mean is not None:
         changes["mean"] = request.mean
     if request.std is not None:
         changes["std"] = request.std
     if request.interpolation is not None:
-        changes["interpolation"] = _interpolation(request.interpolation)
-    if task == "segmentation":
-        side = request.size or request.resize or transforms().resize_size[0]
-        return Preprocessing(task, transforms(resize_size=side, **changes), size=side)
-    base = transforms if transforms is not None else _imagenet
-    return _cropping(task, base, request, ask(module, "image_size"), changes)
+        mode = torchvision.transforms.InterpolationMode(request.interpolation)
+        changes["interpolation"] = mode
+    return changes
 
 
-def _cropping(
-    task: str, transforms: Any, request: ModelRequest, own_side: Any, changes: dict[str, Any]
-) -> Preprocessing:
-    """A preset that resizes and takes the middle, scaled in its own proportions to the side asked for."""
-    own = transforms()
-    side = request.size or (own_side if isinstance(own_side, int) else None) or own.crop_size[0]
-    if side != own.crop_size[0] or request.resize is not None:
-        resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
-        resize = [request.resize] if request.resize is not None else resize
-        crop = [side] * len(own.crop_size)
-        changes |= {
-            "crop_size": crop if len(crop) > 1 else crop[0],
-            "resize_size": resize if len(own.crop_size) > 1 else resize[0],
-        }
-    made = transforms(**changes)
-    height, width = made.crop_size[0], made.crop_size[-1]
-    return Preprocessing(task, made, crop=(height, width))
+def _side_changes(
+    own: Preset, request: ModelRequest, own_side: int | None
+) -> Mapping[str, int | list[int]]:
+    """What a preset that resizes and takes the middle is to be made with, scaled in its own proportions.
+
+    Args:
+        own: as it is.
+        request: ``size`` and ``resize``.
+        own_side: of the network, where it tells it.
+    """
+    side = request.size or own_side or own.crop_size[0]
+    if side == own.crop_size[0] and request.resize is None:
+        return {}
+    resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
+    resize = [request.resize] if request.resize is not None else resize
+    if len(own.crop_size) > 1:
+        return {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
+    return {"crop_size": side, "resize_size": resize[0]}
 
 
-def _imagenet(**changes: Any) -> ImageClassification:
-    return torchvision.transforms._presets.ImageClassification(
-        **{"crop_size": 224, "resize_size": 256} | changes
-    )
+def _imagenet(**changes: object) -> Preset:
+    sides = {"crop_size": 224, "resize_size": 256}
+    preset: Preset = torchvision.transforms._presets.ImageClassification(**sides | changes)
+    return preset
 
 
 def _set_detection(module: nn.Module, request: ModelRequest) -> None:
     """Detection models normalise and resize by themselves."""
-    inside: Any = module.transform
+    inside = detection_transform(module)
     if request.resize is not None or request.interpolation is not None:
         raise RequestError(
             "a detection model resizes by itself", "--size N, --mean and --std can be changed"
@@ -251,8 +246,11 @@ def _refuse_changes(request: ModelRequest, what: str) -> None:
             )
 
 
-def _interpolation(name: str) -> InterpolationMode:
-    return torchvision.transforms.InterpolationMode(name)
+def _stack_frames(pictures: Sequence[Image.Image]) -> Tensor:
+    """A clip (T, 3, H, W) of pictures that are made as large as the first."""
+    same = [picture.resize(pictures[0].size) for picture in pictures]
+    to_tensor = torchvision.transforms.functional.pil_to_tensor
+    return torch.stack([to_tensor(same[i]) for i in spread_evenly(len(same), CLIP_FRAMES)])
 
 
 def _crop_long(picture: Image.Image) -> Image.Image:

@@ -6,7 +6,7 @@ import difflib
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,7 +14,13 @@ from torch.nn.functional import cross_entropy
 
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.foreign import ForeignCode
-from hookcli.models.predictions import is_boxes, is_floats, is_flow, name_class
+from hookcli.models.predictions import (
+    find_last_flow,
+    find_pixel_logits,
+    is_boxes,
+    is_floats,
+    name_class,
+)
 from hookcli.models.zoo.origin import import_code
 from hookcli.records.images import Score
 
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.config import BackwardStyle
+    from hookcli.models.predictions import Boxes
 
 _OWN_SUM = "--score sum, or a function of your own: --score FILE.py:FUNCTION"
 
@@ -79,7 +86,7 @@ def _near(text: str, categories: Sequence[str]) -> str:
 
 
 def score_output(
-    output: Any,
+    output: object,
     style: BackwardStyle,
     target: int | None,
     categories: Sequence[str],
@@ -113,20 +120,21 @@ def score_output(
         RequestError: the output has no score of this kind, or the target does not exist.
         ModelError: no gradient leads back from the score, or a function of the user's failed.
     """
+    computed: object
     if ":" in style.score:
-        value, index, kind = load_score(style.score)(output, target), target, style.score
+        computed, index, kind = load_score(style.score)(output, target), target, style.score
     elif style.score == "sum":
-        value, index, kind = _add_up(output), None, "sum"
+        computed, index, kind = _add_up(output), None, "sum"
     else:
-        value, index, kind = _score_of_form(output, style.score, target)
-    value = _check_value(value, style, needs_gradient=needs_gradient)
+        computed, index, kind = _score_of_form(output, style.score, target)
+    value = _check_value(computed, style, needs_gradient=needs_gradient)
     name = "" if index is None else name_class(index, categories)
     figure = float(value.detach())
     score = Score(kind, figure if math.isfinite(figure) else None, index, name)
     return ScoreTensor(value.reshape(()), score)
 
 
-def _check_value(value: Any, style: BackwardStyle, *, needs_gradient: bool) -> Tensor:
+def _check_value(value: object, style: BackwardStyle, *, needs_gradient: bool) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError(f"--score {style.score}: it must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:
@@ -137,25 +145,26 @@ def _check_value(value: Any, style: BackwardStyle, *, needs_gradient: bool) -> T
     return value
 
 
-def _score_of_form(output: Any, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
+def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
     """The score, whose it is, and what it is called."""
     if is_floats(output, 2) and len(output) == 1:
         index = int(output[0].argmax()) if target is None else target
         return _of_logits(output, kind, _inside(index, output.shape[1])), index, kind
-    if isinstance(output, dict) and is_floats(output.get("out"), 4):
-        logits = output["out"]
+    logits = find_pixel_logits(output)
+    if logits is not None:
         covered = logits[0].argmax(0).flatten().bincount(minlength=logits.shape[1])
         index = int(covered.argmax()) if target is None else target
         pixels = logits[0].flatten(1).T
         return _of_logits(pixels, kind, _inside(index, logits.shape[1])), index, f"mean {kind}"
     if isinstance(output, list) and len(output) == 1 and is_boxes(output[0]):
         return *_of_boxes(output[0], kind, target), "score of the best box"
-    if isinstance(output, list) and output and all(map(is_flow, output)):
+    flow = find_last_flow(output)
+    if flow is not None:
         if target is not None or kind != "logit":
             raise RequestError(
                 "an optical flow has no classes", "leave --target and --score as they are"
             )
-        return output[-1].norm(dim=1).mean(), None, "mean flow in pixels"
+        return flow.norm(dim=1).mean(), None, "mean flow in pixels"
     raise RequestError("the model's output has no form whose score is known", _OWN_SUM)
 
 
@@ -168,15 +177,17 @@ def _of_logits(rows: Tensor, kind: str, index: int) -> Tensor:
     return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
 
 
-def _of_boxes(part: dict[str, Tensor], kind: str, target: int | None) -> tuple[Tensor, int]:
+def _of_boxes(found: Boxes, kind: str, target: int | None) -> tuple[Tensor, int]:
     if kind != "logit":
         raise RequestError(f"--score {kind}: boxes have a score only", "leave --score as it is")
-    scores, labels = part["scores"], part["labels"]
-    mine = torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
-    if not len(mine):
+    scores, labels = found["scores"], found["labels"]
+    eligible = (
+        torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
+    )
+    if not len(eligible):
         what = "no box" if target is None else f"no box of class {target}"
         raise NoBoxError(f"the model found {what} in an image", "another --target, or --score sum")
-    best = mine[int(scores[mine].argmax())]
+    best = eligible[int(scores[eligible].argmax())]
     return scores[best], int(labels[best])
 
 
@@ -186,19 +197,19 @@ def _inside(index: int, count: int) -> int:
     return index
 
 
-def _add_up(value: Any) -> Tensor | None:
+def _add_up(value: object) -> Tensor | None:
     """The sum of all floating numbers, wherever they are in the output."""
     if isinstance(value, Tensor):
         return value.sum() if value.is_floating_point() else None
-    parts = value.values() if isinstance(value, dict) else value
     if not isinstance(value, (dict, list, tuple)):
         return None
-    sums = [found for found in map(_add_up, parts) if found is not None]
+    inside = value.values() if isinstance(value, dict) else value
+    sums = [found for found in map(_add_up, inside) if found is not None]
     return sum(sums[1:], sums[0]) if sums else None
 
 
 @functools.cache
-def load_score(text: str) -> Callable[[Any, int | None], Any]:
+def load_score(text: str) -> Callable[[object, int | None], object]:
     """The user's function, imported once, whose errors are theirs.
 
     Raises:
@@ -211,8 +222,9 @@ def load_score(text: str) -> Callable[[Any, int | None], Any]:
     if not callable(function):
         raise RequestError(f"--score {text}: {place} has no function {name!r}")
 
-    def call(output: Any, target: int | None) -> Any:
+    def call(output: object, target: int | None) -> object:
         with code:
-            return function(output, target)
+            result: object = function(output, target)
+        return result
 
     return call

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # torch walks modules by functions that call themselves: one call a level. The others are for what calls them.
-_ROOM = 250
-_MOST = 1_000  # however deep Python may go: to name and measure them takes time with the cube of it, then 14 s
+_OTHER_CALLS = 250
+_DEEPEST = 1_000  # however deep Python may go: to name and measure them takes time with the cube of it, then 14 s
 
 
 def check_structure(name: str, model: nn.Module) -> None:
@@ -30,7 +30,8 @@ def check_structure(name: str, model: nn.Module) -> None:
         ModelError: a module contains itself, they are nested too deep, or ``named_modules`` names
             what is not there.
     """
-    depth, most = _measure_depth(name, model), min(sys.getrecursionlimit() - _ROOM, _MOST)
+    most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
+    depth = _measure_depth(name, model)
     if depth > most:
         raise ModelError(
             f"{name} nests its modules {depth:,} deep, and {most:,} levels can be walked",
@@ -55,31 +56,31 @@ def _measure_depth(name: str, model: nn.Module) -> int:
         ModelError: a module contains itself.
     """
     known = {id(model)}
-    names, places, running = [""], {id(model): 0}, [(model, _parts_of(model))]
+    path, level_of, open_modules = [""], {id(model): 0}, [(model, _children_of(model))]
     deepest = 1
-    while running:
-        module, parts = running[-1]
-        part_name, part = next(parts, ("", None))
-        if part is None:
-            running.pop()
-            names.pop()
-            del places[id(module)]
-        elif id(part) in places:
-            outer = ".".join(names[1 : places[id(part)] + 1]) or ROOT_LABEL
-            inner = ".".join([*names[1:], part_name])
+    while open_modules:
+        module, children = open_modules[-1]
+        child_name, child = next(children, ("", None))
+        if child is None:
+            open_modules.pop()
+            path.pop()
+            del level_of[id(module)]
+        elif id(child) in level_of:
+            outer = ".".join(path[1 : level_of[id(child)] + 1]) or ROOT_LABEL
+            inner = ".".join([*path[1:], child_name])
             raise ModelError(
-                f"{name}: {outer} ({type(part).__name__}) contains itself, as {inner}",
+                f"{name}: {outer} ({type(child).__name__}) contains itself, as {inner}",
                 "a module may stand in several places, and not inside itself",
             )
-        elif id(part) not in known:
-            known.add(id(part))
-            names.append(part_name)
-            places[id(part)] = len(running)
-            running.append((part, _parts_of(part)))
-            deepest = max(deepest, len(running))
+        elif id(child) not in known:
+            known.add(id(child))
+            path.append(child_name)
+            level_of[id(child)] = len(open_modules)
+            open_modules.append((child, _children_of(child)))
+            deepest = max(deepest, len(open_modules))
     return deepest
 
 
-def _parts_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    parts = ask(module, "_modules", {})
-    return ((name, part) for name, part in list(parts.items()) if isinstance(part, nn.Module))
+def _children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    children = ask(module, "_modules", {})
+    return ((name, child) for name, child in list(children.items()) if isinstance(child, nn.Module))

@@ -6,7 +6,7 @@ import ast
 import inspect
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,21 @@ from hookcli.errors import RequestError, first_line
 from hookcli.models.zoo.origin import OWN, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from hookcli.config import ModelRequest
+    from hookcli.models.zoo.catalog import Preset
     from hookcli.models.zoo.origin import Origin
 
 _REFUSALS = (
-    TypeError, ValueError, AssertionError, RuntimeError, ArithmeticError, LookupError, AttributeError,
-)  # fmt: skip
+    TypeError,
+    ValueError,
+    AssertionError,
+    RuntimeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+)
 _RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", "quantize"})
 
 
@@ -34,7 +41,7 @@ class ModelWithWeights:
     Attributes:
         module: the model.
         name: where the weights came from.
-        transforms: torchvision's preset for them; None where there is none.
+        preset: makes torchvision's preprocessing for them; None where there is none.
         categories: class names by index.
         trained: False when any of them is known to be random.
         warning: what must be known about them.
@@ -44,7 +51,7 @@ class ModelWithWeights:
 
     module: nn.Module
     name: str
-    transforms: Callable[..., Any] | None = None
+    preset: Callable[..., Preset] | None = None
     categories: tuple[str, ...] = ()
     trained: bool = True
     warning: str = ""
@@ -52,28 +59,17 @@ class ModelWithWeights:
     notes: tuple[str, ...] = ()
 
 
-def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
+def build_model(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
     """Call the model's builder; torchvision's with ``weights=None`` unless ``arguments`` say otherwise.
 
     Raises:
         RequestError: it refuses an argument that the user gave.
         ModelError: code of the user's raised.
     """
-    given = {key: _literal(text) for key, text in request.arguments}
-    reserved = sorted(_RESERVED & set(given)) if origin.task != OWN else []
-    if reserved:
-        raise RequestError(
-            f"--model-arg cannot set {reserved[0]!r}", "choose weights with --weights"
-        )
+    given = _read_arguments(origin, request)
     if origin.weights is not None:
-        signature = inspect.signature(origin.builder).parameters
-        if request.size is not None:  # some models are made for one size
-            if origin.builder.__module__.endswith("vision_transformer"):
-                given.setdefault("image_size", request.size)
-            if origin.builder.__module__.endswith("maxvit"):
-                given.setdefault("input_size", (request.size, request.size))
         arguments.setdefault("weights", None)
-        if "weights_backbone" in signature:
+        if "weights_backbone" in inspect.signature(origin.builder).parameters:
             arguments["weights_backbone"] = None
     try:
         with warnings.catch_warnings():
@@ -91,7 +87,27 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.M
         ) from error
 
 
-def build_random(origin: Origin, request: ModelRequest, **arguments: Any) -> nn.Module:
+def _read_arguments(origin: Origin, request: ModelRequest) -> dict[str, object]:
+    """What the user gives the builder: ``--model-arg`` and, for networks made for one size, ``--size``.
+
+    Raises:
+        RequestError: an argument is hookcli's to set.
+    """
+    given = {key: _literal(text) for key, text in request.arguments}
+    reserved = sorted(_RESERVED & set(given)) if origin.task != OWN else []
+    if reserved:
+        raise RequestError(
+            f"--model-arg cannot set {reserved[0]!r}", "choose weights with --weights"
+        )
+    if origin.weights is not None and request.size is not None:
+        if origin.builder.__module__.endswith("vision_transformer"):
+            given.setdefault("image_size", request.size)
+        if origin.builder.__module__.endswith("maxvit"):
+            given.setdefault("input_size", (request.size, request.size))
+    return given
+
+
+def build_random(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
     """The model of ``torch.manual_seed(seed)`` followed by the builder; the caller's generator is left alone."""
     with seeded(request.seed):
         return build_model(origin, request, **arguments)
@@ -121,16 +137,15 @@ class SkipInitialisation(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         # Called by its own name, an initialiser runs with this mode off, so it is stopped here.
-        if func in self._RANDOM:
-            return args[
-                0
-            ].zero_()  # a value, since trunc_normal_ draws again until all are in range
+        if func in self._RANDOM and isinstance(args[0], Tensor):
+            # To a value, since trunc_normal_ draws again until all are in range.
+            return args[0].zero_()
         if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
@@ -141,24 +156,18 @@ class _EmptyOnMeta(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        device = {"device": "meta"} if func is torch.empty else {}
-        return func(*args, **((kwargs or {}) | device))
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        changed = {"device": "meta"} if func is torch.empty else {}
+        return func(*args, **{**(kwargs or {}), **changed})
 
 
-def categories_of(origin: Origin) -> tuple[str, ...]:
-    """Class names by index of a torchvision model's default weights; empty for other models."""
-    if origin.weights is None:
-        return ()
-    return tuple(origin.weights.DEFAULT.meta.get("categories", ()))
-
-
-def _literal(text: str) -> Any:
+def _literal(text: str) -> object:
     try:
-        return ast.literal_eval(text)
+        value: object = ast.literal_eval(text)
+        return value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 
@@ -13,12 +13,46 @@ from hookcli.errors import UnknownModelError
 from hookcli.models.zoo.torchvision_import import torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import nn
 
+    Transform: TypeAlias = Callable[..., Any]  # of pictures; a tensor, or for flow a pair of them
+
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 TASKS = ("detection", "segmentation", "video", "optical_flow", "quantization")
+
+
+class Preset(Protocol):
+    """One of torchvision's transforms; what resizes has ``resize_size``, what crops ``crop_size``."""
+
+    crop_size: list[int]
+    resize_size: list[int]
+
+    def __call__(self, *pictures: object) -> Any:
+        """The pixels of pictures."""
+
+
+class WeightsMember(Protocol):
+    """One set of trained weights of a torchvision model, and what torchvision says of it."""
+
+    name: str
+    url: str
+    transforms: Callable[..., Preset]
+    meta: Mapping[str, Any]
+
+
+class WeightsEnum(Protocol):
+    """The trained weights of a torchvision model."""
+
+    DEFAULT: WeightsMember
+    __members__: Mapping[str, WeightsMember]
+
+    def __iter__(self) -> Iterator[WeightsMember]:
+        """Each member once."""
+
+    def __getitem__(self, name: str) -> WeightsMember:
+        """The member of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +115,10 @@ def find_task(name: str) -> str:
     return next((task for task in TASKS if f".{task}." in module), "classification")
 
 
-def find_weights(name: str) -> Any:
-    """The weights' enum of a model; its members carry ``url``, ``transforms`` and ``meta``."""
-    return torchvision.models.get_model_weights(name)
+def find_weights(name: str) -> WeightsEnum:
+    """The weights' enum of a model."""
+    weights: WeightsEnum = torchvision.models.get_model_weights(name)
+    return weights
 
 
 def cache_file(url: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ def hash_weights(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _list_parts(value: Any) -> Iterator[Any]:
+def _list_parts(value: object) -> Iterator[bytes | memoryview]:
     """The bytes of what a state dict holds, each with what says how to read it."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -24,7 +24,10 @@ from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
 from hookcli.models.zoo.timm_models import find_timm_builder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from types import ModuleType
+
+    from hookcli.models.zoo.catalog import Preset, WeightsEnum
 
 OWN, TIMM = "own", "timm"
 _FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
@@ -44,7 +47,19 @@ class Origin:
     name: str
     task: str
     builder: Callable[..., nn.Module]
-    weights: Any = None
+    weights: WeightsEnum | None = None
+
+    @property
+    def preset(self) -> Callable[..., Preset] | None:
+        """What makes torchvision's preprocessing for the default weights; None for other models."""
+        return None if self.weights is None else self.weights.DEFAULT.transforms
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Class names by index of a torchvision model's default weights; empty for other models."""
+        return (
+            () if self.weights is None else tuple(self.weights.DEFAULT.meta.get("categories", ()))
+        )
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """A ``with`` block for asking a model of it for anything: one of the user's own may raise anything."""
@@ -82,7 +97,7 @@ def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     place, _, attribute = name.rpartition(":")
     surroundings = Surroundings()
     with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
-        target: Any = import_code(place)
+        target: object = import_code(place)
         for part in attribute.split("."):  # a module may run code for its attributes too
             if not hasattr(target, part):
                 close = difflib.get_close_matches(part, dir(target), n=3)
@@ -94,7 +109,9 @@ def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     return partial(_make_own, name, target, surroundings)
 
 
-def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments: Any) -> nn.Module:
+def _make_own(
+    name: str, target: object, surroundings: Surroundings, /, **arguments: object
+) -> nn.Module:
     """The module itself, or what the factory returns.
 
     Raises:
@@ -106,7 +123,7 @@ def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments
     return made
 
 
-def _call_factory(name: str, target: Any, arguments: dict[str, Any]) -> nn.Module:
+def _call_factory(name: str, target: object, arguments: Mapping[str, object]) -> nn.Module:
     if isinstance(target, nn.Module):
         if arguments:
             raise RequestError(f"{name} is a module already, and takes no --model-arg")
@@ -120,7 +137,7 @@ def _call_factory(name: str, target: Any, arguments: dict[str, Any]) -> nn.Modul
     return made
 
 
-def import_code(place: str) -> Any:
+def import_code(place: str) -> ModuleType:
     """The module that ``FILE.py`` or ``PACKAGE.MODULE`` names, which is run.
 
     Raises:
@@ -129,7 +146,7 @@ def import_code(place: str) -> Any:
     return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
 
 
-def _import_file(file: Path) -> Any:
+def _import_file(file: Path) -> ModuleType:
     try:
         open_regular(file).close()  # Python would wait at a pipe
     except FileNotFoundError as error:
@@ -149,7 +166,7 @@ def _import_file(file: Path) -> Any:
     return module
 
 
-def _import_module(name: str) -> Any:
+def _import_module(name: str) -> ModuleType:
     absent = RequestError(
         f"there is no Python module {name!r} here",
         "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",

@@ -6,7 +6,7 @@ import http.client
 import re
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
 import torch
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hookcli.models.zoo.catalog import WeightsMember
+
 CONNECT_SECONDS = 10
 UNREACHABLE = (OSError, http.client.HTTPException)
-_HASH = re.compile(
-    r"-([a-f0-9]*)\."
-)  # torchvision puts the start of the sha256 into the file's name
+_HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
 
 
-def cache_weights(member: Any, *, progress: bool) -> Path:
+def cache_weights(member: WeightsMember, *, progress: bool) -> Path:
     """The file of a torchvision weights member in torch's cache, downloaded if it is not there.
 
     Raises:

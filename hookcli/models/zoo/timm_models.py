@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.models.zoo.state_dict import CONNECT_SECONDS
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
+    from hookcli.models.zoo.catalog import Transform
 
 _HUB = ("huggingface.co", 443)
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -73,7 +74,7 @@ def timm_categories(module: nn.Module) -> tuple[str, ...]:
     return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
 
-def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Any, tuple[int, int]]:
+def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Transform, tuple[int, int]]:
     """Timm's own preprocessing with what ``request`` changes, and the height and width that it leaves."""
     from timm.data import create_transform, resolve_model_data_config
 

@@ -12,7 +12,6 @@ from hookcli.models.zoo.build import (
     SkipInitialisation,
     build_model,
     build_random,
-    categories_of,
 )
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.models.zoo.from_file import load_from_file
@@ -23,6 +22,7 @@ from hookcli.models.zoo.weights_file import UNREADABLE
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
+    from hookcli.models.zoo.catalog import WeightsMember
     from hookcli.models.zoo.origin import Origin
 
 
@@ -36,7 +36,7 @@ def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     """
     names = () if origin.weights is None else tuple(origin.weights.__members__)
     if request.weights == "random":
-        return replace(_random(origin, request), warning="the weights are RANDOM, as asked for")
+        return _random(origin, request, "the weights are RANDOM, as asked for")
     if request.weights == "auto":
         return _trained_or_random(origin, request)
     if request.weights == "pretrained" or request.weights in names:
@@ -60,29 +60,29 @@ def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeight
             warning=f"the weights are as {request.name} made them, trained or not",
             sha256=hash_weights(module),
         )
-    classes = len(categories_of(origin))
+    classes = len(origin.categories)
     if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
-        text = f"trained weights have {classes} classes, and another num_classes was asked for"
-        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
-    if origin.task == TIMM and not has_timm_weights(request.name):
-        text = f"timm has no trained weights for {request.name}"
-        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
-    try:
-        return _pretrained(origin, request, "pretrained")
-    except UNREACHABLE as error:
-        reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
-        text = f"trained weights are neither cached nor reachable ({reason})"
-        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
+        why = f"trained weights have {classes} classes, and another num_classes was asked for"
+    elif origin.task == TIMM and not has_timm_weights(request.name):
+        why = f"timm has no trained weights for {request.name}"
+    else:
+        try:
+            return _pretrained(origin, request, "pretrained")
+        except UNREACHABLE as error:
+            reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
+            why = f"trained weights are neither cached nor reachable ({reason})"
+    return _random(origin, request, f"{why}: the weights are RANDOM")
 
 
-def _random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
+def _random(origin: Origin, request: ModelRequest, warning: str) -> ModelWithWeights:
     module = build_random(origin, request)
     return ModelWithWeights(
         module,
         f"random (seed {request.seed})",
-        None if origin.weights is None else origin.weights.DEFAULT.transforms,
-        timm_categories(module) if origin.task == TIMM else categories_of(origin),
+        origin.preset,
+        timm_categories(module) if origin.task == TIMM else origin.categories,
         trained=False,
+        warning=warning,
         sha256=hash_weights(module) if origin.task == OWN else "",
     )
 
@@ -95,14 +95,16 @@ def _pretrained(origin: Origin, request: ModelRequest, name: str) -> ModelWithWe
             f"{request.name} has no pretrained weights that hookcli knows of",
             "let its own code load them, or pass a file: --weights FILE",
         )
-    return _pretrained_torchvision(origin, request, "DEFAULT" if name == "pretrained" else name)
+    member = origin.weights["DEFAULT" if name == "pretrained" else name]
+    return _pretrained_torchvision(origin, request, member)
 
 
-def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) -> ModelWithWeights:
+def _pretrained_torchvision(
+    origin: Origin, request: ModelRequest, member: WeightsMember
+) -> ModelWithWeights:
     """Torchvision's own way to load a member: some models rename keys or drop auxiliary heads."""
-    member = origin.weights[name]
     file = cache_weights(member, progress=request.progress)
-    arguments = {"weights": member}
+    arguments: dict[str, object] = {"weights": member}
     if member.meta.get("backend") is not None:
         arguments["quantize"] = True
     try:

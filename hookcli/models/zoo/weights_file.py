@@ -12,7 +12,7 @@ import struct
 import warnings
 import zipfile
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -31,10 +31,21 @@ if TYPE_CHECKING:
 
 # What torch raises at a file that is damaged, or made to harm
 UNREADABLE = (
-    pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError,
-    AssertionError, ArithmeticError, MemoryError, ImportError, struct.error, zipfile.BadZipFile,
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+    ImportError,
+    struct.error,
+    zipfile.BadZipFile,
     SafetensorError,
-)  # fmt: skip
+)
 COUNTER = "num_batches_tracked"  # of a norm: in older files absent, or of another dtype
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
@@ -46,9 +57,17 @@ _MOST_UNPACKED = 2  # times the size of a file; torch itself does not compress
 _MOST_VERSION = 2**31
 _LONGEST = 120  # characters of a name, or of what is said of one
 _INTEGERS = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.uint16, torch.uint32, torch.uint64,
-)  # fmt: skip
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+)
+_SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +108,14 @@ def read_weights_file(file: Path) -> WeightsFile:
     return WeightsFile(_list_tensors(file, state), _list_versions(state), note)
 
 
-def fit_names(held: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """``held`` under the names of a model: without the prefixes of parallel and compiled models.
+def fit_names(saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
+    """``saved`` under the names of a model: without the prefixes of parallel and compiled models.
 
     Args:
-        held: as read.
+        saved: as read.
         expected: the keys of the model's own state dict, which may begin like a prefix too.
     """
-    tensors, versions = held.tensors, held.versions
+    tensors, versions = saved.tensors, saved.versions
     for _ in range(_MOST_PREFIXES):
         prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), "")
         if not prefix or any(key in expected for key in tensors):
@@ -108,10 +127,10 @@ def fit_names(held: WeightsFile, expected: Collection[str]) -> WeightsFile:
             if f"{path}.".startswith(prefix)
         }
     tensors = {_new_name(key, expected): value for key, value in tensors.items()}
-    return replace(held, tensors=tensors, versions=versions)
+    return replace(saved, tensors=tensors, versions=versions)
 
 
-def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any]) -> None:
+def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
     """See that ``state`` has exactly the keys and shapes of ``expected``, and values of the same kinds.
 
     The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can hold.
@@ -128,14 +147,14 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any
         if key in state and isinstance(wanted, Tensor) and not is_lazy(wanted)
     }
     misshaped = [
-        f"{key} is {shape_text(mine.shape)} and not {shape_text(wanted.shape)}"
-        for key, (mine, wanted) in shared.items()
-        if mine.shape != wanted.shape
+        f"{key} is {shape_text(saved.shape)} and not {shape_text(wanted.shape)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape != wanted.shape
     ]
     changed = [
-        f"{key} is {_name(mine.dtype)} and not {_name(wanted.dtype)}"
-        for key, (mine, wanted) in shared.items()
-        if mine.shape == wanted.shape and not _keeps_kind(key, mine, wanted.dtype)
+        f"{key} is {_name(saved.dtype)} and not {_name(wanted.dtype)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape == wanted.shape and not _keeps_kind(key, saved, wanted.dtype)
     ]
     faults = {
         "missing": missing,
@@ -143,9 +162,7 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any
         "of another shape": misshaped,
         "of another kind": changed,
     }
-    problems = [
-        f"{len(which)} {fault} ({_some(which)})" for fault, which in faults.items() if which
-    ]
+    problems = [f"{len(keys)} {fault} ({_some(keys)})" for fault, keys in faults.items() if keys]
     if problems:
         raise WeightsError(
             f"{file} does not fit the model: {'; '.join(problems)}",
@@ -155,7 +172,7 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any
         )
 
 
-def _load(file: Path, stream: BufferedReader) -> Any:
+def _load(file: Path, stream: BufferedReader) -> object:
     """What torch or safetensors saved, read from the open file alone: its name may stand for another by now.
 
     Raises:
@@ -169,7 +186,8 @@ def _load(file: Path, stream: BufferedReader) -> Any:
         _refuse_packed(file, stream)
     elif not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: not a file that torch has saved")
-    return torch.load(stream, map_location="cpu", weights_only=True)
+    content: object = torch.load(stream, map_location="cpu", weights_only=True)
+    return content
 
 
 def _refuse_packed(file: Path, stream: BufferedReader) -> None:
@@ -190,16 +208,17 @@ def _refuse_packed(file: Path, stream: BufferedReader) -> None:
 
 
 def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
-    hint = "save only the weights: torch.save(model.state_dict(), FILE)"
     if "Unsupported operand" in str(error):  # of another protocol than torch.save's own
         return WeightsError(
             f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
-            hint,
+            _SAVE_WEIGHTS,
         )
-    return WeightsError(f"{file} holds more than tensors, and loading it would run its code", hint)
+    return WeightsError(
+        f"{file} holds more than tensors, and loading it would run its code", _SAVE_WEIGHTS
+    )
 
 
-def _unwrap(file: Path, content: object) -> tuple[dict[Any, Any], str]:
+def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
     """The state dict in what was saved, and which one it is where there are several.
 
     An ordered dict may have attributes of the file's own, which stand before its methods.
@@ -211,7 +230,7 @@ def _unwrap(file: Path, content: object) -> tuple[dict[Any, Any], str]:
     for wrapper in _WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(inner, dict):
-            others = _list_others(content, wrapper)
+            others = _list_others(content, wrapper, inner)
             if others:
                 note = (
                     f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
@@ -223,9 +242,11 @@ def _unwrap(file: Path, content: object) -> tuple[dict[Any, Any], str]:
     return content, note
 
 
-def _list_others(content: dict[Any, Any], chosen: str) -> list[str]:
+def _list_others(
+    content: dict[object, object], chosen: str, inner: dict[object, object]
+) -> list[str]:
     """The names of what else in a checkpoint are weights of the same network, such as their running mean."""
-    keys = _bare_names(content[chosen])
+    keys = _bare_names(inner)
     return [
         repr(name)
         for name, value in dict.items(content)
@@ -236,7 +257,7 @@ def _list_others(content: dict[Any, Any], chosen: str) -> list[str]:
     ]
 
 
-def _bare_names(state: dict[Any, Any]) -> set[str]:
+def _bare_names(state: dict[object, object]) -> set[str]:
     """The keys of tensors, without a prefix."""
     return {
         key.removeprefix("module.")
@@ -245,7 +266,7 @@ def _bare_names(state: dict[Any, Any]) -> set[str]:
     }
 
 
-def _list_tensors(file: Path, state: dict[Any, Any]) -> dict[str, Tensor]:
+def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
     """The tensors of a state dict, and nothing of what else the file has put on them.
 
     Raises:
@@ -258,7 +279,7 @@ def _list_tensors(file: Path, state: dict[Any, Any]) -> dict[str, Tensor]:
         if not isinstance(key, str):
             raise WeightsError(
                 f"{file} has a tensor under a key of type {type(key).__name__}, not under a name",
-                "save only the weights: torch.save(model.state_dict(), FILE)",
+                _SAVE_WEIGHTS,
             )
         _refuse_odd(file, key, value)
         tensors[key] = Tensor.detach(value)
@@ -297,7 +318,7 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
         )
 
 
-def _list_versions(state: dict[Any, Any]) -> dict[str, int]:
+def _list_versions(state: dict[object, object]) -> dict[str, int]:
     """The versions in the ``_metadata`` that an ordered dict carries as an attribute; what is none is left out."""
     metadata = getattr(state, "_metadata", None)
     versions: dict[str, int] = {}
@@ -314,19 +335,19 @@ def _new_name(key: str, expected: Collection[str]) -> str:
     return renamed if renamed in expected and key not in expected else key
 
 
-def _keeps_kind(key: str, mine: Tensor, dtype: torch.dtype) -> bool:
+def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
     """Whether values may become of ``dtype``: floats are rounded at most, integers stay what they are."""
-    if mine.is_complex() or dtype.is_complex:
-        return mine.is_complex() and dtype.is_complex
+    if saved.is_complex() or dtype.is_complex:
+        return saved.is_complex() and dtype.is_complex
     if key.rpartition(".")[2] == COUNTER:
         return True
-    if mine.dtype in _INTEGERS and dtype in _INTEGERS:
-        return torch.equal(mine.to(dtype).to(mine.dtype), mine)
-    if not (mine.is_floating_point() and dtype.is_floating_point):
+    if saved.dtype in _INTEGERS and dtype in _INTEGERS:
+        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
+    if not (saved.is_floating_point() and dtype.is_floating_point):
         return False
-    if mine.dtype.itemsize <= dtype.itemsize:
+    if saved.dtype.itemsize <= dtype.itemsize:
         return True
-    return bool((mine.isfinite() == mine.to(dtype).isfinite()).all())  # none becomes infinite
+    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # none becomes infinite
 
 
 def _name(kind: torch.dtype | torch.layout) -> str:
