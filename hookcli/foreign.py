@@ -94,7 +94,7 @@ class ForeignCode:
             ) from error
 
 
-def ask(thing: object, name: str, default: Any = None) -> Any:
+def ask(thing: object, name: str, default: object = None) -> Any:
     """An attribute of an object of others; ``default`` where there is none, or where asking for it raises."""
     with Forgiven():
         return getattr(thing, name)

@@ -20,10 +20,12 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_Function = TypeVar("_Function", bound="Callable[..., object]")
 
 _COMPILER = "torch._dynamo"
 _UTILITIES = "torch._dynamo.utils"
@@ -44,36 +46,35 @@ def running_operators() -> Iterator[None]:
         ModuleNotFoundError: inside the block, where a module inside ``torch._dynamo`` is imported, which
             the stand-in does not have; the operator may be run again outside.
     """
-    asked: list[Any] = []
+    wrapped: list[Callable[..., object]] = []
 
-    def disable(function: Callable[..., Any], *_how: object, **_options: object) -> Any:
-        asked.append(function)
+    def disable(function: _Function, *_how: object, **_options: object) -> _Function:
+        wrapped.append(function)
         return function
 
     try:
         with _stand_in(_COMPILER, disable=disable):
             yield
     finally:
-        for (
-            function
-        ) in asked:  # torch keeps the answer on the function; later the real one is asked
+        for function in wrapped:  # torch keeps the answer on it; later the real one is asked
             vars(function).pop("__dynamo_disable", None)
 
 
-def _is_compile_supported(device_type: Any) -> Any:
+def _is_compile_supported(device_type: object) -> object:
     """Ask the real function, which loads the compiler."""
-    return import_module(_UTILITIES).is_compile_supported(device_type)
+    answer: object = import_module(_UTILITIES).is_compile_supported(device_type)
+    return answer
 
 
 @contextmanager
-def _stand_in(module: str, **offered: Callable[..., Any]) -> Iterator[None]:
+def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
     """Have a module in place that offers the functions ``offered``, unless the compiler is loaded."""
     if _COMPILER in sys.modules:
         yield
         return
     stand_in = _StandIn(module)
     vars(stand_in).update(offered)
-    finder: Any = _MakeWay(stand_in)
+    finder = _MakeWay(stand_in)
     sys.modules[module] = stand_in
     sys.meta_path.insert(0, finder)
     try:
@@ -91,12 +92,13 @@ class _StandIn(ModuleType):
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Hand on to the real module, which takes this one's place."""
         if name.startswith("__"):  # the import system asks for such, and can do without
             raise AttributeError(name)
         self.leave()
-        return getattr(import_module(self.__name__), name)
+        value: object = getattr(import_module(self.__name__), name)
+        return value
 
 
 class _MakeWay:
