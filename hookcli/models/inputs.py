@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
-_QUALITY = 90  # of a JPEG
+_JPEG_QUALITY = 90
 
 
 def _as_they_are(pixels: Tensor) -> tuple[object, ...]:
@@ -107,7 +107,7 @@ def show_pixels(module: nn.Module, task: str, transform: object, pixels: Tensor)
     shown = _to_unit_range(colours, *_normalisation(module, task, transform))
     stream = io.BytesIO()
     picture = torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1))
-    picture.save(stream, "JPEG", quality=_QUALITY)
+    picture.save(stream, "JPEG", quality=_JPEG_QUALITY)
     return stream.getvalue()
 
 
