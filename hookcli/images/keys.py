@@ -1,4 +1,4 @@
-"""A key for each image of a run: safe as a file name, and its own."""
+"""The keys of a run's images: unique, and safe as file names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from hookcli.files import safe_name
 
 
 class KeyMaker:
-    """Makes keys, no two of which differ by upper and lower case alone."""
+    """Makes keys; no two of them differ only by upper and lower case."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
-        self._next_numbers: dict[str, int] = {}  # by stem; all numbers before are taken
+        self._next_numbers: dict[str, int] = {}  # by stem; all lower numbers are taken
 
     def make_key(self, name: str) -> str:
-        """Return ``name`` as part of a file name, followed by ``-2``, ``-3`` where it is taken."""
+        """Return ``name`` made safe as a file name, with ``-2``, ``-3``, ... if it is taken."""
         stem = safe_name(name)
         key, number = stem, self._next_numbers.get(stem.lower(), 2)
         while key.lower() in self._taken:

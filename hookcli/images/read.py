@@ -1,4 +1,4 @@
-"""Files as the user names them: images, clips in folders, tensors; each with a key of its own."""
+"""Reading the files that the user named: pictures, clips in folders, and tensors."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """An image of a run: pictures, or pixels that are used as they are.
+    """An image of a run: pictures, or pixels that are used unchanged.
 
     Attributes:
-        key: safe as a file name, unique in the run.
-        file: as the user gave it; a row of a tensor file has its number after it.
-        sha256: of the file's bytes; of a clip, of its frames' bytes one after the other.
-        size: width and height.
-        pictures: upright, RGB, 8 bits a channel: one, or the frames of a clip.
-        pixels: (C, H, W) floats from a tensor file; None for pictures.
-        frame_count: how many pictures an animated file, or a folder, holds.
-        ready: what a model is shown of the pictures, where they are no longer kept.
-        note: what was made of the pictures for it, where that is another image.
+        key: the image's key, safe as a file name and unique in the run.
+        file: the file as the user gave it; for a row of a tensor file, followed by the row.
+        sha256: the hash of the file's bytes; for a clip, of its frames' bytes in order.
+        size: the width and height.
+        pictures: the upright pictures, RGB with 8 bits per channel: one, or the frames of a clip.
+        pixels: the floats (C, H, W) from a tensor file; None for pictures.
+        frame_count: how many pictures an animated file or a folder holds.
+        ready: the pixels that the model is given, if the pictures are no longer kept.
+        note: what the pictures were turned into for the model, if they are not used as they are.
     """
 
     key: str
@@ -55,12 +55,12 @@ class ImageSource:
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image that is read when its turn comes.
+    """An image that is read when it is needed.
 
     Attributes:
-        key: safe as a file name, unique in the run.
-        file: as found.
-        row: of a tensor file, what tells its images apart.
+        key: the image's key, safe as a file name and unique in the run.
+        file: the file as it was found.
+        row: what identifies the image in a tensor file; empty for other files.
     """
 
     key: str
@@ -69,14 +69,14 @@ class ImageFile:
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """The file and the row, as they are shown to people."""
         return f"{self.file}{self.row}"
 
     def read(self) -> ImageSource:
-        """The image itself.
+        """Read the image.
 
         Raises:
-            UndecodableError: it cannot be used.
+            UndecodableError: the image cannot be used.
         """
         for source in _read_or_refuse(self.file, 0):
             if source.file == self.name:
@@ -85,7 +85,7 @@ class ImageFile:
 
 
 def list_images(files: Sequence[str]) -> list[ImageFile]:
-    """One a file, in order, and one a row of a tensor file, each with a key of its own; nothing is decoded."""
+    """Return one image per file, or per row of a tensor file, in order; no picture is decoded."""
     images: list[ImageFile] = []
     keys = KeyMaker()
     for file in files:
@@ -95,7 +95,7 @@ def list_images(files: Sequence[str]) -> list[ImageFile]:
                 rows = [source.file.removeprefix(file) for source in _read_or_refuse(file, 0)]
         stem = Path(file).stem
         for row in rows:
-            name = Path(f"{stem}{row}").name  # there may be a slash in the name of a tensor
+            name = Path(f"{stem}{row}").name  # a tensor's name may contain a slash
             images.append(ImageFile(keys.make_key(name), file, row))
     return images
 
@@ -103,11 +103,11 @@ def list_images(files: Sequence[str]) -> list[ImageFile]:
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` in order; what cannot be used comes back as skipped, with the reason.
+    """Decode ``files`` in order; return the images, and what cannot be used with the reasons.
 
     Args:
-        files: images, tensor files (``.npy``, ``.safetensors``: a row an image) and, with
-            ``clip_frames``, folders.
+        files: images, tensor files (``.npy`` and ``.safetensors``, with one image per row) and,
+            with ``clip_frames``, folders.
         clip_frames: how many frames of a folder are read, at even distances; 0 refuses folders.
     """
     sources: list[ImageSource] = []
@@ -123,10 +123,10 @@ def read_images(
 
 
 def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """The images in one file.
+    """Yield the images in one file.
 
     Raises:
-        UndecodableError: it cannot be read or used.
+        UndecodableError: the file cannot be read or used.
     """
     try:
         yield from _read(file, clip_frames)
@@ -136,7 +136,7 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
         raise UndecodableError("is not a regular file") from error
     except OSError as error:
         raise _cannot_read(error) from error
-    except ValueError as error:  # a NUL in the name
+    except ValueError as error:  # the name contains a NUL
         raise UndecodableError(str(error)) from error
 
 
@@ -145,27 +145,27 @@ def _cannot_read(error: OSError) -> UndecodableError:
 
 
 def with_frames(source: ImageSource, most: int) -> ImageSource:
-    """The same image with up to ``most`` frames, at even distances, if its file is an animation.
+    """Return the image with up to ``most`` frames at even distances, if its file is an animation.
 
     Raises:
-        UndecodableError: the first picture could be decoded, and the frames cannot be.
+        UndecodableError: the first picture could be decoded, but the frames cannot.
     """
     if len(source.pictures) != 1:
         return source
     try:
         with open_regular(source.file) as stream:
             pictures, count = decode(stream, most)
-    except OSError as error:  # gone since it was read first
+    except OSError as error:  # the file was removed after it was first read
         raise _cannot_read(error) from error
     return replace(source, pictures=tuple(pictures), frame_count=count)
 
 
 def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """The images in one file.
+    """Yield the images in one file.
 
     Raises:
-        UndecodableError: it cannot be used.
-        OSError: it cannot be read.
+        UndecodableError: the file cannot be used.
+        OSError: the file cannot be read.
     """
     path = Path(file)
     if path.is_dir():
@@ -188,7 +188,7 @@ def _is_tensor_file(file: str) -> bool:
     return Path(file).suffix.lower() in TENSOR_SUFFIXES
 
 
-@functools.lru_cache(maxsize=1)  # the rows of a file come one after the other
+@functools.lru_cache(maxsize=1)  # consecutive calls read rows of one file
 def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
 ) -> tuple[str, list[tuple[str, Pixels]]]:
@@ -200,10 +200,12 @@ def _read_tensor_file(
 
 
 def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
-    """The picture in a file, read twice since it may be large: its bytes go into ``sha256`` first.
+    """Return the picture in a file, and add its bytes to ``sha256``.
+
+    The file is read twice, first for the hash, since it may be large.
 
     Raises:
-        UndecodableError: it cannot be used, or is no longer what ``sha256`` was told.
+        UndecodableError: the file cannot be used, or was changed after it was hashed.
     """
     with open_regular(path) as stream:
         before = _state(stream)
@@ -222,7 +224,7 @@ def _state(stream: BufferedReader) -> tuple[int, int]:
 
 
 def _read_clip(file: str, most: int) -> ImageSource:
-    """The frames in a folder, by the order of their names."""
+    """Return the frames in a folder, in the order of their names."""
     files = sorted(f for f in Path(file).iterdir() if f.is_file() and not f.name.startswith("."))
     if not files:
         raise UndecodableError("is a directory without images")

@@ -1,4 +1,4 @@
-"""Files of exact pixels: ``.npy`` and ``.safetensors``, a row an image."""
+"""Files of exact pixels: ``.npy`` and ``.safetensors``, with one image per row."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Pixels: TypeAlias = NDArray[np.generic]  # floats (C, H, W), or several such
+    Pixels: TypeAlias = NDArray[np.generic]  # floats (C, H, W) or (N, C, H, W)
 
 TENSOR_SUFFIXES = (".npy", ".safetensors")
-# of a header that is not what numpy writes, or that promises more than memory holds
+# Raised if a header is not one that numpy writes, or promises more than fits into memory
 _NPY_ERRORS = (
     ValueError,
     TypeError,
@@ -32,10 +32,10 @@ _NPY_ERRORS = (
 
 
 def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
-    """The images (C, H, W) of a tensor file, each with what tells it from the others of the file.
+    """Yield the images (C, H, W) of a tensor file, each after what identifies it in the file.
 
     Raises:
-        UndecodableError: it holds no floats of such a shape.
+        UndecodableError: the file holds no floats of such a shape.
     """
     import numpy as np
 
@@ -53,7 +53,10 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
 
 
 def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
-    """The arrays in a file by what follows the file's name; one alone follows with nothing."""
+    """Return the arrays in a file by the text that follows the file's name in theirs.
+
+    That text is empty if there is only one.
+    """
     import numpy as np
 
     if path.suffix.lower() == ".npy":

@@ -1,4 +1,7 @@
-"""What stands between pixels and a model: its arguments, what its layers see, what a person can see."""
+"""What is between an image's pixels and a model: the model's arguments, and what its layers see.
+
+The view of the layers is also shown to people, as a JPEG file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
+ALONE = ("detection", "video", "optical_flow")  # tasks whose images take one forward each
 _JPEG_QUALITY = 90
 
 
@@ -29,12 +32,13 @@ def _last_two_axes(pixels: Tensor) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """What stands between the pixels (N, …) of images and a model's forward.
+    """How the pixels (N, …) of images are passed to a model.
 
     Attributes:
-        arguments_of: what the model is called with.
-        size_of: height and width of what the layers see.
-        alone: the leading axis of the model's tensors is never that of several images.
+        arguments_of: returns the arguments of the model's forward, given pixels.
+        size_of: returns the height and width of what the layers see, given pixels.
+        alone: True if images must go through the model one at a time, because the leading axis of
+            its tensors never counts images.
     """
 
     arguments_of: Callable[[Tensor], tuple[object, ...]] = _as_they_are
@@ -50,7 +54,7 @@ class _ImageList(Protocol):
 
 
 class DetectionTransform(Protocol):
-    """The part of a torchvision detection model that normalises, resizes and pads its images."""
+    """The transform of a torchvision detection model: it normalises, resizes and pads."""
 
     image_mean: Sequence[float]
     image_std: Sequence[float]
@@ -59,16 +63,16 @@ class DetectionTransform(Protocol):
     max_size: int
 
     def __call__(self, images: list[Tensor], /) -> tuple[_ImageList, object]:
-        """The batch that the network is given, and its targets."""
+        """Return the batch that the network is given, and its targets."""
 
 
 def detection_transform(module: nn.Module) -> DetectionTransform:
-    """The transform inside a torchvision detection model."""
+    """Return the transform inside a torchvision detection model."""
     return cast("DetectionTransform", module.transform)
 
 
 def to_arguments(task: str, pixels: Tensor) -> tuple[object, ...]:
-    """What the model is called with, for pixels (N, …) of ``to_pixels``."""
+    """Return the arguments of the model's forward, for pixels (N, …) made by ``to_pixels``."""
     if task == "detection":
         return (list(pixels),)
     if task == "optical_flow":
@@ -77,12 +81,18 @@ def to_arguments(task: str, pixels: Tensor) -> tuple[object, ...]:
 
 
 def seen_size(module: nn.Module, task: str, pixels: Tensor) -> tuple[int, int]:
-    """Height and width of what the layers see: detection models resize and pad what they are given."""
+    """Return the height and width of what the layers see.
+
+    It differs from the size of the pixels for detection models, which resize and pad them.
+    """
     return _last_two_axes(_transformed(module, *pixels) if task == "detection" else pixels)
 
 
 def seen_pixels(module: nn.Module, task: str, pixels: Tensor) -> Tensor:
-    """(H, W) of the first colour of what the layers see of pixels (1, …): of a clip the first frame, of a pair the first."""
+    """Return the first colour (H, W) of what the layers see, for the pixels (1, …) of one image.
+
+    This is taken from the first frame of a clip, and from the first image of a pair.
+    """
     if task == "detection":
         pixels = _transformed(module, pixels[0]).cpu()
     plane = pixels[0]
@@ -92,10 +102,10 @@ def seen_pixels(module: nn.Module, task: str, pixels: Tensor) -> Tensor:
 
 
 def show_pixels(module: nn.Module, task: str, transform: object, pixels: Tensor) -> bytes:
-    """What the layers see of one image, as a JPEG file; of a clip the middle frame, of a pair the first.
+    """Return what the layers see of one image, as a JPEG file.
 
-    Detection models resize and pad what they are given: the picture has the padding too, so that
-    feature maps lie over it.
+    A clip is shown by its middle frame, a pair by its first image. Detection models resize and pad
+    what they are given; the picture includes the padding, so that feature maps align with it.
     """
     if task == "detection":
         pixels = _transformed(module, pixels)[0].cpu()
@@ -103,7 +113,7 @@ def show_pixels(module: nn.Module, task: str, transform: object, pixels: Tensor)
         pixels = pixels[:, pixels.shape[1] // 2]
     elif task == "optical_flow":
         pixels = pixels[0]
-    colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]  # else not colours
+    colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]  # otherwise not colours
     shown = _to_unit_range(colours, *_normalisation(module, task, transform))
     stream = io.BytesIO()
     picture = torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1))
@@ -112,13 +122,18 @@ def show_pixels(module: nn.Module, task: str, transform: object, pixels: Tensor)
 
 
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Normalised pixels (3, H, W) as colours from 0 to 1; of others the smallest and largest become 0 and 1."""
+    """Return pixels (C, H, W) scaled to the range from 0 to 1.
+
+    The normalisation of three colours is undone. If the result is not in that range, the pixels
+    were not normalised that way. Such pixels, and those of one channel, are scaled from their
+    smallest to their largest value.
+    """
     if len(pixels) == 3:
         shown = pixels * _per_colour(std) + _per_colour(mean)
         finite = _finite_of(shown)
         if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:
             return shown
-    finite = _finite_of(pixels)  # pixels of the user's own
+    finite = _finite_of(pixels)
     low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
     return (pixels - low) / max(float(high - low), 1e-12)
 
@@ -128,13 +143,16 @@ def _per_colour(values: Sequence[float]) -> Tensor:
 
 
 def _finite_of(values: Tensor) -> Tensor:
-    """(n,) the values that are finite; most often all are, and then none needs to be picked out."""
+    """Return the finite values, as (n,).
+
+    Most often all are finite, and then no mask is applied.
+    """
     where = values.isfinite()
     return values.flatten() if where.all() else values[where]
 
 
 def _transformed(module: nn.Module, *images: Tensor) -> Tensor:
-    """The batch that a detection model makes of its images: normalised, resized and padded."""
+    """Return the batch that a detection model makes: normalised, resized and padded."""
     device = next(module.parameters()).device
     with torch.inference_mode():
         batch, _ = detection_transform(module)([image.to(device) for image in images])
@@ -144,7 +162,7 @@ def _transformed(module: nn.Module, *images: Tensor) -> Tensor:
 def _normalisation(
     module: nn.Module, task: str, transform: object
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """What a transform took off the colours, and divided them by."""
+    """Return the mean that a transform subtracts from each colour, and its divisor."""
     if task == "optical_flow":
         return [0.5] * 3, [0.5] * 3
     if task == "detection":

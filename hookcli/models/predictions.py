@@ -1,4 +1,7 @@
-"""What a model says about an image, told from the form of its output: classes, shares, boxes, flow."""
+"""A model's predictions about an image: classes, shares, boxes or flow.
+
+Which of them is derived from the form of the model's output.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ TOP = 5
 
 
 class Boxes(TypedDict):
-    """What a detection model says of one image: ``boxes`` (n, 4), ``scores`` (n,) and ``labels`` (n,)."""
+    """The output of a detection model for one image.
+
+    Attributes:
+        boxes: the corners (n, 4) of the boxes.
+        scores: the score (n,) of each box.
+        labels: the class index (n,) of each box.
+    """
 
     boxes: Tensor
     scores: Tensor
@@ -25,13 +34,14 @@ class Boxes(TypedDict):
 
 
 def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
-    """The predictions of each image of a batch; [] for an output of a form that is not known.
+    """Return the predictions for each image of a batch; [] for an output whose form is not known.
 
     Args:
-        output: rows of logits (N, classes) give the most probable classes; a mapping with ``out``
-            (N, classes, H, W) the classes that cover most of the image; a list of mappings with
-            ``boxes`` the boxes with the highest score; a list of flows (N, 2, H, W) how far pixels move.
-        categories: names by index; where they do not fit, classes go by number.
+        output: rows of logits (N, classes) produce the most probable classes; a mapping with
+            ``out`` (N, classes, H, W), the classes that cover most of the image; a list of mappings
+            with ``boxes``, the boxes with the highest scores; a list of flows (N, 2, H, W), how far
+            pixels move.
+        categories: the class names by index; classes are numbered where the names do not fit.
     """
     if is_floats(output, 2):
         return _read_classes(output, categories)
@@ -62,7 +72,10 @@ def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Predi
 
 
 def _read_shares(logits: Tensor, categories: Sequence[str]) -> tuple[Prediction, ...]:
-    """The share of an image's pixels whose highest logit, of (classes, H, W), is a class's."""
+    """Return the classes that win most pixels, for the logits (classes, H, W) of one image.
+
+    A class's share is the fraction of the pixels whose highest logit is that class's.
+    """
     measure = "share of the image"
     if not logits.isfinite().all():
         return _nothing(measure)
@@ -92,7 +105,7 @@ def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ..
 
 
 def _find_top(values: Tensor) -> list[int]:
-    """The indices of the largest values, the first of equal ones first."""
+    """Return the indices of the largest values in descending order; of equal ones the first."""
     order: list[int] = values.argsort(descending=True, stable=True)[:TOP].tolist()
     return order
 
@@ -117,13 +130,19 @@ def _nothing(measure: str) -> tuple[Prediction, ...]:
 
 
 def find_pixel_logits(output: object) -> Tensor | None:
-    """The logits (N, classes, H, W) in the output of a segmentation model; None in another output."""
+    """Return the logits (N, classes, H, W) in the output of a segmentation model.
+
+    None if the output is not of this form.
+    """
     logits = output.get("out") if isinstance(output, dict) else None
     return logits if is_floats(logits, 4) else None
 
 
 def find_last_flow(output: object) -> Tensor | None:
-    """The last of the flows (N, 2, H, W) that an optical flow model refines; None in another output."""
+    """Return the last of the flows (N, 2, H, W) that an optical flow model refines.
+
+    None if the output is not a list of flows.
+    """
     if isinstance(output, list) and output and all(map(_is_flow, output)):
         last: Tensor = output[-1]
         return last
@@ -131,14 +150,17 @@ def find_last_flow(output: object) -> Tensor | None:
 
 
 def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
-    """Whether ``value`` is a plain tensor of floats: what is sparse, quantized or complex is of no known form."""
+    """Return whether ``value`` is a dense tensor of floats with values and this many axes.
+
+    Sparse, quantized and complex tensors have no form that is known here.
+    """
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
     return value.is_floating_point() and value.dim() == axes
 
 
 def is_boxes(value: object) -> TypeGuard[Boxes]:
-    """Whether ``value`` is what a detection model says about one image."""
+    """Return whether ``value`` is the output of a detection model for one image."""
     if not isinstance(value, dict):
         return False
     boxes, scores, labels = (value.get(name) for name in ("boxes", "scores", "labels"))
@@ -152,7 +174,7 @@ def _is_flow(value: object) -> bool:
 
 
 def name_class(index: int, categories: Sequence[str]) -> str:
-    """The category, or ``class 7`` where it has no name."""
+    """Return the class's name, or for example ``class 7`` if it has none."""
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 

@@ -1,4 +1,4 @@
-"""The scalar that a backward starts at, told from the form of a model's output."""
+"""The scalar that a backward starts at, derived from the form of a model's output."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from hookcli.config import BackwardStyle
     from hookcli.models.predictions import Boxes
 
-_OWN_SUM = "--score sum, or a function of your own: --score FILE.py:FUNCTION"
+_OWN_SUM = "use --score sum, or a function of your own: --score FILE.py:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score with its way back, and what it is.
+    """A score that a backward can start at.
 
     Attributes:
-        value: a scalar that needs a gradient.
-        score: the same as a fact.
+        value: the score as a scalar tensor that requires a gradient.
+        score: the score as a number, and what it measures.
     """
 
     value: Tensor
@@ -47,14 +47,14 @@ class ScoreTensor:
 
 
 def find_target(text: str, categories: Sequence[str]) -> int | None:
-    """The index of the class that ``--target`` names; None for the predicted one.
+    """Return the index of the class that ``--target`` names; None for the predicted class.
 
     Args:
-        text: ``predicted``, an index from 0, or a category's name, whatever its case.
-        categories: names by index; empty when they are not known.
+        text: ``predicted``, an index from 0, or a category's name in upper or lower case.
+        categories: the class names by index; empty when they are not known.
 
     Raises:
-        RequestError: there is no such class, or several are called so.
+        RequestError: there is no such class, or several have this name.
     """
     if text == "predicted":
         return None
@@ -93,32 +93,33 @@ def score_output(
     *,
     needs_gradient: bool = True,
 ) -> ScoreTensor:
-    """The score of one image's output.
+    """Return the score of the model's output for one image.
 
     ==============  =======================================================================
     output          score
     ==============  =======================================================================
     logits (1, K)   ``logit`` of the target; ``probability``, its softmax; ``cross-entropy``
-                    of the target as the truth
+                    with the target as the truth
     ``out`` (1, K,  the mean over all pixels of the target's logit, probability or
     H, W)           cross-entropy; the predicted target covers most pixels
-    boxes           the score of the best box, or of the best one of the target's class
+    boxes           the score of the best box, or of the best box of the target's class
     flows           the mean length of the last flow, in pixels
     ==============  =======================================================================
 
-    ``sum`` adds up all floating numbers of any output; ``FILE.py:FUNCTION`` is called with the output
-    and the target (None for the predicted one) and returns a scalar.
+    ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
+    the output and the target (None for the predicted class) and returns a scalar.
 
     Args:
         output: what the model returned for one image.
-        style: which score.
-        target: class index; None for the predicted one.
-        categories: names by index; where they do not fit, classes go by number.
-        needs_gradient: a backward starts at it.
+        style: which score to compute.
+        target: the class index; None for the predicted class.
+        categories: the class names by index; classes are numbered where the names do not fit.
+        needs_gradient: a backward will start at the score.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
-        ModelError: no gradient leads back from the score, or a function of the user's failed.
+        NoBoxError: a detection model found no box, or none of the target's class.
+        ModelError: no gradient leads back from the score, or the user's function failed.
     """
     computed: object
     if ":" in style.score:
@@ -136,7 +137,7 @@ def score_output(
 
 def _check_value(value: object, style: BackwardStyle, *, needs_gradient: bool) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise ModelError(f"--score {style.score}: it must be one number, as a tensor")
+        raise ModelError(f"--score {style.score}: the score must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:
         raise ModelError(
             "no gradient leads back from the score: the model runs without gradients",
@@ -146,7 +147,7 @@ def _check_value(value: object, style: BackwardStyle, *, needs_gradient: bool) -
 
 
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
-    """The score, whose it is, and what it is called."""
+    """Return the score, the class that it belongs to, and its name."""
     if is_floats(output, 2) and len(output) == 1:
         index = int(output[0].argmax()) if target is None else target
         return _of_logits(output, kind, _inside(index, output.shape[1])), index, kind
@@ -165,11 +166,11 @@ def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tenso
                 "an optical flow has no classes", "leave --target and --score as they are"
             )
         return flow.norm(dim=1).mean(), None, "mean flow in pixels"
-    raise RequestError("the model's output has no form whose score is known", _OWN_SUM)
+    raise RequestError("hookcli knows no score for an output of this form", _OWN_SUM)
 
 
 def _of_logits(rows: Tensor, kind: str, index: int) -> Tensor:
-    """The mean over rows (n, K)."""
+    """Return the mean score over rows of logits (n, K)."""
     if kind == "logit":
         return rows[:, index].mean()
     if kind == "probability":
@@ -179,14 +180,16 @@ def _of_logits(rows: Tensor, kind: str, index: int) -> Tensor:
 
 def _of_boxes(found: Boxes, kind: str, target: int | None) -> tuple[Tensor, int]:
     if kind != "logit":
-        raise RequestError(f"--score {kind}: boxes have a score only", "leave --score as it is")
+        raise RequestError(f"--score {kind}: boxes have only a score", "leave --score as it is")
     scores, labels = found["scores"], found["labels"]
     eligible = (
         torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
     )
     if not len(eligible):
         what = "no box" if target is None else f"no box of class {target}"
-        raise NoBoxError(f"the model found {what} in an image", "another --target, or --score sum")
+        raise NoBoxError(
+            f"the model found {what} in an image", "choose a different --target, or --score sum"
+        )
     best = eligible[int(scores[eligible].argmax())]
     return scores[best], int(labels[best])
 
@@ -198,7 +201,7 @@ def _inside(index: int, count: int) -> int:
 
 
 def _add_up(value: object) -> Tensor | None:
-    """The sum of all floating numbers, wherever they are in the output."""
+    """Return the sum of all floating-point numbers, wherever they are in the output."""
     if isinstance(value, Tensor):
         return value.sum() if value.is_floating_point() else None
     if not isinstance(value, (dict, list, tuple)):
@@ -210,10 +213,10 @@ def _add_up(value: object) -> Tensor | None:
 
 @functools.cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
-    """The user's function, imported once, whose errors are theirs.
+    """Return the user's function, imported once; an exception in it becomes a ModelError.
 
     Raises:
-        RequestError: there is none of this name.
+        RequestError: there is no function of this name.
     """
     place, _, name = text.rpartition(":")
     code = ForeignCode(f"--score {text}", hint="try the function in Python first")

@@ -1,4 +1,4 @@
-"""torchvision's builders called: with which arguments, seeded or not initialised at all."""
+"""Calling a model's builder: its arguments, and its weights seeded or not initialised at all."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ _RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", 
 
 @dataclass(frozen=True, slots=True)
 class ModelWithWeights:
-    """A model with its weights, and what is to be said about them.
+    """A model with its weights, and what has to be reported about them.
 
     Attributes:
         module: the model.
         name: where the weights came from.
-        preset: makes torchvision's preprocessing for them; None where there is none.
-        categories: class names by index.
-        trained: False when any of them is known to be random.
-        warning: what must be known about them.
-        sha256: of their file or, for the user's own models without one, of their values; else empty.
-        notes: what was done to it unasked that changes what it computes.
+        preset: makes torchvision's preprocessing for the weights; None if there is none.
+        categories: the class names by index.
+        trained: False if any of the weights are known to be random.
+        warning: what the user must know about the weights.
+        sha256: the hash of the weights' file or, for the user's own models without a file, of the
+            weights themselves; empty otherwise.
+        notes: changes to the model that the user did not ask for and that affect what it computes.
     """
 
     module: nn.Module
@@ -60,11 +61,11 @@ class ModelWithWeights:
 
 
 def build_model(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Call the model's builder; torchvision's with ``weights=None`` unless ``arguments`` say otherwise.
+    """Call the model's builder; torchvision's with ``weights=None`` unless ``arguments`` set it.
 
     Raises:
-        RequestError: it refuses an argument that the user gave.
-        ModelError: code of the user's raised.
+        RequestError: the builder refuses an argument that the user gave.
+        ModelError: the user's own code raised an exception.
     """
     given = _read_arguments(origin, request)
     if origin.weights is not None:
@@ -73,7 +74,8 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: object) -> n
             arguments["weights_backbone"] = None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of googlenet's default initialisation
+            # GoogLeNet warns that its default initialisation will change.
+            warnings.simplefilter("ignore", FutureWarning)
             return origin.builder(**given, **arguments)
     except _REFUSALS as error:
         if not given or "meta" in str(error):
@@ -88,10 +90,12 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: object) -> n
 
 
 def _read_arguments(origin: Origin, request: ModelRequest) -> dict[str, object]:
-    """What the user gives the builder: ``--model-arg`` and, for networks made for one size, ``--size``.
+    """Return the builder's arguments that the user chose.
+
+    These are ``--model-arg`` and, for networks that are built for one size, ``--size``.
 
     Raises:
-        RequestError: an argument is hookcli's to set.
+        RequestError: an argument is one that hookcli sets itself.
     """
     given = {key: _literal(text) for key, text in request.arguments}
     reserved = sorted(_RESERVED & set(given)) if origin.task != OWN else []
@@ -108,13 +112,19 @@ def _read_arguments(origin: Origin, request: ModelRequest) -> dict[str, object]:
 
 
 def build_random(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
-    """The model of ``torch.manual_seed(seed)`` followed by the builder; the caller's generator is left alone."""
+    """Build the model with random weights: ``torch.manual_seed(seed)``, then the builder.
+
+    The caller's random generator is left unchanged.
+    """
     with seeded(request.seed):
         return build_model(origin, request, **arguments)
 
 
 def build_shapes(origin: Origin, request: ModelRequest) -> nn.Module:
-    """The model for the names, shapes and dtypes of its state dict: its weights take no memory, however many."""
+    """Build the model for the names, shapes and dtypes of its state dict.
+
+    If possible its weights take no memory, however many there are.
+    """
     for nowhere in (torch.device("meta"), _EmptyOnMeta()):
         try:
             with SkipInitialisation(), nowhere:
@@ -125,13 +135,16 @@ def build_shapes(origin: Origin, request: ModelRequest) -> nn.Module:
 
 
 def build_unset(origin: Origin, request: ModelRequest) -> nn.Module:
-    """The model to be filled from a file; not for code of the user's, which keeps its own initialisation."""
+    """Build the model without initialising it, to be filled from a file.
+
+    This is not for the user's own code, which keeps its initialisation.
+    """
     with SkipInitialisation():
         return build_model(origin, request)
 
 
 class SkipInitialisation(TorchFunctionMode):
-    """Leaves new parameters unset: for a model whose weights are loaded right after."""
+    """Leaves new parameters uninitialised, for a model whose weights are loaded afterwards."""
 
     _RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.random_})
 
@@ -144,7 +157,7 @@ class SkipInitialisation(TorchFunctionMode):
     ) -> object:
         # Called by its own name, an initialiser runs with this mode off, so it is stopped here.
         if func in self._RANDOM and isinstance(args[0], Tensor):
-            # To a value, since trunc_normal_ draws again until all are in range.
+            # Set to zero, since trunc_normal_ draws again until all values are in range.
             return args[0].zero_()
         if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
@@ -152,7 +165,10 @@ class SkipInitialisation(TorchFunctionMode):
 
 
 class _EmptyOnMeta(TorchFunctionMode):
-    """Puts what is not initialised on the meta device, and nothing else: regnets compute their widths with tensors."""
+    """Puts tensors made by ``torch.empty`` on the meta device, and no others.
+
+    Regnets compute their widths with tensors, which need values.
+    """
 
     def __torch_function__(
         self,

@@ -1,4 +1,4 @@
-"""What weights are, in one number: so that two runs can tell whether they had the same."""
+"""A hash of a model's weights, by which two runs can tell whether they used the same."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def hash_weights(module: nn.Module) -> str:
-    """sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict, in its order.
+    """Return the sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict.
 
-    The same on every device. Of quantized and sparse tensors, the values that they stand for. Empty where
-    there is something of which that cannot be told, such as parameters that have no shape yet.
+    It is the same on every device. Quantized and sparse tensors are hashed by the values that they
+    represent. It is empty if something has no such bytes, for example a parameter without a shape.
     """
     digest = hashlib.sha256()
     try:
@@ -34,7 +34,7 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _list_parts(value: object) -> Iterator[bytes | memoryview]:
-    """The bytes of what a state dict holds, each with what says how to read it."""
+    """Yield the bytes of what a state dict holds, each after a description of its type."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():

@@ -1,4 +1,4 @@
-"""Weights from a file of the user's: fitted to the model, and the model to them."""
+"""Weights from the user's file: fitted to the model, and the model to them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 
 
 def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """Weights from a file; the classifier takes the file's number of classes.
+    """Return the model with weights from a file; its classifier gets the file's number of classes.
 
-    The model is built with values only when the file is known to fit.
+    The model is built with values only after the file is known to fit.
 
     Raises:
-        WeightsError: there is no such file, or it does not fit.
-        ModelError: the model's own code for loading raised.
+        WeightsError: there is no such file, or it does not fit the model.
+        ModelError: the model's own code for loading raised an exception.
     """
     file = Path(request.weights)
     _require_file(file, origin, request)
@@ -75,10 +75,10 @@ def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
 
 
 def _require_file(file: Path, origin: Origin, request: ModelRequest) -> None:
-    """See that there is such a file.
+    """Check that the file exists.
 
     Raises:
-        WeightsError: there is none, and no weights are called so.
+        WeightsError: it does not, and no weights have this name.
     """
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
         members = () if origin.weights is None else tuple(member.name for member in origin.weights)
@@ -91,7 +91,7 @@ def _require_file(file: Path, origin: Origin, request: ModelRequest) -> None:
 def _check_keys(
     file: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, object]
 ) -> list[str]:
-    """The keys of the classifier, where a file lacks that alone; else none.
+    """Return the keys of the classifier if they are all that the file lacks; otherwise none.
 
     Raises:
         WeightsError: the file does not fit.
@@ -106,7 +106,7 @@ def _check_keys(
 
 
 def _categories_that_fit(origin: Origin, request: ModelRequest) -> tuple[str, ...]:
-    """Class names by index; none where the model has another number of classes."""
+    """Return the class names by index; empty if the model has a different number of classes."""
     count = str(len(origin.categories))
     asked = dict(request.arguments).get("num_classes", count)
     return origin.categories if asked == count else ()
@@ -118,13 +118,15 @@ def _size_like(
     expected: Mapping[str, object],
     tensors: Mapping[str, Tensor],
 ) -> tuple[ModelRequest, Mapping[str, object]]:
-    """The request for a model with as many classes as ``tensors`` have, and its state dict without values.
+    """Return the request for a model with as many classes as ``tensors`` have, and its state dict.
+
+    The state dict has no values.
 
     Args:
-        origin: of the model; not the user's own.
-        request: what was asked for.
+        origin: the model's origin; not the user's own code.
+        request: the user's request.
         expected: the state dict of the model that ``request`` builds.
-        tensors: what is to be loaded.
+        tensors: the tensors to be loaded.
     """
     if "num_classes" in dict(request.arguments):
         return request, expected
@@ -151,16 +153,17 @@ def _state_of(request: ModelRequest, module: nn.Module) -> Mapping[str, object]:
 
 
 def _tensors_of(state: Mapping[str, object]) -> dict[str, Tensor]:
-    """Without what else a module may keep in its state dict."""
+    """Return the tensors of a state dict, without anything else that a module keeps in it."""
     return {key: value for key, value in state.items() if isinstance(value, Tensor)}
 
 
 def _with_versions(
     state: Mapping[str, object], module: nn.Module, versions: Mapping[str, int]
 ) -> OrderedDict[str, object]:
-    """``state`` as ``module.state_dict()`` would give it: with the version of each module.
+    """Return ``state`` as ``module.state_dict()`` would: with the version of each module.
 
-    Some modules load nothing without one. Where ``versions`` has none it is the module's own.
+    Some modules load nothing without a version. Where ``versions`` has none, the module's own is
+    used.
     """
     versioned = OrderedDict(state)
     vars(versioned)["_metadata"] = {  # where torch keeps them
@@ -175,7 +178,11 @@ class _Inception(Protocol):
 
 
 def _rescale_inputs(origin: Origin, request: ModelRequest, module: nn.Module) -> str:
-    """Let an Inception rescale its inputs, as torchvision's own weights need it; what there is to say of that."""
+    """Make an Inception rescale its inputs, as torchvision's own weights require.
+
+    Returns:
+        A note on it; empty for other models, or if the user chose.
+    """
     if (
         origin.weights is None
         or not hasattr(module, "transform_input")
@@ -184,13 +191,16 @@ def _rescale_inputs(origin: Origin, request: ModelRequest, module: nn.Module) ->
         return ""
     cast("_Inception", module).transform_input = True
     return (
-        "transform_input=True, with which torchvision's own weights were trained, rescales the input: "
-        "weights that were trained without it need --model-arg transform_input=False"
+        "transform_input=True, with which torchvision's own weights were trained, rescales the"
+        " input: weights that were trained without it need --model-arg transform_input=False"
     )
 
 
 def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> list[str]:
-    """The batch counters of norms whose other entries are in a file: older files have none, nothing needs them."""
+    """Return the keys of the batch counters that a file lacks, of norms that are in it otherwise.
+
+    Older files have no counters, and nothing needs them.
+    """
     return [
         key
         for key in expected
@@ -203,7 +213,10 @@ def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, objec
 def _are_head(
     missing: list[str], expected: Mapping[str, object], tensors: Mapping[str, Tensor]
 ) -> bool:
-    """Whether all that a file lacks belongs to classifiers: the last part of the model, or one called so."""
+    """Return whether all that a file lacks belongs to classifiers.
+
+    A classifier is the last module at the top of the model, or one that is named like a classifier.
+    """
     if not tensors.keys() & expected.keys():
         return False
     last = list(expected)[-1].partition(".")[0]

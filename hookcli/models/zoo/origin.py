@@ -1,4 +1,4 @@
-"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or code of the user's."""
+"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or the user's own code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.models.zoo.catalog import Preset, WeightsEnum
 
 OWN, TIMM = "own", "timm"
-_FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
+_FACTORY = "FACTORY in FILE.py:FACTORY must be a function or a class that makes an nn.Module"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Origin:
     """A model that can be built.
 
     Attributes:
-        name: as the user wrote it.
+        name: the name as the user wrote it.
         task: torchvision's task, ``timm``, or ``own``.
-        builder: makes the module from keyword arguments.
+        builder: builds the module from keyword arguments.
         weights: torchvision's enum of weights; None for other models.
     """
 
@@ -51,43 +51,51 @@ class Origin:
 
     @property
     def preset(self) -> Callable[..., Preset] | None:
-        """What makes torchvision's preprocessing for the default weights; None for other models."""
+        """The maker of torchvision's default preprocessing; None for other models."""
         return None if self.weights is None else self.weights.DEFAULT.transforms
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Class names by index of a torchvision model's default weights; empty for other models."""
+        """The class names by index of torchvision's default weights; empty for other models."""
         return (
             () if self.weights is None else tuple(self.weights.DEFAULT.meta.get("categories", ()))
         )
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """A ``with`` block for asking a model of it for anything: one of the user's own may raise anything."""
+        """Return a ``with`` block for using the model in any way.
+
+        A model of the user's own may raise any exception; it becomes a ModelError.
+        """
         return ForeignCode(self.name) if self.task == OWN else contextlib.nullcontext()
 
 
 def find_origin(name: str, seed: int) -> Origin:
-    """The model called ``name``: a torchvision name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
+    """Return the origin of the model called ``name``.
 
-    The last two import, and so run, the code that they name, after ``torch.manual_seed(seed)``.
+    ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
+    ``file.py:factory``. The last two import, and so run, the code that they name, after
+    ``torch.manual_seed(seed)``.
 
     Raises:
         UnknownModelError: no model has this name.
         RequestError: timm is not installed, or there is no such file, module or factory.
-        ModelError: the code raised.
+        ModelError: the code raised an exception.
     """
     if name.startswith("timm:"):
         return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
     if ":" in name:
         return Origin(name, OWN, _own_builder(name, seed))
     if name.endswith(".py"):
-        raise RequestError(f"{name!r} names no model in it", "write FILE.py:FACTORY")
+        raise RequestError(f"{name!r} is a file, not a model in it", "write FILE.py:FACTORY")
     return Origin(name, find_task(name), find_builder(name), find_weights(name))
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """A ``with`` block after ``torch.manual_seed(seed)``; the caller's generator is left alone."""
+    """Return a ``with`` block that starts with ``torch.manual_seed(seed)``.
+
+    The caller's random generator is left unchanged.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -112,10 +120,11 @@ def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
 def _make_own(
     name: str, target: object, surroundings: Surroundings, /, **arguments: object
 ) -> nn.Module:
-    """The module itself, or what the factory returns.
+    """Return the module that ``target`` is, or that it returns as a factory.
 
     Raises:
-        ModelError: the factory raised, or it is not a module that can be walked.
+        ModelError: the factory raised an exception, or the result is not a module that can be
+            walked.
     """
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
@@ -130,7 +139,7 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
         return target
     if not callable(target):
         kind = type(target).__name__
-        raise ModelError(f"{name} is of type {kind}: not a module, not a factory", _FACTORY)
+        raise ModelError(f"{name} is of type {kind}: neither a module nor a factory", _FACTORY)
     made = target(**arguments)
     if not isinstance(made, nn.Module):
         raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FACTORY)
@@ -138,17 +147,17 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
 
 
 def import_code(place: str) -> ModuleType:
-    """The module that ``FILE.py`` or ``PACKAGE.MODULE`` names, which is run.
+    """Import, and so run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no such module.
     """
     return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
 
 
 def _import_file(file: Path) -> ModuleType:
     try:
-        open_regular(file).close()  # Python would wait at a pipe
+        open_regular(file).close()  # Python would block on a pipe
     except FileNotFoundError as error:
         raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY") from error
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Models of timm, when it is installed: built, loaded and preprocessed as timm says."""
+"""Models of timm, if it is installed: built, loaded and preprocessed as timm does it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
 def find_timm_builder(name: str) -> Callable[..., nn.Module]:
-    """Timm's builder of a model; ``pretrained=True`` loads weights.
+    """Return timm's builder of a model; it loads weights if called with ``pretrained=True``.
 
     Raises:
         RequestError: timm is not installed.
@@ -37,14 +37,14 @@ def find_timm_builder(name: str) -> Callable[..., nn.Module]:
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
     try:
         timm.get_pretrained_cfg(name)
-    except RuntimeError as error:  # what follows the dot
+    except RuntimeError as error:  # the tag after the dot is unknown
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in tagged]) from error
     return partial(timm.create_model, name)
 
 
 def has_timm_weights(name: str) -> bool:
-    """Whether timm knows of trained weights for ``timm:NAME``."""
+    """Return whether timm has trained weights for ``timm:NAME``."""
     import timm
 
     config = timm.get_pretrained_cfg(name.removeprefix("timm:"))
@@ -52,7 +52,10 @@ def has_timm_weights(name: str) -> bool:
 
 
 def fail_fast_offline() -> None:
-    """Let timm look into its cache only when its hub is out of reach: else it tries for most of a minute."""
+    """Make timm use only its cache if its hub cannot be reached.
+
+    Otherwise timm would keep trying to connect for most of a minute.
+    """
     from huggingface_hub import constants
 
     if any(os.environ.get(name) for name in _PROXIES):
@@ -64,7 +67,7 @@ def fail_fast_offline() -> None:
 
 
 def timm_categories(module: nn.Module) -> tuple[str, ...]:
-    """Class names by index, where timm knows them."""
+    """Return the class names by index; empty if timm does not know them."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     subset = infer_imagenet_subset(module)
@@ -75,14 +78,17 @@ def timm_categories(module: nn.Module) -> tuple[str, ...]:
 
 
 def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Transform, tuple[int, int]]:
-    """Timm's own preprocessing with what ``request`` changes, and the height and width that it leaves."""
+    """Return timm's own preprocessing, and the height and width that it produces.
+
+    It has the changes that ``request`` asks for.
+    """
     from timm.data import create_transform, resolve_model_data_config
 
     config = resolve_model_data_config(module)
     if request.size is not None:
         config["input_size"] = (config["input_size"][0], request.size, request.size)
     if request.resize is not None:
-        # half a pixel more, since timm divides again and rounds down
+        # Half a pixel is added since timm divides by this and rounds down.
         config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
     for key in ("mean", "std", "interpolation"):
         if getattr(request, key) is not None:

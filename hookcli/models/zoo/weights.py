@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """The model with the weights that were asked for.
+    """Build the model with the weights that were asked for.
 
     Raises:
         RequestError: the builder refuses an argument.
-        WeightsError: what was asked for by name cannot be loaded.
-        ModelError: code of the user's raised.
+        WeightsError: weights that were asked for by name cannot be loaded.
+        ModelError: the user's own code raised an exception.
     """
     names = () if origin.weights is None else tuple(origin.weights.__members__)
     if request.weights == "random":
@@ -51,7 +51,10 @@ def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
 
 
 def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """The trained weights or, where they cannot be had or do not fit what was asked for, random ones."""
+    """Return the model with its trained weights, or with random ones.
+
+    They are random if the trained ones are unavailable or do not fit what was asked for.
+    """
     if origin.task == OWN:
         module = build_random(origin, request)
         return ModelWithWeights(
@@ -102,7 +105,7 @@ def _pretrained(origin: Origin, request: ModelRequest, name: str) -> ModelWithWe
 def _pretrained_torchvision(
     origin: Origin, request: ModelRequest, member: WeightsMember
 ) -> ModelWithWeights:
-    """Torchvision's own way to load a member: some models rename keys or drop auxiliary heads."""
+    """Load a member as torchvision itself does: some models rename keys or drop auxiliary heads."""
     file = cache_weights(member, progress=request.progress)
     arguments: dict[str, object] = {"weights": member}
     if member.meta.get("backend") is not None:
@@ -122,10 +125,11 @@ def _pretrained_torchvision(
 
 
 def _pretrained_timm(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """What timm loads by itself, from its cache or the network.
+    """Load the weights with timm, from its cache or the network.
 
     Raises:
-        OSError: they are neither cached nor reachable.
+        WeightsError: timm has no weights for this model.
+        OSError: the weights are neither cached nor reachable.
     """
     fail_fast_offline()
     try:
