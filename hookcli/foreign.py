@@ -36,15 +36,15 @@ class Surroundings:
     """
 
     def __init__(self) -> None:
-        self._ours: str | None = None
-        self._theirs: str | None = None
+        self._directory_before: str | None = None
+        self._directory_chosen: str | None = None
         self._streams = sys.stdout, sys.stderr
 
     def __enter__(self) -> None:
-        self._ours = _where()
+        self._directory_before = _working_directory()
         self._streams = sys.stdout, sys.stderr
-        if self._theirs is not None:
-            _go(self._theirs)
+        if self._directory_chosen is not None:
+            _change_directory(self._directory_chosen)
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
@@ -52,10 +52,10 @@ class Surroundings:
         sys.stdout, sys.stderr = self._streams
         for number in _STREAMS:
             _keep_open(number)
-        now = _where()
-        if self._ours is not None and now != self._ours:
-            self._theirs = now
-            _go(self._ours)
+        now = _working_directory()
+        if self._directory_before is not None and now != self._directory_before:
+            self._directory_chosen = now
+            _change_directory(self._directory_before)
 
 
 class ForeignCode:
@@ -112,7 +112,7 @@ def ask(thing: object, name: str, default: object = None) -> Any:
     return default
 
 
-def _where() -> str | None:
+def _working_directory() -> str | None:
     """Return the working directory; None if it has been deleted."""
     try:
         return os.getcwd()  # noqa: PTH109  may not be UTF-8; called around every forward
@@ -130,7 +130,7 @@ def _keep_open(number: int) -> None:
             os.close(nothing)
 
 
-def _go(directory: str) -> None:
+def _change_directory(directory: str) -> None:
     try:
         os.chdir(directory)
     except OSError as error:

@@ -77,7 +77,7 @@ def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
         return
     stand_in = _StandIn(module)
     vars(stand_in).update(offered)
-    finder = _MakeWay(stand_in)
+    finder = _StandInRemover(stand_in)
     sys.modules[module] = stand_in
     sys.meta_path.insert(0, finder)
     try:
@@ -104,7 +104,7 @@ class _StandIn(ModuleType):
         return value
 
 
-class _MakeWay:
+class _StandInRemover:
     """A finder of modules that only removes the stand-in when the real package is loaded."""
 
     def __init__(self, stand_in: _StandIn) -> None:

@@ -105,19 +105,11 @@ class LoadedModel:
         """
         if ":" in style.score:
             load_score(style.score)
-        takes = any(p.is_floating_point() for p in self.module.parameters())
-        if not (takes or style.needs_pixels):
-            raise RequestError(
-                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
-                "use the float model, or --input-grad for the gradients of the pixels alone",
-            )
+        if not style.needs_pixels:
+            self._require_float_parameters()
         target = find_target(style.target, self.categories)
-        lazy = [name for name, each in self.module.named_parameters() if is_lazy(each)]
-        if lazy and needs_gradient:
-            raise ModelError(
-                f"{self.info.name} has parameters without a shape, such as {lazy[0]}",
-                "they get one in the first forward: call the model once where it is built",
-            )
+        if needs_gradient:
+            self._require_shapes()
         categories = self.categories
 
         def score(output: object, *, target: int | None = target) -> ScoreTensor:
@@ -127,6 +119,21 @@ class LoadedModel:
                 )
 
         return score
+
+    def _require_float_parameters(self) -> None:
+        if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
+            raise RequestError(
+                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
+                "use the float model, or --input-grad for the gradients of the pixels alone",
+            )
+
+    def _require_shapes(self) -> None:
+        for name, parameter in self.module.named_parameters():
+            if is_lazy(parameter):
+                raise ModelError(
+                    f"{self.info.name} has parameters without a shape, such as {name}",
+                    "they get one in the first forward: call the model once where it is built",
+                )
 
     def read(self, output: object) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image of a batch.

@@ -26,24 +26,24 @@ def hash_weights(module: nn.Module) -> str:
     digest = hashlib.sha256()
     try:
         with ForeignCode("state_dict"):
-            for part in _list_parts(module.state_dict()):
-                digest.update(part)
+            for data in _list_bytes(module.state_dict()):
+                digest.update(data)
     except ModelError:
         return ""
     return digest.hexdigest()
 
 
-def _list_parts(value: object) -> Iterator[bytes | memoryview]:
+def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
     """Yield the bytes of what a state dict holds, each after a description of its type."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():
             yield f"{name!r}\n".encode()
-            yield from _list_parts(each)
+            yield from _list_bytes(each)
     elif isinstance(value, (list, tuple)):  # packed weights of quantized modules
         yield f"list {len(value)}\n".encode()
         for each in value:
-            yield from _list_parts(each)
+            yield from _list_bytes(each)
     elif isinstance(value, Tensor):
         yield f"{value.dtype} {tuple(value.shape)}\n".encode()
         yield _to_bytes(value)

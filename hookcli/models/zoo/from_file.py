@@ -167,8 +167,8 @@ def _with_versions(
     """
     versioned = OrderedDict(state)
     vars(versioned)["_metadata"] = {  # where torch keeps them
-        path: {"version": versions.get(path, part._version)}
-        for path, part in module.named_modules(remove_duplicate=False)
+        path: {"version": versions.get(path, submodule._version)}
+        for path, submodule in module.named_modules(remove_duplicate=False)
     }
     return versioned
 

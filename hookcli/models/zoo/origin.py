@@ -102,18 +102,18 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
-    place, _, attribute = name.rpartition(":")
+    place, _, path = name.rpartition(":")
     surroundings = Surroundings()
     with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
         target: object = import_code(place)
-        for part in attribute.split("."):  # a module may run code for its attributes too
-            if not hasattr(target, part):
-                close = difflib.get_close_matches(part, dir(target), n=3)
+        for attribute in path.split("."):  # a module may run code for its attributes too
+            if not hasattr(target, attribute):
+                close = difflib.get_close_matches(attribute, dir(target), n=3)
                 raise RequestError(
-                    f"{place} has no {attribute!r}",
+                    f"{place} has no {path!r}",
                     f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
                 )
-            target = getattr(target, part)
+            target = getattr(target, attribute)
     return partial(_make_own, name, target, surroundings)
 
 

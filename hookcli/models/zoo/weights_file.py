@@ -200,7 +200,7 @@ def _refuse_packed(file: Path, stream: BufferedReader) -> None:
         WeightsError: the archive is one of these.
     """
     with zipfile.ZipFile(stream) as archive:
-        unpacked = sum(part.file_size for part in archive.infolist())
+        unpacked = sum(member.file_size for member in archive.infolist())
     size = stream.seek(0, 2)
     stream.seek(0)
     if unpacked > _MOST_UNPACKED * size:
