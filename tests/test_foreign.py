@@ -276,7 +276,7 @@ BROKEN = {
     ),
     "named_modules that lies": (
         "class Net(nn.ReLU):\n    def named_modules(self, *_a, **_k): return [('', self), ('part', 5)]",
-        "net.py:Net: its named_modules gives 'part' (int), and get_submodule another module or none",
+        "net.py:Net: named_modules returns 'part' (int), and get_submodule a different module or none",
     ),
     "eval that raises": (
         ODD + "class Net(nn.ReLU):\n    def eval(self): raise Odd('awake')",

@@ -602,7 +602,7 @@ def test_nothing_is_written(run, nets):
             "Boxes",
             ("--target", "3"),
             "the model found no box of class 3 in an image",
-            "another --target, or --score sum",
+            "choose a different --target, or --score sum",
         ),
     ],
 )  # fmt: skip

@@ -1041,7 +1041,7 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
     with pytest.raises(HookcliError) as raised:
         pipeline.run(prepare_run(changed(net, workers=1)), listener)
     assert raised.value.exit_code == 4
-    assert raised.value.message == "processes that prepare images are killed again and again"
+    assert raised.value.message == "processes that prepare images are killed repeatedly"
     assert told == ["a process that prepared images was killed; it is replaced"]
     pipeline.inspect_images(changed(net, workers=0, resume=True))
     assert_same_folders("out", "whole")

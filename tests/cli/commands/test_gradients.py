@@ -120,8 +120,8 @@ def test_a_score_of_ones_own(run, net):
     words = ("gradients", "net.py:Odd", *OWN)
     code, _, err = run(*words)
     assert (code, err.splitlines()[-2:]) == (2, [
-        "error: the model's output has no form whose score is known",
-        "hint: --score sum, or a function of your own: --score FILE.py:FUNCTION",
+        "error: hookcli knows no score for an output of this form",
+        "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
     ])  # fmt: skip
     assert run(*words, "--score", "net.py:total", "--overwrite").code == 0
     assert document()["images"][0]["score"]["value"] == 480
