@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
-from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
+from hookcli.records.pictures import LEVELS, MIDDLE, MOST_BARS, NOT_FINITE
 
 if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
-
-MOST_BARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def take_tiles(
     values = values.float()
     if not layout.is_spatial:
         return _take_bars(values, layout)
-    maps = _as_maps(values, layout)
+    maps = _as_pictures(values, layout)
     scores = None if focus is None else rank_by_focus(maps, focus)
     channels = _choose_channels(maps, style, scores)
     chosen = maps[channels]
@@ -116,7 +114,9 @@ def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
         gradient: of the score with respect to it.
         layout: of both; spatial.
     """
-    maps, slopes = (_as_maps(tensor.detach().float(), layout) for tensor in (activation, gradient))
+    maps, slopes = (
+        _as_pictures(tensor.detach().float(), layout) for tensor in (activation, gradient)
+    )
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
@@ -133,17 +133,18 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     return torch.where(spread == 0, 0, (means[0] - means[1]) / spread)
 
 
-def _as_maps(values: Tensor, layout: Layout) -> Tensor:
+def as_maps(values: Tensor, layout: Layout) -> Tensor:
+    """Return the feature maps (N, C, h, w) of a tensor, of a clip (N, C, D, h, w), of a sequence (N, C, L)."""
+    maps = values.permute(layout.channels_first)[..., layout.prefix :]
+    return maps.reshape(layout.maps_shape(values.shape))
+
+
+def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
     """(C, h, w) feature maps of a tensor (1, …); the middle frame where there are several."""
-    image = values[0]
-    if layout.name in ("NCDHW", "NDHWC"):
-        frames = 1 if layout.name == "NCDHW" else 0
-        image = image.select(frames, image.shape[frames] // 2)
-    if layout.name in ("NHWC", "NDHWC"):
-        image = image.permute(2, 0, 1)
-    if layout.name == "NLC":
-        image = image[layout.prefix :].T
-    return image.reshape(len(image), layout.height, layout.width)
+    maps = as_maps(values, layout)[0]
+    if layout.frame_axis is not None:
+        maps = maps[:, maps.shape[1] // 2]
+    return maps.reshape(len(maps), layout.height, layout.width)
 
 
 def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:

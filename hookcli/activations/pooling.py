@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
+from hookcli.activations.feature_maps import as_maps
 from hookcli.activations.stats import to_dense
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from hookcli.config import SaveStyle
     from hookcli.records.layouts import Layout
     from hookcli.records.rows import LayerRow
-
-_FRAMES = {"NCDHW": 2, "NDHWC": 1}  # the axis along which the frames of a clip lie
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
@@ -62,14 +61,11 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
         lengths[axis] = len(_present(style.channels, shape[axis]))
     if axis is None or not _is_pooled(layout, style):
         return tuple(lengths)
-    maps = (lengths[0], lengths[axis])
+    maps = layout.maps_shape(lengths)
     if style.pool in ("mean", "max"):
-        return maps
-    side = int(style.pool)
-    if layout.name == "NCL":
-        return (*maps, side)
-    frames = [lengths[_FRAMES[layout.name]]] if layout.name in _FRAMES else []
-    return (*maps, *frames, side, side)
+        return maps[:2]
+    pooled = 1 if layout.name == "NCL" else 2
+    return (*maps[:-pooled], *[int(style.pool)] * pooled)
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
@@ -97,21 +93,13 @@ def _as_plain(activation: Tensor) -> Tensor:
 
 
 def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    maps = _as_maps(values.abs() if values.is_complex() else values, layout)
+    maps = as_maps(values.abs() if values.is_complex() else values, layout)
     if style.pool == "max":
         return maps.amax(tuple(range(2, maps.dim())))
     wide = maps.to(torch.float64 if maps.dtype == torch.float64 else torch.float32)
     means = wide.mean(tuple(range(2, maps.dim()))) if style.pool == "mean" else _grid(wide, style)
     keeps_dtype = style.dtype is None and maps.is_floating_point()
     return means.to(maps.dtype) if keeps_dtype else means
-
-
-def _as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """(rows, C, h, w), of a clip (rows, C, D, h, w), of a sequence (rows, C, L)."""
-    if layout.name == "NLC":
-        tokens = values[:, layout.prefix :]
-        return tokens.reshape(len(tokens), layout.height, layout.width, -1).movedim(3, 1)
-    return values if layout.channel_axis is None else values.movedim(layout.channel_axis, 1)
 
 
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:

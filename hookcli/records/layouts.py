@@ -9,6 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,37 @@ class Layout:
     def is_spatial(self) -> bool:
         """Whether a channel can be drawn as a picture."""
         return self.height * self.width > 1
+
+    @property
+    def frame_axis(self) -> int | None:
+        """The axis of the frames of a clip; None for anything else."""
+        return self.name.index("D") if self.name in ("NCDHW", "NDHWC") else None
+
+    @property
+    def channels_first(self) -> tuple[int, ...]:
+        """The order of the axes that puts channels right after the batch: transposed so, a tensor is (N, C, ...).
+
+        For NLC the tokens before the spatial ones, ``[..., :prefix]``, are still there. Empty without a
+        channel axis.
+        """
+        if self.channel_axis is None:
+            return ()
+        rest = (axis for axis in range(1, len(self.name)) if axis != self.channel_axis)
+        return (0, self.channel_axis, *rest)
+
+    def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the feature maps of a tensor: (N, C, H, W), of a clip (N, C, D, H, W).
+
+        A sequence keeps its form, (N, C, L). Transposed to ``channels_first`` and without the tokens of
+        the prefix, a tensor of ``shape`` can be reshaped so.
+
+        Args:
+            shape: the shape of the tensor; with a channel axis, and for NLC with spatial form.
+        """
+        count, channels, *rest = (shape[axis] for axis in self.channels_first)
+        if self.name == "NLC":
+            rest = [self.height, self.width]
+        return (count, channels, *rest)
 
 
 UNKNOWN = Layout()

@@ -54,6 +54,7 @@ class HeatPicture:
     file: str
 
 
+MOST_BARS = 1024  # of one picture; where there are more values, a bar stands for several
 LEVELS = 240
 MIDDLE = LEVELS // 2  # the level of zero where levels are signed, with as many on either side of it
 NOT_FINITE = 240  # the level that stands for NaN and Inf
