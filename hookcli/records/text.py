@@ -21,6 +21,16 @@ def figure_text(value: float | None) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
 
 
+def and_more(rest: int, form: str = " and {} more") -> str:
+    """Return how many are left after those that were named, as ``" and 3 more"``; empty if none is.
+
+    Args:
+        rest: how many there are; 0 or less is none.
+        form: the text, with ``{}`` for the number, and ``{s}`` for the s of a plural.
+    """
+    return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
+
+
 def fact_text(value: Any) -> str:
     """What a run depends on, as people read it."""
     if value is None or value == "":

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.records.text import and_more
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
@@ -62,7 +64,7 @@ def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
     if len(layers) <= _FEW:
         return ", ".join(layers)
     globs = _find_globs(layers, known) if known else []
-    return ", ".join(globs) or f"{', '.join(layers[:_FEW])} and {len(layers) - _FEW} more"
+    return ", ".join(globs) or ", ".join(layers[:_FEW]) + and_more(len(layers) - _FEW)
 
 
 def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The rules with their thresholds, and what they look at."""
+"""What the rules of findings look at."""
 
 from __future__ import annotations
 
@@ -37,8 +37,3 @@ class Evidence:
     producers: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-
-
-def count_layers(count: int, more: str = "") -> str:
-    """``1 layer``, ``2 layers``."""
-    return f"{count} {more}layer{'' if count == 1 else 's'}"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.records.calls import RECOMPUTED
 from hookcli.records.runs import Finding
+from hookcli.records.text import and_more
 from hookcli.summary.call_tally import MOST_NAMED
-from hookcli.summary.evidence import count_layers
-from hookcli.summary.tally import FLOAT16_LARGEST
+from hookcli.summary.rules import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
         if not signs and not made:
             continue
         layer, total = next(iter(signs), ""), sum(sign.number for sign in signs.values())
-        held = f"{_values(int(total), name)} in {count_layers(len(signs))}, first in {layer}"
+        held = f"{_values(int(total), name)} in {_layers(len(signs))}, first in {layer}"
         parts = [made] * bool(made) + [held] * bool(signs)
         images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
         yield Finding(
@@ -80,7 +80,7 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
         for group in by_layer.values():
             call_id, sign = max(group, key=lambda pair: pair[1].number)
             kind = evidence.calls[call_id].call.layer.module_type
-            more = _more_calls(len(group) - 1)
+            more = and_more(len(group) - 1, " (and {} more call{s} of it, alike)")
             sentence = (
                 f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
                 f"{sign.against}, the {kind} {_place(call_id)} it{more}"
@@ -98,7 +98,7 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
     for reason, group in alike.items():
         if len(group) > limits["no-gradient"]:
             label = group[0].removeprefix("grad_output:")
-            more = f" (and {len(group) - 1} more, alike)" if len(group) > 1 else ""
+            more = and_more(len(group) - 1, " (and {} more, alike)")
             sentence = f"{label} gets no gradient: {reason}{more}"
             number = float(len(group))
             yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)
@@ -115,10 +115,6 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 def _place(call_id: str) -> str:
     """Where the layer stands that one is measured against: gradients go backwards."""
     return "after" if call_id.startswith("grad_output:") else "before"
-
-
-def _more_calls(count: int) -> str:
-    return f" (and {count} more call{'' if count == 1 else 's'} of it, alike)" if count else ""
 
 
 def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
@@ -142,6 +138,10 @@ def _says_something(tally: CallTally) -> bool:
 def _at_an_end(module_type: str, low: float, high: float) -> bool:
     bottom, top = _ENDS.get(module_type, (None, None))
     return (bottom is not None and high <= bottom) or (top is not None and low >= top)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'' if count == 1 else 's'}"
 
 
 def _values(count: int, name: str) -> str:

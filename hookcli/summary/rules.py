@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+FLOAT16_LARGEST = 65504.0  # the largest finite number of float16
+
 RULES: dict[str, float] = {
     "nan": 0,  # values that are NaN, more than
     "inf": 0,  # values that are infinite, more than

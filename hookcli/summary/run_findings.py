@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.records.runs import Finding
-from hookcli.summary.evidence import count_layers
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,8 +23,8 @@ def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
     """Values that a naive hook would show wrong: the module after writes over them."""
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
-        first, rest = written[0], len(written) - 1
-        more = f", as with {count_layers(rest, 'more ')}" if rest else ""
+        first = written[0]
+        more = and_more(len(written) - 1, ", as with {} more layer{s}")
         sentence = (
             f"what {first} returns is written over in place {evidence.written[first]}{more}; "
             "the figures are of what was returned"
@@ -40,14 +40,14 @@ def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
         alike.setdefault(kind, []).append(uncalled)
     if len(evidence.uncalled) > limits["uncalled"]:
         for group in alike.values():
-            head, rest = group[0], len(group) - 1
+            head = group[0]
             label = head.layer.label
-            more = f" (and {rest} more, alike)" if rest else ""
+            more = and_more(len(group) - 1, " (and {} more, alike)")
             sentence = f"{label} did not run: {head.reason}{more}"
             yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
     if len(evidence.skipped) > limits["skipped"]:
         first, count = evidence.skipped[0], len(evidence.skipped)
-        more = f" (and {count - 1} more)" if count > 1 else ""
+        more = and_more(count - 1, " (and {} more)")
         images = f"{count} image{'s' if count > 1 else ''}"
         sentence = f"{images} skipped, see skipped.csv: {first.file!r} {first.reason}{more}"
         yield Finding("skipped", "", float(count), limits["skipped"], sentence)
@@ -77,8 +77,8 @@ def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
     if small:
         key = min(small, key=lambda each: small[each])
         given, seen = evidence.sizes[key]
-        rest, name = len(small) - 1, repr(evidence.files.get(key, key))
-        more = f" (and {rest} more image{'s' if rest > 1 else ''})" if rest else ""
+        name = repr(evidence.files.get(key, key))
+        more = and_more(len(small) - 1, " (and {} more image{s})")
         sentence = f"{name} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least{more}"
         if seen != given:
             sentence = (

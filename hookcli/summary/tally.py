@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli.summary.call_tally import CallTally, RuleHit, tally_of
+from hookcli.summary.rules import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.rows import LayerRow
 
-FLOAT16_LARGEST = 65504.0
 _PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth")
 
 
