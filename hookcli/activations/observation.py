@@ -6,7 +6,7 @@ import math
 import struct
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -75,7 +75,7 @@ def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
     values = array("d", flat.numpy().tobytes())
     start = 0
 
-    def rows_of(tensor: Tensor) -> list[Any]:
+    def rows_of(tensor: Tensor) -> list[array[float]]:
         nonlocal start
         first, width = start, tensor.shape[1]
         start += tensor.numel()

@@ -11,20 +11,23 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from hookcli.errors import NestedTensorError, RequestError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Row: TypeAlias = Sequence[float]
+    """mean, std, min, max, zeros, nan, inf; without finite values the first four are NaN."""
+
 _RUN = (
     1 << 14
 )  # longest run summed in one float32 accumulator a lane: 5e-7; 1e6 would be off by 1e-5
 _SAFE = (1e-15, 1e15)  # magnitudes whose squares, summed, neither vanish nor overflow in float32
-
-Row: TypeAlias = tuple[float, float, float, float, int, int, int]
-"""mean, std, min, max, zeros, nan, inf; without finite values the first four are NaN."""
 
 
 @dataclass(frozen=True, slots=True)

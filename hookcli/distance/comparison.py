@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hookcli import errors
 
 if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
+    from hookcli.records.calls import Uncalled
+    from hookcli.records.images import SkippedImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class ChangedFact:
     """Something that a run depends on and that is not the same in both."""
 
     name: str
-    a: Any
-    b: Any
+    a: object
+    b: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,8 @@ class Comparison:
     images: tuple[str, ...] = ()
     only_in_a: tuple[str, ...] = ()
     only_in_b: tuple[str, ...] = ()
-    skipped: tuple[Any, ...] = field(default=())
-    uncalled: tuple[Any, ...] = field(default=())
+    skipped: tuple[SkippedImage, ...] = ()
+    uncalled: tuple[Uncalled, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Distance:
         return atol + rtol * (size or 0)
 
 
-def measure_arrays(a: NDArray[Any], b: NDArray[Any]) -> Distance:
+def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
     """The exact distance of two arrays of one shape; complex values are pairs of reals."""
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None  # past 2**53 too
@@ -138,7 +138,7 @@ def _over(distance: float, tolerated: float) -> float:
     return distance / tolerated if tolerated else math.inf
 
 
-def _as_float(values: NDArray[Any]) -> NDArray[np.float64]:
+def _as_float(values: NDArray[np.generic]) -> NDArray[np.float64]:
     if values.dtype.kind == "c":
         values = np.stack([values.real, values.imag], -1)
     with np.errstate(invalid="ignore"):  # a NaN of the kind that signals, of which numpy would warn

@@ -24,7 +24,7 @@ import base64
 import binascii
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def make_row_signs(count: int) -> NDArray[np.int8]:
     return _draw_signs(_ROW_SEED, count)
 
 
-def sketch_values(values: NDArray[Any]) -> NDArray[np.float32]:
+def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
     """The sketch, (67,), of one tensor; of no values, zeros.
 
     Values that are not finite count as 0. Integers and booleans are taken as numbers, complex values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
 
+class _Context(Protocol):
+    """What torch hands to both halves of a function, with what ``_Rewritten`` keeps there."""
+
+    is_view: bool
+
+    def mark_dirty(self, *tensors: Tensor) -> None: ...
+
+
 class _Alias(torch.autograd.Function):
     """The same memory and the same counter of writes, and to autograd no view."""
 
     @staticmethod
-    def forward(_context: Any, tensor: Tensor) -> Tensor:
+    def forward(_context: object, tensor: Tensor) -> Tensor:
         return tensor.detach()
 
     @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> Tensor:
+    def backward(_context: object, gradient: Tensor) -> Tensor:
         return gradient
 
 
@@ -33,13 +41,13 @@ class _Rewritten(torch.autograd.Function):
     """A tensor whose memory was written over through its alias: from here on it is what the alias is."""
 
     @staticmethod
-    def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
+    def forward(context: _Context, tensor: Tensor, _alias: Tensor) -> Tensor:
         context.is_view = tensor._is_view()
         context.mark_dirty(tensor)
         return tensor
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+    def backward(context: _Context, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
         # of a view nothing would drop the gradient of all that it is a view of
         return torch.zeros_like(gradient) if context.is_view else None, gradient
 

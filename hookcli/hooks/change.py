@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hookcli.errors import RequestError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import map_tensors
+from hookcli.hooks.tensor_hooks import hook_gradient
 from hookcli.hooks.watch import watch
 
 if TYPE_CHECKING:
@@ -122,8 +123,7 @@ def _hook(tensor: Tensor, apply: Callable[[Tensor], Tensor]) -> RemovableHandle:
         with torch.no_grad():
             return None if gradient is None else apply(gradient)
 
-    handle: RemovableHandle = tensor.register_hook(changed)  # type: ignore[no-untyped-call]
-    return handle
+    return hook_gradient(tensor, changed)
 
 
 def _needs_gradient(_key: str, tensor: Tensor) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.tensor_hooks import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
 from hookcli.records.calls import RECOMPUTED, Call
 
@@ -132,8 +133,7 @@ class Gradients:
         # A view that was written over gets a new node when it is asked for it. torch 2.14 crashes where
         # that happens inside register_hook, which has put the hooks in place already.
         _ = tensor.grad_fn
-        hook = tensor.register_hook(partial(self._come, call))  # type: ignore[no-untyped-call]
-        self.handles.append(hook)
+        self.handles.append(hook_gradient(tensor, partial(self._come, call)))
 
     def _come(self, call: Call, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -193,8 +193,7 @@ def need_gradients(model: nn.Module) -> Iterator[None]:
         for parameter, _, _ in known:
             parameter.requires_grad_(True)
             parameter.grad = None
-            hook = parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
-            handles.append(hook)
+            handles.append(hook_accumulated(parameter, _forget))
         yield
     finally:
         for handle in handles:

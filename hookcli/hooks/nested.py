@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
@@ -13,10 +13,11 @@ from hookcli.foreign import ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hookcli.records.calls import Call
 
-    Listener: TypeAlias = Callable[[Call, object], object]
-    """What it returns, unless that is None, takes the place of what it was shown."""
+class _ImageList(Protocol):
+    """What torchvision's detectors hand on: several images in one tensor."""
+
+    tensors: object
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
@@ -45,7 +46,7 @@ def map_tensors(
     change: Callable[[str, Tensor], Tensor],
     key: str = "",
     inside: tuple[int, ...] = (),
-) -> Any:
+) -> object:
     """``value`` with ``change(output key, tensor)`` in the place of every tensor.
 
     The value itself where nothing changed; containers are otherwise made anew, never changed.
@@ -64,12 +65,12 @@ def map_tensors(
         return value._make(changed) if hasattr(value, "_make") else type(value)(changed)
     if isinstance(value, list):
         return type(value)(changed)
-    again: Any = copy.copy(value)
+    again = copy.copy(value)
     for new, (name, _) in zip(changed, parts, strict=True):
         if isinstance(value, dict):
-            again[name] = new
+            cast("dict[object, object]", again)[name] = new
         else:
-            again.tensors = new
+            cast("_ImageList", again).tensors = new
     return again
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from torch import nn
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from hookcli.records.calls import LayerInfo
 
+    _Positional: TypeAlias = tuple[object, ...]
+    _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
     """What it returns, unless that is None, takes the place of what it was shown."""
 
@@ -123,18 +125,24 @@ class _Watched:
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     running: list[Call] = field(default_factory=list)
 
-    def before(self, layer: LayerInfo, _module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def before(
+        self, layer: LayerInfo, _module: nn.Module, args: _Positional, kwargs: _Keyword
+    ) -> tuple[_Positional, _Keyword] | None:
         call = self._begin(layer)
         self.running.append(call)
         changed = self.started(call, _arguments(args, kwargs)) if self.started else None
         return None if changed is None else _as_given(args, kwargs, changed)
 
-    def after(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+    def after(
+        self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
+    ) -> object:
         if self.running and self.running[-1].layer is layer:
             return self.finished(self.running.pop(), output)
         return None  # a hook before ours raised: no call began
 
-    def after_alone(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+    def after_alone(
+        self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
+    ) -> object:
         return self.finished(self._begin(layer), output)  # nothing starts inside: the order is kept
 
     def _begin(self, layer: LayerInfo) -> Call:
@@ -143,21 +151,20 @@ class _Watched:
         return call
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+def _arguments(args: _Positional, kwargs: _Keyword) -> object:
     """One value from positional and keyword arguments; the only argument stands for itself."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
 
 
-def _as_given(
-    args: tuple[Any, ...], kwargs: dict[str, Any], changed: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
     """``_arguments`` taken apart again."""
     if len(args) == 1 and not kwargs:
         return (changed,), {}
+    named = cast("Mapping[str, object]", changed)
     places = [str(index) for index in range(len(args))]
-    return tuple(changed[place] for place in places), {name: changed[name] for name in kwargs}
+    return tuple(named[place] for place in places), {name: named[name] for name in kwargs}
 
 
 def _is_torch_own(module: nn.Module) -> bool:

@@ -75,7 +75,9 @@ class ChannelRange:
             return NotImplemented
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        """The same for ranges that are equal."""
+        return hash((tuple(self.low), tuple(self.high)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def and_more(rest: int, form: str = " and {} more") -> str:
     return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
 
 
-def fact_text(value: Any) -> str:
+def fact_text(value: object) -> str:
     """What a run depends on, as people read it."""
     if value is None or value == "":
         return "none"

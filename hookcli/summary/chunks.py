@@ -7,7 +7,7 @@ interrupted goes on from the parts that are there, and ends with the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.records.images import FileState, ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture
@@ -72,7 +72,7 @@ class RunTotals:
     alone: bool = False
     halved: int = 0
     top: TopImages = field(default_factory=TopImages)
-    focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
+    focus: dict[str, object] | None = None  # the box, and where it is in what the network sees
 
     def merge(self, part: Chunk) -> None:
         """Take over the next part."""
