@@ -15,7 +15,7 @@ from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
-    from hookcli.distance.tolerance import Tolerance
+    from hookcli.distance.tolerance import Metric, Tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ class CallPair:
     distance: Distance | None = None
     missing: str = ""
 
+    @property
+    def present(self) -> tuple[CallTensor, ...]:
+        """The call in A and in B, or in the one that has it."""
+        return tuple(each for each in (self.a, self.b) if each is not None)
+
 
 @dataclass(slots=True)
 class _Judged:
@@ -85,19 +90,17 @@ class Judge:
 
     def add(self, pair: CallPair) -> None:
         """Take over the next pair."""
-        a, b = pair.a or pair.b, pair.b or pair.a
-        assert a is not None and b is not None  # noqa: S101, PT018
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
-        mine = self._judge(pair, a, b)
+        judged = self._judge(pair)
         known = self._judged.get(key)
         if known is None:
             self._order.insert(self._place_of(pair.image), key)
         else:
-            images, failed = known.row.images + 1, known.row.failed_images + (not mine.row.holds)
-            worst = mine if mine.excess > known.excess else known
+            images, failed = known.row.images + 1, known.row.failed_images + (not judged.row.holds)
+            worst = judged if judged.excess > known.excess else known
             row = replace(worst.row, images=images, failed_images=failed, holds=not failed)
-            mine = _Judged(row, worst.excess)
-        self._judged[key] = mine
+            judged = _Judged(row, worst.excess)
+        self._judged[key] = judged
         self._before = (pair.image, key)
 
     def rows(self) -> tuple[DiffRow, ...]:
@@ -115,42 +118,39 @@ class Judge:
             return 0
         return self._order.index(self._before[1]) + 1
 
-    def _judge(self, pair: CallPair, a: CallTensor, b: CallTensor) -> _Judged:
+    def _judge(self, pair: CallPair) -> _Judged:
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
         if distance is not None:
             metric, atol = self.tolerance.metric, self.tolerance.atol
-            rtol = self._rtol_of(a, b, distance)
+            rtol = self._rtol_of(pair, distance)
             excess = distance.excess(metric, rtol, atol)
             limit = distance.limit(metric, rtol, atol)
-            if excess is None and not reason:
-                reason = f"{self.tolerance.metric} is not known from {distance.source}"
-                self.missing = self.missing or reason
-            elif distance.apart.values or reason:
-                self.measured += 1
-        elif pair.missing and not reason:
-            reason = pair.missing
-            self.missing = self.missing or reason
+        unknown = "" if reason else self._explain_unknown(pair, excess)
+        if unknown:
+            self.missing = self.missing or unknown
+            reason = unknown
+        elif distance is not None and (distance.apart.values or reason):
+            self.measured += 1
         if excess is None or reason:
             excess = math.inf if reason else 0.0
-        holds = excess <= 1
-        row = DiffRow(
-            0, 0, a.call_id, b.call_id if pair.b else "", a.module_type, holds, reason,
-            self.tolerance.metric, limit,
-            *_figures(distance),
-            pair.a.shape if pair.a else (), pair.b.shape if pair.b else (),
-            pair.a.dtype if pair.a else "", pair.b.dtype if pair.b else "",
-            distance.source if distance else "", pair.image, 1, int(not holds),
-        )  # fmt: skip
-        return _Judged(row, excess)
+        return _Judged(_row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1), excess)
 
-    def _rtol_of(self, a: CallTensor, b: CallTensor, distance: Distance) -> float:
+    def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         """What is tolerated: nothing of whole numbers, whatever the model computes in."""
-        dtypes: tuple[str, ...] = (a.dtype, b.dtype)
+        dtypes = tuple(each.dtype for each in pair.present)
         if any(dtype in RTOL for dtype in dtypes):
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
-        return self.tolerance.rtol_of(a.call_id, dtypes, sketched=sketched)
+        return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
+
+    def _explain_unknown(self, pair: CallPair, excess: float | None) -> str:
+        """Why what decides is not known of a pair; empty where it is, or nobody says."""
+        if pair.distance is None:
+            return pair.missing
+        if excess is None:
+            return f"{self.tolerance.metric} is not known from {pair.distance.source}"
+        return ""
 
     def _explain(self, pair: CallPair) -> str:
         """Why a pair differs, where no distance need be looked at; empty where one must be."""
@@ -182,9 +182,31 @@ def _places(number: int) -> str:
     return f"{number:,} place{'' if number == 1 else 's'}"
 
 
-def _figures(
-    distance: Distance | None,
-) -> tuple[float | None, float | None, float | None, float | None]:
-    if distance is None:
-        return None, None, None, None
-    return distance.rel_l2, distance.apart.largest, distance.apart.mean, distance.cosine
+def _row(
+    pair: CallPair, reason: str, metric: Metric, limit: float | None, *, holds: bool
+) -> DiffRow:
+    """The row of one image, without its rank and order."""
+    a, b, distance, first = pair.a, pair.b, pair.distance, pair.present[0]
+    return DiffRow(
+        rank=0,
+        order=0,
+        call_id=first.call_id,
+        other_call_id=b.call_id if b else "",
+        module_type=first.module_type,
+        holds=holds,
+        reason=reason,
+        metric=metric,
+        tolerance=limit,
+        rel_l2=distance.rel_l2 if distance else None,
+        max_abs=distance.apart.largest if distance else None,
+        mean_abs=distance.apart.mean if distance else None,
+        cosine=distance.cosine if distance else None,
+        shape=a.shape if a else (),
+        other_shape=b.shape if b else (),
+        dtype=a.dtype if a else "",
+        other_dtype=b.dtype if b else "",
+        source=distance.source if distance else "",
+        image=pair.image,
+        images=1,
+        failed_images=int(not holds),
+    )

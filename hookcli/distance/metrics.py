@@ -30,6 +30,11 @@ class Size:
     mean: float | None
     values: int
 
+    def figure(self, metric: Metric) -> float | None:
+        """The figure that a metric other than ``cosine`` goes by."""
+        figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
+        return figures[metric]
+
 
 @dataclass(frozen=True, slots=True)
 class Distance:
@@ -62,12 +67,11 @@ class Distance:
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
         """The distance over what is tolerated: it holds up to 1. None where the metric is not known."""
-        if metric == "cosine" and self.cosine is None:  # one is zero everywhere
-            return 0.0 if self.apart.rms == 0 else math.inf
-        if metric == "cosine" and self.cosine is not None:
+        if metric == "cosine":
+            if self.cosine is None:  # one is zero everywhere
+                return 0.0 if self.apart.rms == 0 else math.inf
             return _over(1 - self.cosine, rtol)
-        name = {"rel-l2": "rms", "max-abs": "largest", "mean-abs": "mean"}[metric]
-        apart, size = getattr(self.apart, name), getattr(self.a, name)
+        apart, size = self.apart.figure(metric), self.a.figure(metric)
         return None if apart is None or size is None else _over(apart, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
@@ -76,8 +80,7 @@ class Distance:
             return rtol
         if metric == "rel-l2":
             return rtol + atol / self.a.rms if self.a.rms else rtol
-        size = self.a.largest if metric == "max-abs" else self.a.mean
-        return atol + rtol * (size or 0)
+        return atol + rtol * (self.a.figure(metric) or 0)
 
 
 def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
@@ -133,9 +136,9 @@ def measure_sketches(
 
 
 def _over(distance: float, tolerated: float) -> float:
-    if distance <= tolerated:  # also where both are 0
-        return distance / tolerated if tolerated else 0.0
-    return distance / tolerated if tolerated else math.inf
+    if tolerated:
+        return distance / tolerated
+    return 0.0 if distance <= 0 else math.inf
 
 
 def _as_float(values: NDArray[np.generic]) -> NDArray[np.float64]:

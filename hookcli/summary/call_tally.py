@@ -86,28 +86,34 @@ class CallTally:
 
     def merge(self, other: CallTally) -> None:
         """Take over the figures of later images."""
-        if other.finite:
-            total = self.finite + other.finite
-            mean, std = self.mean, self.std
-            if self.finite:
-                mean = (self.finite * self.mean + other.finite * other.mean) / total
-                squares = sum(
-                    part.finite * (part.std**2 + (part.mean - mean) ** 2) for part in (self, other)
-                )
-                std = math.sqrt(squares / total)
-            else:
-                mean, std = other.mean, other.std
-            self.finite, self.mean, self.std = total, mean, std
+        self._merge_moments(other)
         self.low = _merge_channels(self.low, other.low, np.minimum)
         self.high = _merge_channels(self.high, other.high, np.maximum)
         self.min, self.max = min(self.min, other.min), max(self.max, other.max)
-        for name in ("images", "numel", "zeros", "nans", "infs"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.images += other.images
+        self.numel += other.numel
+        self.zeros += other.zeros
+        self.nans += other.nans
+        self.infs += other.infs
         if other.changes is not None:
             self.changes = (self.changes or 0.0) + other.changes
         self.reason = self.reason or other.reason
         for rule, sign in other.signs.items():
             self.sign(rule, sign)
+
+    def _merge_moments(self, other: CallTally) -> None:
+        """Take over the mean and standard deviation of later images, and how many values they are of."""
+        if not other.finite:
+            return
+        total = self.finite + other.finite
+        mean, std = other.mean, other.std
+        if self.finite:
+            mean = (self.finite * self.mean + other.finite * other.mean) / total
+            squares = sum(
+                part.finite * (part.std**2 + (part.mean - mean) ** 2) for part in (self, other)
+            )
+            std = math.sqrt(squares / total)
+        self.finite, self.mean, self.std = total, mean, std
 
     def sign(self, rule: str, sign: RuleHit) -> None:
         """Note that a rule's threshold was passed."""
@@ -159,13 +165,22 @@ def tally_of(record: LayerRecord) -> CallTally:
     stats, channels = record.stats, record.channels
     finite = stats.mean is not None and stats.std is not None
     tally = CallTally(
-        record.call, record.layout, stats.shape, stats.dtype, record.histogram, images=1,
-        numel=0 if record.reason else stats.numel, nans=stats.nan_count, infs=stats.inf_count,
-        zeros=round((stats.zero_fraction or 0) * stats.numel),
+        call=record.call,
+        layout=record.layout,
+        shape=stats.shape,
+        dtype=stats.dtype,
+        histogram=record.histogram,
+        images=1,
+        numel=0 if record.reason else stats.numel,
         finite=stats.numel - stats.nan_count - stats.inf_count if finite else 0,
-        mean=stats.mean or 0.0, std=stats.std or 0.0, reason=record.reason,
+        zeros=round((stats.zero_fraction or 0) * stats.numel),
+        nans=stats.nan_count,
+        infs=stats.inf_count,
+        mean=stats.mean or 0.0,
+        std=stats.std or 0.0,
         changes=None if record.change is None else record.change**2,
-    )  # fmt: skip
+        reason=record.reason,
+    )
     if stats.min is not None and stats.max is not None:
         tally.min, tally.max = stats.min, stats.max
     if channels is not None:

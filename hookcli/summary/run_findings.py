@@ -34,27 +34,40 @@ def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """What is said about the run as a whole."""
+    yield from _find_uncalled(evidence, limits)
+    yield from _find_skipped(evidence, limits)
+    yield from _find_untrained(evidence)
+    yield from _find_small_images(evidence, limits)
+
+
+def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    if len(evidence.uncalled) <= limits["uncalled"]:
+        return
     alike: dict[str, list[Uncalled]] = {}
     for uncalled in evidence.uncalled:
         kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # whatever the module's path
         alike.setdefault(kind, []).append(uncalled)
-    if len(evidence.uncalled) > limits["uncalled"]:
-        for group in alike.values():
-            head = group[0]
-            label = head.layer.label
-            more = and_more(len(group) - 1, " (and {} more, alike)")
-            sentence = f"{label} did not run: {head.reason}{more}"
-            yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
+    for group in alike.values():
+        head = group[0]
+        label = head.layer.label
+        more = and_more(len(group) - 1, " (and {} more, alike)")
+        sentence = f"{label} did not run: {head.reason}{more}"
+        yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
+
+
+def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     if len(evidence.skipped) > limits["skipped"]:
         first, count = evidence.skipped[0], len(evidence.skipped)
         more = and_more(count - 1, " (and {} more)")
         images = f"{count} image{'s' if count > 1 else ''}"
         sentence = f"{images} skipped, see skipped.csv: {first.file!r} {first.reason}{more}"
         yield Finding("skipped", "", float(count), limits["skipped"], sentence)
+
+
+def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
     if evidence.model is not None and not evidence.model.trained:
         sentence = f"the weights are not trained ({evidence.model.weights}): figures say nothing about the model"
         yield Finding("untrained", "", None, None, sentence)
-    yield from _small_images(evidence, limits)
 
 
 def _made_for(model: ModelInfo | None) -> int:
@@ -64,7 +77,7 @@ def _made_for(model: ModelInfo | None) -> int:
     return min(model.input_shape[-2:], default=0)
 
 
-def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     wanted = {
         key: max(min(seen), _made_for(evidence.model)) for key, (_, seen) in evidence.sizes.items()
     }

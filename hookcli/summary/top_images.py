@@ -11,7 +11,7 @@ import numpy as np
 from hookcli.documents import decode_escaped, encode_escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,12 +41,13 @@ class TopImages:
         self.parts += 1
         if not self.count:
             return
-        groups: dict[str, list[LayerRecord]] = {}
+        groups: dict[str, list[tuple[int, Sequence[float]]]] = {}
         for record in records:
             if record.channels is not None and record.call.side == "output":
-                groups.setdefault(record.call.id, []).append(record)
+                best = (positions[record.image], record.channels.high)
+                groups.setdefault(record.call.id, []).append(best)
         for call_id, group in groups.items():
-            self._add_call(call_id, group, positions)
+            self._add_call(call_id, group)
 
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
         """Call id, channel, rank from 1, position of the image, value."""
@@ -85,17 +86,14 @@ class TopImages:
         saved = _SavedTop(self.count, self.parts, calls, _digest(self.count, self.parts, calls))
         return encode_escaped(saved)
 
-    def _add_call(
-        self, call_id: str, group: list[LayerRecord], positions: Mapping[str, int]
-    ) -> None:
-        first = group[0].channels
-        assert first is not None  # noqa: S101  only such records are grouped
-        size = len(self.values[call_id]) if call_id in self.values else len(first.high)
-        fitting = [r for r in group if r.channels is not None and len(r.channels.high) == size]
+    def _add_call(self, call_id: str, group: list[tuple[int, Sequence[float]]]) -> None:
+        """Take in images of one call: the position of each, and the largest value of each channel."""
+        size = len(self.values[call_id]) if call_id in self.values else len(group[0][1])
+        fitting = [(position, high) for position, high in group if len(high) == size]
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         places = self.places.get(call_id, np.full((size, self.count), -1))
-        new = np.array([r.channels.high for r in fitting if r.channels]).reshape(len(fitting), size)
-        at = np.array([positions[record.image] for record in fitting], dtype=np.int64)
+        new = np.array([high for _, high in fitting]).reshape(len(fitting), size)
+        at = np.array([position for position, _ in fitting], dtype=np.int64)
         values = np.concatenate([values, np.where(np.isnan(new), -np.inf, new).T], 1)
         places = np.concatenate([places, np.broadcast_to(at, (size, len(at)))], 1)
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
@@ -138,16 +136,16 @@ def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
         for call in saved.calls:
             form = (call.channels, saved.count)
             top.values[call.call_id] = np.frombuffer(call.values, np.float64).reshape(form)
-            top.places[call.call_id] = places = np.frombuffer(call.places, np.int64).reshape(form)
-            if (
-                images is not None
-                and places.size
-                and not -1 <= places.min() <= places.max() < images
-            ):
-                return None
+            top.places[call.call_id] = np.frombuffer(call.places, np.int64).reshape(form)
     except ValueError:
         return None
+    if images is not None and not all(_are_places(each, images) for each in top.places.values()):
+        return None
     return top
+
+
+def _are_places(places: NDArray[np.int64], images: int) -> bool:
+    return not places.size or bool(-1 <= places.min() <= places.max() < images)
 
 
 def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:
