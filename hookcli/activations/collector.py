@@ -119,18 +119,7 @@ class Collector:
         if call.side == "param":
             self._observe(call, tensor.unsqueeze(0), UNKNOWN, tuple(tensor.shape), None)
             return
-        count = len(self.keys)
-        lead = tensor.shape[0] if tensor.dim() else 0
-        if count > 1 and lead not in (1, count):
-            raise LeadingAxisError
-        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
-        shape, axis = (1, *tensor.shape[1:]), layout.channel_axis
-        rows = tensor
-        if lead not in (1, count):
-            self.has_other_leading_axis = True
-            layout = replace(layout, height=0, width=0)
-            rows, shape = tensor.unsqueeze(0), tuple(tensor.shape)
-            axis = None if axis is None else axis + 1
+        rows, layout, shape, axis = self._divide(call, tensor)
         self._observe(call, rows, layout, shape, axis)
         if self.save is not None:
             self.kept.append((call, take_activation(rows, layout, self.save)))
@@ -148,6 +137,31 @@ class Collector:
             if tensor.numel()
         )
         return BatchResult(records, pictures, frozenset(self.called), output, self.keys, kept)
+
+    def _divide(
+        self, call: Call, tensor: Tensor
+    ) -> tuple[Tensor, Layout, tuple[int, ...], int | None]:
+        """One row per image, or one for all where the leading axis is another.
+
+        Returns:
+            The rows, the layout of the tensor, the shape of one image's part (or of all), and the axis
+            of the rows that holds channels.
+
+        Raises:
+            LeadingAxisError: images cannot be told apart in it.
+        """
+        count = len(self.keys)
+        lead = tensor.shape[0] if tensor.dim() else 0
+        if count > 1 and lead not in (1, count):
+            raise LeadingAxisError
+        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
+        axis = layout.channel_axis
+        if lead in (1, count):
+            return tensor, layout, (1, *tensor.shape[1:]), axis
+        self.has_other_leading_axis = True
+        layout = replace(layout, height=0, width=0)
+        axis = None if axis is None else axis + 1
+        return tensor.unsqueeze(0), layout, tuple(tensor.shape), axis
 
     def _observe(
         self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None

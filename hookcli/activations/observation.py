@@ -14,7 +14,7 @@ from torch import Tensor
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.activations.stats import Row, RowStats
     from hookcli.records.calls import Call
@@ -62,36 +62,38 @@ def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[La
 
 def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
     """The rows of every tensor, each with its channels and sketch, brought to the host in one transfer."""
-    parts = [(each.reduced, each.sketch) for each in seen]
-    held = [
+    tensors = [
         tensor
-        for reduced, sketch in parts
-        for tensor in (reduced.table, reduced.low, reduced.high, sketch)
+        for each in seen
+        for tensor in (each.reduced.table, each.reduced.low, each.reduced.high, each.sketch)
         if isinstance(tensor, Tensor)
     ]
-    flat = (
-        torch.cat([tensor.flatten().double() for tensor in held]).cpu() if held else torch.empty(0)
-    )
-    values = array("d", flat.numpy().tobytes())
-    start = 0
-
-    def rows_of(tensor: Tensor) -> list[array[float]]:
-        nonlocal start
-        first, width = start, tensor.shape[1]
-        start += tensor.numel()
-        return [values[at : at + width] for at in range(first, start, width)]
-
+    brought = _transfer(tensors)
     figures = []
-    for part, sketch in parts:
-        table = rows_of(part.table) if isinstance(part.table, Tensor) else part.table
+    for each in seen:
+        reduced = each.reduced
+        table = next(brought) if isinstance(reduced.table, Tensor) else reduced.table
         channels: Sequence[ChannelRange | None] = [None] * len(table)
-        if part.low is not None and part.high is not None:
-            channels = list(map(ChannelRange, rows_of(part.low), rows_of(part.high)))
+        if reduced.low is not None and reduced.high is not None:
+            channels = list(map(ChannelRange, next(brought), next(brought)))
         sketches = [b""] * len(table)
-        if sketch is not None:
-            sketches = [struct.pack(f"<{len(row)}f", *row) for row in rows_of(sketch)]
+        if each.sketch is not None:
+            sketches = [struct.pack(f"<{len(row)}f", *row) for row in next(brought)]
         figures.append(list(zip(table, channels, sketches, strict=True)))
     return figures
+
+
+def _transfer(tensors: Sequence[Tensor]) -> Iterator[list[array[float]]]:
+    """The rows of each of ``tensors``, (rows, n), on the host: all of them in one transfer."""
+    if not tensors:
+        return
+    together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
+    values = array("d", together.numpy().tobytes())
+    start = 0
+    for tensor in tensors:
+        end, width = start + tensor.numel(), tensor.shape[1]
+        yield [values[at : at + width] for at in range(start, end, width)]
+        start = end
 
 
 def _read_record(
