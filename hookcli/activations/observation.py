@@ -1,4 +1,4 @@
-"""From what was seen inside the hooks to records: the way from the device to plain numbers."""
+"""Observations made inside hooks, and the records of plain numbers that are read from them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One tensor as it was seen inside a hook.
+    """One tensor as it was observed inside a hook.
 
     Attributes:
         call: which tensor of which call.
-        layout: what its axes mean.
-        shape: one image's part, ``(1, …)``, or the whole tensor where it cannot be divided.
-        dtype: as torch names it.
-        reduced: its figures, a row an image; one row is every image's.
-        sample: (rows, S) some of its values; None when none were asked for.
-        change: (rows,) how far each is from the run without edits; None without edits.
-        sketch: (rows, 67); None when none were asked for.
+        layout: what the tensor's axes mean.
+        shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
+            divided into images.
+        dtype: the tensor's dtype.
+        reduced: its figures, one row per image; a single row holds for every image.
+        sample: some of its values, (rows, S); None when no sample was requested.
+        change: the distance of each row from the run without edits, (rows,); None without edits.
+        sketch: the sketch of each row, (rows, 67); None when no sketches were requested.
     """
 
     call: Call
@@ -51,7 +52,7 @@ class Observation:
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
-    """Records in plain numbers, image by image; the figures come to the host in one transfer."""
+    """Return the records, image by image; all figures come to the host in one transfer."""
     figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)
@@ -61,7 +62,7 @@ def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[La
 
 
 def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
-    """The rows of every tensor, each with its channels and sketch, brought to the host in one transfer."""
+    """Return the rows of every tensor on the host, each with its channels and sketch."""
     tensors = [
         tensor
         for each in seen
@@ -84,7 +85,7 @@ def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
 
 
 def _transfer(tensors: Sequence[Tensor]) -> Iterator[list[array[float]]]:
-    """The rows of each of ``tensors``, (rows, n), on the host: all of them in one transfer."""
+    """Yield the rows of each of ``tensors``, (rows, n), brought to the host in one transfer."""
     if not tensors:
         return
     together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
@@ -124,9 +125,9 @@ def _read_record(
 
 
 def take_sample(rows: Tensor) -> Tensor:
-    """(rows, at most 4,096) values at even distances of each row, copied, where they are."""
+    """Return a copy of at most 4,096 evenly spaced values of each row, (rows, S), on the device."""
     flat = rows.dequantize() if rows.is_quantized else rows
-    flat = flat.reshape(len(rows), -1)  # a row can be one number, without an axis of its own
+    flat = flat.reshape(len(rows), -1)  # a row can be a single number, without an axis
     flat = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)

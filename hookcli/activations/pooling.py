@@ -1,7 +1,7 @@
-"""What is kept of an activation: some channels, pooled over its pixels, in another dtype.
+"""The part of an activation that is saved: some channels, pooled over its pixels, in another dtype.
 
-Runs inside the hook. What comes back shares no memory with the activation, which the model writes
-over right after.
+This runs inside the hook. The result shares no memory with the activation, which the model may
+write over right after.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """A copy of what ``style`` keeps of a tensor (rows, …), contiguous, on the same device.
+    """Return a contiguous copy of what ``style`` keeps of a tensor (rows, …), on the same device.
 
-    ``mean`` and ``max`` give (rows, C), over the frames of a clip and the tokens of an image too (not
-    the class token). N gives (rows, C, N, N), a clip (rows, C, D, N, N), a sequence (rows, C, N):
-    channels come first, whatever the layout; a map smaller than N x N repeats its values. What has
-    no height and width is not pooled, what has no channel axis keeps everything, and channels that
-    do not exist are left out.
+    Pooling by ``mean`` and ``max`` returns (rows, C): the frames of a clip and the tokens of an
+    image are pooled too, without the class token. Pooling to N returns (rows, C, N, N), for a clip
+    (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come first, whatever the layout,
+    and a map smaller than N x N repeats its values. A tensor without height and width is not
+    pooled, one without a channel axis keeps everything, and channels that do not exist are left
+    out.
 
-    Means are computed in float32 or wider. Without a dtype a floating tensor keeps its own, and the
-    mean of integers is float32. A dtype is for real numbers: integers that are no means stay
-    integers. Quantized tensors are dequantized, complex ones kept as complex64 or, pooled, as
-    magnitudes.
+    Means are computed in float32 or wider. Without ``style.dtype`` a floating tensor keeps its
+    dtype, and the mean of integers is float32. The dtype is for real numbers: integers that are not
+    averaged stay integers. Quantized tensors are dequantized; complex ones are kept as complex64,
+    or as magnitudes if they are pooled.
 
     Raises:
         RequestError: the tensor holds no values (meta device), or is nested.
@@ -54,7 +55,7 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """The shape that ``take_activation`` gives a tensor of this shape, (1, …) for one image's part."""
+    """Return the shape of what ``take_activation`` returns for one image's tensor of ``shape``."""
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:
@@ -69,7 +70,7 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
-    """By call id, which channels ``style`` keeps of it; empty where it keeps all."""
+    """Return the channels that ``style`` keeps of each call, by its id; empty if it keeps all."""
     chosen = None if style is None else style.channels
     if chosen is None:
         return {}
@@ -85,7 +86,7 @@ def _is_pooled(layout: Layout, style: SaveStyle) -> bool:
 
 
 def _as_plain(activation: Tensor) -> Tensor:
-    """Dense, real values or complex64, as they lie in memory."""
+    """Return dense values, real or complex64, in the same order of memory."""
     values = to_dense(activation)
     if values.is_quantized:
         return values.dequantize()
@@ -103,9 +104,9 @@ def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
 
 
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
-    """Means on N x N of (rows, C, …, h, w), on N of (rows, C, L)."""
+    """Return the means of (rows, C, …, h, w) on N x N places, or of (rows, C, L) on N."""
     side = int(style.pool)
-    if maps.shape[1] == 0:  # none of the channels asked for exists; torch pools no empty tensor
+    if maps.shape[1] == 0:  # no requested channel exists, and torch cannot pool an empty tensor
         sides = (side,) if maps.dim() == 3 else (side, side)
         return maps.new_empty((*maps.shape[: -len(sides)], *sides))
     if maps.dim() == 3:
@@ -116,7 +117,7 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Whether writing into one could show in the other; only plain tensors have one memory."""
+    """Return whether writing into one could change the other; only strided tensors share memory."""
     if other.layout != torch.strided:
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -80,7 +80,7 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """Return the shortest glob that matches exactly these of the known layers; empty if none does."""
+    """Return the shortest glob that matches exactly ``layers`` among the known ones, or nothing."""
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):
