@@ -130,7 +130,7 @@ def _find_turn(values: Tensor) -> tuple[int, int] | None:
 def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
     """Return the sketches (rows, 67) of values whose value (a, b) is at (b, a) in memory.
 
-    a has ``outer`` values and b ``inner``, and the bucket of (a, b) is (a * inner + b) mod 67. First
+    a has ``outer`` values and b ``inner``. The bucket of (a, b) is (a * inner + b) mod 67. First
     everything with the same b mod 67 is added up, then those sums with the same a mod 67, and at
     last the 67 x 67 sums are added to their buckets.
     """

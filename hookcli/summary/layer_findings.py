@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, its channels, and its spread beside that of the layer before."""
+"""Rules about one layer: its values, its channels, and its spread next to the layer before it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ENDS = {
     "Hardsigmoid": (0.0, 1.0),
     "ReLU6": (None, 6.0),
     "Tanh": (-0.99, 0.99),
-    "Hardswish": (None, 3.0),  # from there on it is the identity; its lower end is zero
+    "Hardswish": (None, 3.0),  # above 3 it is the identity; its lower end is zero
 }
-_LEAST_VALUES = 4  # of a channel, over all images
+_LEAST_VALUES = 4  # per channel, over all images
 
 
 def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """NaN and Inf: who produced them, and how many layers were seen to hold them."""
+    """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
         signs = _signs(evidence, rule)
         made = evidence.producers.get(name, "")
@@ -49,7 +49,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Channels that are dead, constant or saturated in all images of the run."""
+    """Yield findings about channels that are dead, constant or saturated in all images."""
     for call_id, tally in evidence.calls.items():
         ranges = tally.ranges()
         if ranges is None or tally.call.side != "output" or not _says_something(tally):
@@ -71,7 +71,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """The spread of a layer over that of the layer of the same type before it, image by image."""
+    """Yield findings about spreads, compared with the layer of the same type before, per image."""
     for rule, verb in (("exploding", "larger"), ("vanishing", "smaller")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, sign in _signs(evidence, rule).items():
@@ -89,7 +89,7 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
 
 
 def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Layers whose output gets no gradient."""
+    """Yield findings about layers whose output gets no gradient."""
     alike: dict[str, list[str]] = {}
     for call_id, tally in evidence.calls.items():
         again = tally.reason == RECOMPUTED
@@ -105,7 +105,7 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
 
 
 def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """float16 near the largest number it holds."""
+    """Yield findings about float16 values near the largest that float16 can hold."""
     for call_id, sign in _signs(evidence, "float16").items():
         largest, share = sign.number * FLOAT16_LARGEST, sign.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
@@ -113,25 +113,28 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 
 
 def _place(call_id: str) -> str:
-    """Where the layer stands that one is measured against: gradients go backwards."""
+    """Return where the layer is with which a call is compared: gradients go backwards."""
     return "after" if call_id.startswith("grad_output:") else "before"
 
 
 def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
-    """By call id, where the rule's threshold was passed in some image, in the order of the calls."""
+    """Return the hits of a rule by call id, in the order of the calls."""
     calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
     return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """When a tensor is there, among those of its kind: gradients come from the end, of an output first."""
+    """Return a sort key for the moment at which a tensor exists, among those of its kind.
+
+    Gradients come from the end of the model, and that of an output before that of an input.
+    """
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
 
 
 def _says_something(tally: CallTally) -> bool:
-    """Whether a channel was seen at several places or in several images: one value may be zero by chance."""
+    """Return whether each channel has several values: a single one may be zero by chance."""
     return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
 
 

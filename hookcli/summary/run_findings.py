@@ -1,4 +1,8 @@
-"""Rules about the run: what did not run, was skipped, is written over, too small or not trained."""
+"""Rules about the whole run.
+
+They find layers that did not run, skipped images, outputs that are written over, images that are
+too small, and weights that are not trained.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ if TYPE_CHECKING:
     from hookcli.summary.evidence import Evidence
 
 _ANY_SIZE = ("segmentation", "detection", "optical_flow")
-_ROUNDING = 8  # pixels that a network's own steps may add
+_ROUNDING = 8  # pixels that the preprocessing of a network may add
 
 
 def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Values that a naive hook would show wrong: the module after writes over them."""
+    """Yield a finding about outputs that are written over later, which a naive hook shows wrong."""
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
         first = written[0]
@@ -33,7 +37,7 @@ def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 
 def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """What is said about the run as a whole."""
+    """Yield the findings about the run as a whole."""
     yield from _find_uncalled(evidence, limits)
     yield from _find_skipped(evidence, limits)
     yield from _find_untrained(evidence)
@@ -45,7 +49,7 @@ def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[
         return
     alike: dict[str, list[Uncalled]] = {}
     for uncalled in evidence.uncalled:
-        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # whatever the module's path
+        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # the same for all module paths
         alike.setdefault(kind, []).append(uncalled)
     for group in alike.values():
         head = group[0]
@@ -66,12 +70,15 @@ def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
     if evidence.model is not None and not evidence.model.trained:
-        sentence = f"the weights are not trained ({evidence.model.weights}): figures say nothing about the model"
+        sentence = (
+            f"the weights are not trained ({evidence.model.weights}): "
+            "figures say nothing about the model"
+        )
         yield Finding("untrained", "", None, None, sentence)
 
 
 def _made_for(model: ModelInfo | None) -> int:
-    """The short side of what a model was made for, where it takes pictures of one size; else 0."""
+    """Return the shorter side of the input that a model was made for; 0 if it takes any size."""
     if model is None or model.task in _ANY_SIZE:
         return 0
     return min(model.input_shape[-2:], default=0)
@@ -92,7 +99,10 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
         given, seen = evidence.sizes[key]
         name = repr(evidence.files.get(key, key))
         more = and_more(len(small) - 1, " (and {} more image{s})")
-        sentence = f"{name} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least{more}"
+        sentence = (
+            f"{name} is {given[1]} by {given[0]} pixels, and the network was made for "
+            f"{wanted[key]} at least{more}"
+        )
         if seen != given:
             sentence = (
                 f"{name} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "
