@@ -1,4 +1,4 @@
-"""The tensors in a nested value, walked and replaced."""
+"""Walking and replacing the tensors in a nested value."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
 
 
 class _ImageList(Protocol):
-    """What torchvision's detectors hand on: several images in one tensor."""
+    """The container in which torchvision's detectors pass on several images as one tensor."""
 
     tensors: object
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in a nested value with its output key, in order.
+    """Yield the output key and the tensor of every tensor in a nested value, in order.
 
-    Tuples and lists give ``0``, ``1``, …, named tuples and mappings their names, an ``ImageList``
-    its ``tensors``; levels are joined with dots. A value that is one tensor has the key "". A container
-    inside itself is walked once. However deep it is, nothing here calls itself.
+    The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and mappings, and
+    ``tensors`` in an ``ImageList``; levels are joined with dots. A value that is one tensor has the
+    key "". A container inside itself is walked once. Values of any depth can be walked: no function
+    calls itself here.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
     while waiting:
         key, part = waiting.pop()
-        if key is None:  # the end of a container, which was kept: another one could have its id
+        if key is None:  # a container ends; kept until now so that none has its id
             inside.remove(id(part))
         elif isinstance(part, Tensor):
             yield key, part
@@ -47,9 +48,10 @@ def map_tensors(
     key: str = "",
     inside: tuple[int, ...] = (),
 ) -> object:
-    """``value`` with ``change(output key, tensor)`` in the place of every tensor.
+    """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
 
-    The value itself where nothing changed; containers are otherwise made anew, never changed.
+    Containers are never changed. If a tensor changed, they are copied; otherwise the value itself
+    is returned.
     """
     if isinstance(value, Tensor):
         return change(key, value)
@@ -75,7 +77,7 @@ def map_tensors(
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """What a container holds, by name; nothing of one of others that cannot be asked."""
+    """Return the items of a container with their names; none if it is foreign code that raises."""
     with Forgiven():
         if isinstance(value, dict):
             return list(value.items())

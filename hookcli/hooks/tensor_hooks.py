@@ -1,4 +1,4 @@
-"""Hooks on tensors, with the types that torch leaves out."""
+"""Registering hooks on tensors, with the types that torch's own functions lack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Hookable(Protocol):
-    """A tensor, as far as hooks go."""
+    """The methods of a tensor that register hooks, with their types."""
 
     def register_hook(
         self, hook: Callable[[Tensor | None], Tensor | None], /
@@ -26,7 +26,10 @@ class _Hookable(Protocol):
 def hook_gradient(
     tensor: _Hookable, hook: Callable[[Tensor | None], Tensor | None]
 ) -> RemovableHandle:
-    """Call ``hook(gradient)`` when the gradient of ``tensor`` is there; what it returns, unless None, replaces it."""
+    """Call ``hook(gradient)`` once the gradient of ``tensor`` is computed.
+
+    What ``hook`` returns, unless it is None, replaces the gradient.
+    """
     return tensor.register_hook(hook)
 
 
