@@ -36,7 +36,19 @@ INTERRUPTED = 130
 
 
 class HookcliError(Exception):
-    """Base class of all errors that a user can cause or mend."""
+    """Base class of all errors that a user can cause or mend.
+
+    Example:
+        >>> try:
+        ...     result = hookcli.inspect_images(config)
+        ... except hookcli.HookcliError as error:
+        ...     print(error.message, error.hint)
+
+    Attributes:
+        message: one line that names the cause.
+        hint: what to do or to type instead; may be empty.
+        exit_code: the code with which the command ends.
+    """
 
     exit_code: ClassVar[int]
 

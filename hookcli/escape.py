@@ -1,4 +1,4 @@
-"""Text from strangers (file, layer and category names) made harmless where it is shown."""
+"""Making text from strangers (names of files, layers and categories) harmless to show."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ class Picture:
 
     Attributes:
         image: the image's key.
-        call: which tensor of which call.
-        layout: what the tensor's axes mean.
+        call: the call, and which of its tensors it is.
+        layout: the meaning of the tensor's axes.
         shape: the shape of one image's part of the tensor, (1, …).
         content: the tiles or bars.
     """
@@ -90,8 +90,8 @@ def take_tiles(
 
     Args:
         activation: the activation of one image, with its leading axis: (1, …).
-        layout: what its axes mean; without spatial form it becomes bars.
-        style: which channels are shown, in which order, and on which scale.
+        layout: the meaning of its axes; without spatial form it becomes bars.
+        style: the channels to show, their order, and the scale.
         focus: the shares of the network's input inside and outside a box, (2, H, W) from 0 to 1.
             Channels are then ranked by how much more they fire inside.
     """

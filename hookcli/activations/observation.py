@@ -30,8 +30,8 @@ class Observation:
     """One tensor as it was observed inside a hook.
 
     Attributes:
-        call: which tensor of which call.
-        layout: what the tensor's axes mean.
+        call: the call, and which of its tensors it is.
+        layout: the meaning of the tensor's axes.
         shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
             divided into images.
         dtype: the tensor's dtype.

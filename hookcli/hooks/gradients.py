@@ -47,7 +47,7 @@ class MissingGradient:
     """A gradient that was not computed, and its tensor.
 
     Attributes:
-        call: which tensor of which call.
+        call: the call, and which of its tensors it is.
         shape: the shape of the tensor.
         dtype: the dtype of the tensor.
         reason: why there is no gradient.

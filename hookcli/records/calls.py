@@ -29,7 +29,7 @@ class LayerInfo:
         depth: 0 for the model itself, 1 for its children, and so on.
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
         params: the number of parameters of this module and all modules below it.
-        channels: which axis of its output holds channels, as far as its type tells: ``first``,
+        channels: the place of the channel axis in its output, as far as its type tells: ``first``,
             ``last``, ``likely first`` or ``likely last`` (told by the type of a neighbour),
             ``mixed`` when its axes are no longer those of the image, or ``unknown``.
     """
@@ -57,7 +57,7 @@ class Call:
         order: the position among the observed calls, from 1, by the moment the call started.
         side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
             a parameter).
-        output_key: which tensor it is of an output that holds several, empty when there is only
+        output_key: the name of the tensor in an output that holds several, empty when there is only
             one; for ``param`` the name of the parameter.
     """
 

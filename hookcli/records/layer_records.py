@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 class TensorStats:
     """The figures of one tensor of one image.
 
+    Example:
+        >>> stats = captured.records[0].stats
+        >>> stats.mean, stats.std, stats.zero_fraction
+
     NaN and Inf are counted and left out of the other figures, which are None when no value is
     finite.
 
@@ -88,14 +92,19 @@ class ChannelRange:
 class LayerRecord:
     """One row of a run's records: one tensor of one call, for one image.
 
+    Example:
+        >>> with hookcli.capture(model, layers="conv") as captured:
+        ...     model(images)
+        >>> {record.call.id: record.stats.mean for record in captured.records}
+
     Attributes:
         image: the image's key; empty outside a run over images.
-        call: which tensor of which call.
-        layout: what the tensor's axes mean.
+        call: the call, and which of its tensors it is.
+        layout: the meaning of the tensor's axes.
         stats: the figures of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
         grid: the file of the picture, relative to the run folder; empty when none was drawn.
-        histogram: how many values of a sample are in each of the equal intervals between the
+        histogram: the number of values of a sample in each of the equal intervals between the
             smallest and the largest value; empty when no sample was taken.
         change: the L2 norm of the difference from the run without edits, over the norm in that run;
             None in a run without edits.

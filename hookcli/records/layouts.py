@@ -115,7 +115,7 @@ def recall_layout(
 
 
 def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
-    """(N, L, C) tokens or (N, C, L) sequences."""
+    """Return the layout of (N, L, C) tokens or of (N, C, L) sequences."""
     if channels == "first" or (channels == "likely first" and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.endswith("last"):
@@ -131,7 +131,7 @@ def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] |
 
 
 def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
-    """(N, C, H, W) or (N, H, W, C)."""
+    """Return the layout of (N, C, H, W) or of (N, H, W, C)."""
     first = Layout("NCHW", 1, shape[2], shape[3])
     last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
@@ -149,7 +149,7 @@ def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | 
 
 
 def _five_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
-    """(N, C, D, H, W) or (N, D, H, W, C)."""
+    """Return the layout of (N, C, D, H, W) or of (N, D, H, W, C)."""
     first = Layout("NCDHW", 1, shape[3], shape[4])
     last = Layout("NDHWC", 4, shape[2], shape[3])
     fits_first = _keeps_proportions(shape[3], shape[4], pixels)

@@ -81,6 +81,10 @@ class Finding:
 class RunResult:
     """Everything that a run found, in the order in which it was found.
 
+    Example:
+        >>> result = hookcli.inspect_images(config)
+        >>> {row.call_id: row.mean for row in result.rows}
+
     Attributes:
         model: the model that ran.
         images: the images that went through the model.

@@ -48,7 +48,7 @@ class CallTally:
     """The figures of one call over the images so far.
 
     Attributes:
-        call: which tensor of which call.
+        call: the call, and which of its tensors it is.
         layout: the layout of the first image's tensor.
         shape: the shape of the first image's tensor.
         dtype: the dtype of the first image's tensor.
