@@ -62,7 +62,7 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
                 able = [parameter for parameter in wanted if parameter.requires_grad]
                 if not able:
                     raise RequestError(
-                        f"{each.parameters[0]} takes no gradient, which could be changed",
+                        f"{each.parameters[0]} has no gradient that could be changed",
                         "requires_grad is False",
                     )
                 handles += [_hook(parameter, partial(each.apply, None)) for parameter in able]
