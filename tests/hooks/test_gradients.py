@@ -385,7 +385,7 @@ def test_an_edit_of_parameters_leaves_frozen_ones_alone():
     assert model[0].weight.grad is None
     assert model[1].weight.grad.tolist() == [[0, 0]]
     with (
-        pytest.raises(RequestError, match=r"0\.weight takes no gradient"),
+        pytest.raises(RequestError, match=r"0\.weight has no gradient that could be changed"),
         hookcli.capture(model, "all", gradients=True, edits=["param:0.weight:zero"]),
     ):
         pass
