@@ -264,7 +264,7 @@ def test_a_glob_of_no_model_ends_with_2(run):
 def planted_bug():
     """The command with a part of it broken in a way that nobody expects."""
     code = (
-        "import sys; from hookcli.plan import prepare; prepare.check_folder = lambda *a, **k: 1 / 0\n"
+        "import sys; from hookcli.plan import prepare; prepare.check_run_folder = lambda *a, **k: 1 / 0\n"
         "sys.argv = ['hookcli', 'inspect', 'resnet18', 'photo.png']\n"
         "from hookcli.__main__ import main; main()"
     )

@@ -247,7 +247,7 @@ def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypatch, error):
-    monkeypatch.setattr("hookcli.run.pipeline.close", raises(error))
+    monkeypatch.setattr("hookcli.run.pipeline.close_run", raises(error))
     words = ("inspect", *SKIPS, "--fail-on", "skipped")
     if error is KeyboardInterrupt:
         assert run(*words).code == 130

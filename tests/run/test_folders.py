@@ -720,7 +720,7 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     photos(40)
     torch.save(squeezenet.state_dict(), "weights.pth")
     request = asked("photos", out="out")
-    request = changed(request, model=changed(request.model, weights="weights.pth"))
+    request = changed(request, model=replace(request.run.model, weights="weights.pth"))
     interrupt(request, at="p035")
     state = squeezenet.state_dict()
     torch.save({name: value + 1 for name, value in state.items()}, "weights.pth")
@@ -1178,14 +1178,14 @@ def test_a_tensor_file_is_read_once_for_all_its_rows(monkeypatch):
 
 def test_a_picture_that_was_replaced_after_it_ran_is_not_shown(monkeypatch):
     photos(210)
-    before = pipeline.close
+    before = pipeline.close_run
 
     def replace_first(*arguments):
         for file in files_of("photos"):
             draw(file, 5000)
         return before(*arguments)
 
-    monkeypatch.setattr(pipeline, "close", replace_first)
+    monkeypatch.setattr(pipeline, "close_run", replace_first)
     inspect("photos")
     assert not Path("out/seen").exists()
 
