@@ -72,7 +72,7 @@ THIRD_PARTY = {
     "msgspec": {"documents", "render"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"images", "store"},
+    "_typeshed": {"cli", "images", "store"},
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
 

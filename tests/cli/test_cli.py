@@ -453,7 +453,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     before = contents(".")
     ended = inspect(photo, *TWO, "--grids", "layers", "--dry-run")
     # 2 grids and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each
-    line = r"resnet18: 2 layers, 1 image, a grid a layer, sketches, about 9 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
+    line = r"resnet18: 2 layers, 1 image, one grid per layer, sketches, about 9 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
     assert (ended.code, ended.out) == (0, "")
     assert re.fullmatch(line, ended.err)
     assert contents(".") == before
