@@ -95,7 +95,7 @@ def _round(number: float, values: Tensor) -> float:
 
 
 def _average(values: Tensor, axes: list[int]) -> Tensor:
-    """Return ``values`` replaced by their means over ``axes``; without axes they stay as they are."""
+    """Return ``values`` replaced by their means over ``axes``; unchanged if there are no axes."""
     if not axes:
         return values.clone()
     return values.clone().copy_(_widen(values).mean(axes, keepdim=True))

@@ -1,4 +1,4 @@
-"""Pruning: weights of a model set to zero for the duration of a run, by ``torch.nn.utils.prune``."""
+"""Pruning: weights of a model set to zero during a run, by ``torch.nn.utils.prune``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a run needs, made ready: images found, options checked, model loaded, layers chosen, plan made.
+"""Preparing a run: check the options, find the images, load the model, choose the layers, plan.
 
-What can be refused is refused here, before anything is written. torch is imported only after the
-images have been read, so that a wrong path is reported at once.
+Errors that can be found before anything is written are raised here. torch is imported only after
+the images have been read, so that a wrong path is reported at once.
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ if TYPE_CHECKING:
     from hookcli.store.ownership import PlannedNames
 
 Sources: TypeAlias = "tuple[list[ImageSource | ImageFile], list[SkippedImage]]"
-"""Images, and what was named and is no image."""
+"""The images that were found, and what was named but cannot be used."""
 
-_EAGER = (
-    8  # up to so many images are read before the model is loaded, so that a bad one is known early
-)
+# Up to so many images are read before the model is loaded, so that a bad one is reported early.
+_MOST_READ_FIRST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,13 @@ class PreparedModel:
     """A model that is ready to run, and the images for it.
 
     Attributes:
-        request: what was asked.
+        request: the request that it was made from.
         loaded: the model.
         layers: the layers that are observed.
-        sources: the images, in order; of a long run only their files.
-        skipped: what was named and cannot be used.
+        sources: the images in order; in a long run only their files.
+        skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
-        edits: changes to what passes through the layers.
+        edits: changes to the tensors that pass through the layers.
         pruning: the pruned weights.
     """
 
@@ -81,17 +80,18 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun(PreparedModel):
-    """A run that is ready to go: everything that can be refused has been checked.
+    """A run that is ready: everything that can be checked beforehand has been checked.
 
     Attributes:
-        config: what was asked.
-        plan: what is going to be done.
+        config: the request that it was made from.
+        plan: what the run will do.
         style: how feature maps are drawn in this run.
         limits: the threshold of every rule.
-        scorer: computes the score of an output; None in a run without a backward.
+        scorer: computes the score of an output; None for a run without a backward.
         cams: the layers for each of which a Grad-CAM is drawn.
         workers: how many processes prepare images.
-        channels_last: pixels and weights have the memory format that is faster for convolutions.
+        channels_last: pixels and weights are laid out channels last, which is faster for
+            convolutions.
         seconds: how long each stage has taken.
     """
 
@@ -117,25 +117,29 @@ class PreparedRun(PreparedModel):
 
     @property
     def merge_key(self) -> str:
-        """Settings that follow from the number of images, and must agree before two chunks may be merged."""
+        """Settings that must agree before two chunks may be merged.
+
+        They follow from the number of images; settings that the user gave are in the command.
+        """
         key = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
-        unasked = self.config.tensors.sketch is None  # otherwise the command says it
-        return key + ", sketches" * (unasked and self.plan.sketches)
+        by_default = self.config.tensors.sketch is None
+        return key + ", sketches" * (by_default and self.plan.sketches)
 
     @property
     def shows_all(self) -> bool:
-        """Whether a picture of what the network saw is kept for every image."""
+        """Whether what the network saw is saved as a picture for every image."""
         return len(self.sources) <= MOST_IMAGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedAblation(PreparedModel):
-    """An ablation that is ready to go.
+    """An ablation that is ready.
 
     Attributes:
-        config: what was asked.
+        config: the request that it was made from.
         scorer: computes the score of an output.
-        channels_last: pixels and weights have the memory format that is faster for convolutions.
+        channels_last: pixels and weights are laid out channels last, which is faster for
+            convolutions.
     """
 
     config: AblationConfig
@@ -147,7 +151,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     """Make a run ready: find the images, load the model, choose the layers.
 
     Raises:
-        RequestError: an option has a value that does not exist, or no layer matched.
+        RequestError: an option has a value that it cannot have, or no layer matched.
         NoImageError: no image could be used.
         ModelError: the model could not be loaded.
         OutputError: the run folder is protected or in use.
@@ -192,7 +196,7 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
     """Make an ablation ready.
 
     Raises:
-        RequestError: an option has a value that does not exist, or no layer matched.
+        RequestError: an option has a value that it cannot have, or no layer matched.
         NoImageError: no image could be used.
         ModelError: the model could not be loaded.
     """
@@ -215,10 +219,10 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedModel]:
-    """Make both ways of a comparison ready; all images are found before a model is loaded.
+    """Make both variants of a comparison ready; all images are found before a model is loaded.
 
     Raises:
-        RequestError: an option has a value that does not exist, or no layer matched.
+        RequestError: an option has a value that it cannot have, or no layer matched.
         NoImageError: no image could be used.
         ModelError: a model could not be loaded.
     """
@@ -226,16 +230,16 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
     check_at(config.at)
     for request in (two, one):
         check_request(request)
-    found = others = find_sources(one)
+    sources = others = find_sources(one)
     if one.images != two.images:
         others = find_sources(two)
-        if (len(found[0]), len(others[0])) != (1, 1):
+        if (len(sources[0]), len(others[0])) != (1, 1):
             raise RequestError(
-                "--against image=FILE holds one image against one, "
-                f"not {len(found[0])} against {len(others[0])}",
+                "--against image=FILE compares one image with one, "
+                f"not {len(sources[0])} with {len(others[0])}",
                 "give one image on each side",
             )
-    return prepare_model(one, found), prepare_model(two, others)
+    return prepare_model(one, sources), prepare_model(two, others)
 
 
 def prepare_model(
@@ -247,13 +251,13 @@ def prepare_model(
     """Load the model, choose the layers, prune, and fit the images to the model.
 
     Args:
-        request: what was asked; its values are checked.
+        request: the request; its values have been checked.
         found: the images.
         edited_side: the side of an edit that names none.
-        clock: is told how long it takes.
+        clock: measures how long it takes.
 
     Raises:
-        RequestError: no layer matched, or an edit names what the model does not have.
+        RequestError: no layer matched, or an edit names something that the model does not have.
         NoImageError: no image fits the model.
         ModelError: the model could not be loaded.
     """
@@ -278,7 +282,7 @@ def prepare_model(
 
 
 def plan_run(config: RunConfig) -> Plan:
-    """Return what a run of ``config`` would do; no weights are loaded and nothing is written.
+    """Return what a run would do; no weights are loaded and nothing is written.
 
     Raises:
         HookcliError: as ``prepare_run``.
@@ -299,7 +303,7 @@ def plan_run(config: RunConfig) -> Plan:
 
 
 def outline_ablation(config: AblationConfig) -> PreparedModel:
-    """Return what an ablation would run on, with a model without weights.
+    """Return the model and the images of an ablation; the model has no weights.
 
     Raises:
         HookcliError: as ``prepare_ablation``.
@@ -313,7 +317,7 @@ def outline_ablation(config: AblationConfig) -> PreparedModel:
 def outline_model(
     request: RunRequest, found: Sources, edited_side: EditedSide = "output"
 ) -> PreparedModel:
-    """Return what ``prepare_model`` would, with a model without weights, which is not pruned.
+    """Return what ``prepare_model`` returns, but with a model without weights and pruning.
 
     Raises:
         HookcliError: as ``prepare_model``.
@@ -334,11 +338,11 @@ def outline_model(
 
 
 def find_sources(request: RunRequest, leave_out: Path | None = None) -> Sources:
-    """Find the images: a few are read at once, of many only the files are listed.
+    """Find the images; a few are read at once, but for many only the files are listed.
 
     Args:
-        request: what was asked.
-        leave_out: a folder whose files are not taken for images.
+        request: the request that names the images.
+        leave_out: a folder whose files are not used as images.
 
     Raises:
         RequestError: a list of names cannot be read.
@@ -353,7 +357,7 @@ def find_sources(request: RunRequest, leave_out: Path | None = None) -> Sources:
         leave_out=leave_out,
     )
     sources: list[ImageSource | ImageFile] = []
-    if len(files) <= _EAGER or images.clip:
+    if len(files) <= _MOST_READ_FIRST or images.clip:
         read, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip)
         sources += read
         skipped += unread

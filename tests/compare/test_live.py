@@ -772,7 +772,7 @@ REFUSED = {
     "several images": (
         ("image=more",),
         2,
-        "--against image=FILE holds one image against one, not 1 against 2",
+        "--against image=FILE compares one image with one, not 1 with 2",
         "give one image on each side",
     ),
     "an edit that cannot be read": (
