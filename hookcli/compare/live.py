@@ -8,7 +8,7 @@ kept once it has gone through both.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -130,7 +130,7 @@ class _Kept:
     """
 
     seen: dict[str, CallTensor] = field(default_factory=dict)
-    values: dict[str, NDArray[Any]] = field(default_factory=dict)
+    values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         self.seen[call.id] = _describe(call, tensor)
@@ -206,7 +206,7 @@ def _describe(call: Call, tensor: Tensor) -> CallTensor:
     return CallTensor(call.id, call.layer.module_type, tuple(tensor.shape), dtype)
 
 
-def _to_array(tensor: Tensor) -> NDArray[Any]:
+def _to_array(tensor: Tensor) -> NDArray[np.generic]:
     """Return the values on the host, which may share the memory of the tensor.
 
     A dtype that numpy does not have becomes float32 or complex64.
@@ -216,5 +216,5 @@ def _to_array(tensor: Tensor) -> NDArray[Any]:
     if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:
         dense = dense.float()
     dense = dense.to(torch.complex64) if dense.dtype == torch.complex32 else dense
-    array: NDArray[Any] = dense.cpu().resolve_conj().resolve_neg().numpy()
+    array: NDArray[np.generic] = dense.cpu().resolve_conj().resolve_neg().numpy()
     return array

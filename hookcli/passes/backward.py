@@ -234,7 +234,7 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """Return (h, w): the largest magnitude over colours, and over the pictures of a clip."""
+    """Return (h, w): the largest magnitude over colours and over the pictures of a clip or pair."""
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)

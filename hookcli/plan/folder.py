@@ -62,7 +62,7 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
 
 
 def check_run_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> None:
-    """Check that the run may be written and, with ``--resume``, that there is a run to resume.
+    """Check that the run may be written and, with ``--resume``, that it is not complete yet.
 
     Raises:
         CompleteError: the run that is to be resumed is complete.
