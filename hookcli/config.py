@@ -94,7 +94,7 @@ class ScoreRequest:
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether the backward goes on to the pixels."""
+        """Whether the gradient of the pixels is computed."""
         return False
 
 
@@ -116,7 +116,7 @@ class BackwardStyle(ScoreRequest):
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether the backward goes on to the pixels."""
+        """Whether the gradient of the pixels is computed."""
         return self.input_grad or self.saliency
 
 
@@ -135,7 +135,7 @@ class AblationStyle:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Which model, with which weights, where.
+    """The model to run, its weights, and its device.
 
     Attributes:
         name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or
@@ -172,7 +172,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Which images, and how their names are understood.
+    """The images of a run, and how their names are understood.
 
     Attributes:
         names: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
@@ -253,7 +253,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Which findings there are, and which of them make the run fail.
+    """The thresholds of findings, and the findings that make a run fail.
 
     Attributes:
         rules: names of rules with the thresholds to use instead of the default ones.

@@ -7,7 +7,7 @@ the images have been read, so that a wrong path is reported at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hookcli.config import CLIP_FRAMES, chunk_size
 from hookcli.errors import RequestError
@@ -46,11 +46,21 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
     from hookcli.store.ownership import PlannedNames
 
-Sources: TypeAlias = "tuple[list[ImageSource | ImageFile], list[SkippedImage]]"
-"""The images that were found, and what was named but cannot be used."""
-
 # Up to so many images are read before the model is loaded, so that a bad one is reported early.
 _MOST_READ_FIRST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FoundImages:
+    """The images that a request names.
+
+    Attributes:
+        sources: the images in order; of many only their files.
+        skipped: what was named but cannot be used.
+    """
+
+    sources: list[ImageSource | ImageFile]
+    skipped: list[SkippedImage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +169,8 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     """
     clock = Clock()
     check_run(config)
-    found = find_sources(config.run, leave_out=config.folder.out)
-    check_run_folder(config, found[0])
+    found = find_images(config.run, leave_out=config.folder.out)
+    check_run_folder(config, found.sources)
     if config.save_weights is not None:
         config = replace(config, save_weights=full_name(config.save_weights))
     clock.lap("read images")
@@ -201,7 +211,7 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
         ModelError: the model could not be loaded.
     """
     _check_ablation(config)
-    prepared = prepare_model(config.run, find_sources(config.run))
+    prepared = prepare_model(config.run, find_images(config.run))
     loaded = prepared.loaded
     return PreparedAblation(
         config.run,
@@ -230,21 +240,22 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
     check_at(config.at)
     for request in (two, one):
         check_request(request)
-    sources = others = find_sources(one)
+    found_one = found_two = find_images(one)
     if one.images != two.images:
-        others = find_sources(two)
-        if (len(sources[0]), len(others[0])) != (1, 1):
+        found_two = find_images(two)
+        count_one, count_two = len(found_one.sources), len(found_two.sources)
+        if (count_one, count_two) != (1, 1):
             raise RequestError(
                 "--against image=FILE compares one image with one, "
-                f"not {len(sources[0])} with {len(others[0])}",
+                f"not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    return prepare_model(one, sources), prepare_model(two, others)
+    return prepare_model(one, found_one), prepare_model(two, found_two)
 
 
 def prepare_model(
     request: RunRequest,
-    found: Sources,
+    found: FoundImages,
     edited_side: EditedSide = "output",
     clock: Clock | None = None,
 ) -> PreparedModel:
@@ -252,7 +263,7 @@ def prepare_model(
 
     Args:
         request: the request; its values have been checked.
-        found: the images.
+        found: the images that the request names.
         edited_side: the side of an edit that names none.
         clock: measures how long it takes.
 
@@ -271,13 +282,13 @@ def prepare_model(
     clock.lap("import torch")
     loaded = load_model(request.model)
     fitter = make_fitter(request.images, loaded)
-    sources, unfit = fit_sources(fitter, found[0])
+    sources, unfit = fit_sources(fitter, found.sources)
     chosen = select_layers(loaded.module, request.layers, request.exclude)
     pruning = prune_model(loaded.module, request.prunes, request.model.seed)
     edits = resolve_edits(loaded.module, request.edits, edited_side)
     sources = release_pictures(fitter, sources)
     clock.lap("load model")
-    skipped = [*found[1], *unfit]
+    skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, pruning)
 
 
@@ -288,8 +299,8 @@ def plan_run(config: RunConfig) -> Plan:
         HookcliError: as ``prepare_run``.
     """
     check_run(config)
-    found = find_sources(config.run, leave_out=config.folder.out)
-    check_run_folder(config, found[0])
+    found = find_images(config.run, leave_out=config.folder.out)
+    check_run_folder(config, found.sources)
     from hookcli.plan.estimate import make_plan
 
     outline = outline_model(config.run, found, config.edited_side)
@@ -309,13 +320,13 @@ def outline_ablation(config: AblationConfig) -> PreparedModel:
         HookcliError: as ``prepare_ablation``.
     """
     _check_ablation(config)
-    outline = outline_model(config.run, find_sources(config.run))
+    outline = outline_model(config.run, find_images(config.run))
     outline.loaded.scorer(config.score)
     return outline
 
 
 def outline_model(
-    request: RunRequest, found: Sources, edited_side: EditedSide = "output"
+    request: RunRequest, found: FoundImages, edited_side: EditedSide = "output"
 ) -> PreparedModel:
     """Return what ``prepare_model`` returns, but with a model without weights and pruning.
 
@@ -329,15 +340,15 @@ def outline_model(
 
     loaded = build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
-    sources, unfit = fit_sources(fitter, found[0])
+    sources, unfit = fit_sources(fitter, found.sources)
     chosen = select_layers(loaded.module, request.layers, request.exclude)
     check_prunes(loaded.module, request.prunes)
     edits = resolve_edits(loaded.module, request.edits, edited_side)
-    skipped = [*found[1], *unfit]
+    skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
 
 
-def find_sources(request: RunRequest, leave_out: Path | None = None) -> Sources:
+def find_images(request: RunRequest, leave_out: Path | None = None) -> FoundImages:
     """Find the images; a few are read at once, but for many only the files are listed.
 
     Args:
@@ -364,7 +375,7 @@ def find_sources(request: RunRequest, leave_out: Path | None = None) -> Sources:
     else:
         sources += list_images(files)
     require_image(sources, skipped)
-    return sources, skipped
+    return FoundImages(sources, skipped)
 
 
 def _check_ablation(config: AblationConfig) -> None:

@@ -133,7 +133,7 @@ def list_differences(
             only_new = [word for word in new if word not in old]
             yield f"with other {name}: {_tell_difference(only_old, only_new)}"
         else:
-            yield f"with another {name}: {old}, not {new}"
+            yield f"with a different {name}: {old}, not {new}"
 
 
 def list_value_options(
