@@ -1,7 +1,7 @@
-"""What was asked: a frozen config for each command, and the only place where a default is written.
+"""What the user asks for: a frozen config for each command, with all defaults.
 
-A config is made of requests, and each request is about one subject: the model, the images, the
-run folder, the findings. Whoever needs one subject takes that request and not the whole config.
+A config is made of requests, and each request is about one subject: the model, the images, the run
+folder, the findings. A function that needs one subject takes that request, not the whole config.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Box: TypeAlias = tuple[int, int, int, int]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 _CHUNK = 32
-MOST_SKETCHED = 32  # a run of up to so many images keeps sketches without being asked to
+MOST_SKETCHED = 32  # a run of up to so many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 EMBER = "ember"
-CLIP_FRAMES = 16  # a video model is given a clip of so many frames
+CLIP_FRAMES = 16  # how many frames of a clip a video model is given
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
@@ -37,15 +37,20 @@ class GridStyle:
     """How feature maps are drawn.
 
     Attributes:
-        mode: ``layers`` one PNG a layer call, ``sheet`` one PNG an image, ``none``; ``auto`` is ``layers`` for
-            images that are named one by one, ``sheet`` for up to 200 others, and ``none`` beyond.
+        mode: ``layers`` for one PNG per call of a layer, ``sheet`` for one PNG per image, or
+            ``none``; ``auto`` is ``layers`` for images that are named one by one, ``sheet`` for up
+            to 200 other images, and ``none`` for more.
         top: how many channels a grid shows; None for all.
-        channels: these channels, counted from 0, instead of the first ``top`` by rank.
-        rank: what puts a channel first: ``spread`` (its standard deviation), ``mean``, ``max``, ``index``.
-        scale: ``channel`` gives each tile its own range, ``layer`` gives all tiles of a grid one.
-        colormap: ``ember`` is built in; any other name is looked up in matplotlib.
+        channels: the channels to show, counted from 0, instead of the first ``top`` by rank; None
+            for those.
+        rank: the figure that orders the channels: ``spread`` (the standard deviation), ``mean``,
+            ``max`` or ``index``.
+        scale: ``channel`` for a range of its own for each tile, ``layer`` for one range for all
+            tiles of a grid.
+        colormap: ``ember``, which is built in, or the name of a map of matplotlib.
         tile: the longest side of a tile, in pixels.
-        signed: for gradients, no option: zero is the middle of range and colours (``tide``, or a named map).
+        signed: zero is in the middle of the range and the colours (``tide``, or the named map); it
+            is set for gradients, and there is no option for it.
     """
 
     mode: GridMode = "auto"
@@ -60,12 +65,13 @@ class GridStyle:
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """What is kept of each tensor.
+    """What is saved of each tensor.
 
     Attributes:
-        pool: over height and width: ``none``, ``mean``, ``max``, or N in digits for means on N x N.
-        dtype: ``float32``, ``float16`` or ``bfloat16``; None for what the model computed in.
-        channels: these channels, counted from 0, in this order; None for all.
+        pool: how height and width are reduced: ``none``, ``mean``, ``max``, or N in digits for
+            means on an N x N grid.
+        dtype: ``float32``, ``float16`` or ``bfloat16``; None for the dtype of the tensor.
+        channels: the channels to save, counted from 0, in this order; None for all.
     """
 
     pool: str = "none"
@@ -75,11 +81,12 @@ class SaveStyle:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """The number that a backward starts at, or that an ablation looks at.
+    """The number that a backward starts at, or that an ablation measures.
 
     Attributes:
-        target: ``predicted``, a class index, or the name of a category.
-        score: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or ``FILE.py:FUNCTION``.
+        target: the class that is scored: ``predicted``, a class index, or the name of a category.
+        score: how it is scored: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or
+            ``FILE.py:FUNCTION``.
     """
 
     target: str = "predicted"
@@ -87,7 +94,7 @@ class ScoreRequest:
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether the backward goes on to the pixels."""
+        """Whether the gradient of the pixels is computed."""
         return False
 
 
@@ -109,7 +116,7 @@ class BackwardStyle(ScoreRequest):
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether the backward goes on to the pixels."""
+        """Whether the gradient of the pixels is computed."""
         return self.input_grad or self.saliency
 
 
@@ -128,20 +135,24 @@ class AblationStyle:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Which model, with which weights, where.
+    """The model to run, its weights, and its device.
 
     Attributes:
-        name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
+        name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or
+            ``file.py:factory``.
         weights: ``auto``, ``pretrained``, ``random``, a member of the model's weights, or a file.
-        seed: seeds random weights; see ``hookcli.models``.
+        seed: the seed of random weights, of random pruning, and of random numbers that a compared
+            model draws.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
-        dtype: of parameters and pixels.
-        size: side of the square that the network sees, in pixels; None for what the weights were made for.
-        resize: short side before the middle is cut out, in pixels; None for the weights' own proportion.
-        mean: of each colour, taken off; None for the weights' own.
-        std: of each colour, divided by; None for the weights' own.
-        interpolation: ``nearest``, ``bilinear`` or ``bicubic``; None for the weights' own.
-        arguments: pairs for the builder, the value as the user wrote it.
+        dtype: the dtype of the parameters and of the pixels.
+        size: the side of the square that the network sees, in pixels; None for the size that
+            belongs to the weights.
+        resize: the short side of the image before its middle is cut out, in pixels; None for the
+            proportion that belongs to the weights.
+        mean: the value subtracted from each colour; None for that of the weights.
+        std: the value that each colour is divided by; None for that of the weights.
+        interpolation: ``nearest``, ``bilinear`` or ``bicubic``; None for that of the weights.
+        arguments: keyword arguments of the model's builder, with the values as the user wrote them.
         progress: show torch's download bar on stderr.
     """
 
@@ -161,14 +172,14 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Which images, and how the names that were given are understood.
+    """The images of a run, and how their names are understood.
 
     Attributes:
         names: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
         recursive: also take the images in the folders of a folder.
-        null_separated: names in lists end with NUL.
-        pair: the second picture for an optical flow model; None for the same one twice.
-        clip: a folder among ``names`` is a clip, and its files are the frames, in the order of their names.
+        null_separated: names in lists end with NUL instead of a line break.
+        pair: the second picture for an optical flow model; None for the first picture again.
+        clip: each folder among ``names`` is a clip whose frames are its files, ordered by name.
     """
 
     names: tuple[str, ...]
@@ -180,17 +191,22 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What every command that runs images through a model is told.
+    """The requests that all commands share that run images through a model.
+
+    Example:
+        >>> RunRequest(
+        ...     ModelRequest("resnet34"), ImageRequest(("cat.jpg",)), layers=("conv", "linear")
+        ... )
 
     Attributes:
         model: which model to run.
         images: which images to run it on.
         layers: forms of the filter language; a layer that any of them matches is chosen.
         exclude: forms of layers to leave out.
-        edits: changes to what passes through the layers, as ``--edit`` takes them.
+        edits: changes to the tensors that pass through the layers, as ``--edit`` takes them.
         prunes: weights to prune before the run, as ``--prune`` takes them.
-        on_error: what happens when the model fails on an image: ``stop`` ends the run, ``skip`` goes on
-            without the image.
+        on_error: what happens when the model fails on an image: ``stop`` ends the run, ``skip``
+            goes on without the image.
     """
 
     model: ModelRequest
@@ -224,10 +240,10 @@ class TensorRequest:
     """What is kept of the tensors beside their figures.
 
     Attributes:
-        save: which tensors are kept on disk; None for none.
-        max_disk: how large they may become together, in 1e9 bytes.
-        sketch: keep a sketch of every tensor, by which runs are compared; None to keep them if the run
-            has at most ``MOST_SKETCHED`` images.
+        save: what is saved of each tensor; None to save no tensors.
+        max_disk: how large the saved tensors may become together, in 1e9 bytes.
+        sketch: keep a sketch of every tensor, by which runs are compared; None to keep sketches if
+            the run has at most ``MOST_SKETCHED`` images.
     """
 
     save: SaveStyle | None = None
@@ -237,7 +253,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """Which findings there are, and which of them make the run fail.
+    """The thresholds of findings, and the findings that make a run fail.
 
     Attributes:
         rules: names of rules with the thresholds to use instead of the default ones.
@@ -250,9 +266,9 @@ class FindingRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What the commands that write a run folder share; see ``InspectConfig`` and ``GradientsConfig``.
+    """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
 
-    The properties are what a run without the option does.
+    The properties hold what such a run does unless its own config has a field of that name.
 
     Attributes:
         run: the model, the images, the layers and the changes to them.
@@ -260,8 +276,9 @@ class RunConfig:
         grids: how feature maps are drawn.
         tensors: what is kept of the tensors.
         findings: the rules of the findings.
-        workers: processes that prepare images; None to choose by the machine and the number of images.
-        save_weights: the file for the pruned weights; None for none.
+        workers: how many processes prepare images; None to choose by the machine and the number of
+            images.
+        save_weights: the file that the pruned weights are written to; None for none.
     """
 
     command: ClassVar[str]
@@ -291,7 +308,7 @@ class RunConfig:
 
     @property
     def backward(self) -> BackwardStyle | None:
-        """What a backward starts at; None for a run without one."""
+        """The score that a backward starts at; None for a run without a backward."""
         return None
 
     @property
@@ -306,18 +323,18 @@ class RunConfig:
 
     @property
     def overview(self) -> bool:
-        """Whether one picture for a slide is drawn too."""
+        """Whether an overview, one picture for a slide, is drawn too."""
         return False
 
     @property
     def top_images(self) -> int:
-        """How many images are kept that fire each channel most."""
+        """How many of the images that fire each channel most are kept."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class InspectConfig(RunConfig):
-    """What ``hookcli inspect`` was asked for.
+    """The request of ``hookcli inspect``.
 
     Example:
         >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
@@ -326,10 +343,10 @@ class InspectConfig(RunConfig):
     Attributes:
         at: which tensors of a call are recorded: ``output``, ``input`` or ``both``.
         batch_size: how many images go through the model at once, at most.
-        focus: left, top, width and height of a box in pixels of the image as given; channels are then
-            ranked by how much more they fire inside it.
-        overview: also draw one picture for a slide.
-        top_images: how many images are kept that fire each channel most; 0 for none.
+        focus: left, top, width and height of a box in pixels of the image as given, by which
+            channels are ranked: first those that fire more inside it than outside; None for no box.
+        overview: also draw an overview, one picture for a slide.
+        top_images: how many of the images that fire each channel most are kept; 0 for none.
     """
 
     command: ClassVar[str] = "inspect"
@@ -343,10 +360,16 @@ class InspectConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True)
 class GradientsConfig(RunConfig):
-    """What ``hookcli gradients`` was asked for.
+    """The request of ``hookcli gradients``.
+
+    Example:
+        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
+        >>> result = hookcli.inspect_images(
+        ...     GradientsConfig(request, backward=BackwardStyle(saliency=True))
+        ... )
 
     Attributes:
-        backward: what the backward starts at, and what is recorded and drawn on the way back.
+        backward: the score that the backward starts at, and what is recorded and drawn of it.
     """
 
     command: ClassVar[str] = "gradients"
@@ -361,11 +384,11 @@ class GradientsConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True)
 class AblationConfig:
-    """What ``hookcli ablate`` was asked for; it writes no files.
+    """The request of ``hookcli ablate``, which writes no files.
 
     Attributes:
         run: the model, the images and the layers.
-        score: the number whose change ranks the channels.
+        score: the score whose change ranks the channels.
         style: which channels are zeroed, and how many at once.
     """
 
@@ -376,13 +399,13 @@ class AblationConfig:
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """The second way in which ``hookcli compare`` runs a model.
+    """The second variant of a model that ``hookcli compare`` runs.
 
     Attributes:
-        name: what the user asked for, in their words.
-        run: the first way's request with what differs.
+        name: the name of the variant, in the words of the user.
+        run: the request of the first variant with what differs.
         channels_last: weights and pixels are laid out channels last.
-        threads: how many threads torch uses; None for as many as in the first way.
+        threads: how many threads torch uses; None for as many as in the first variant.
     """
 
     name: str
@@ -393,11 +416,11 @@ class VariantRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """What ``hookcli compare`` was asked for; it writes no files.
+    """The request of ``hookcli compare``, which writes no files.
 
     Attributes:
-        run: the first way to run the model, the reference.
-        other: the second way.
+        run: the first variant, which is the reference.
+        other: the second variant.
         at: which tensors of a call are compared: ``output``, ``input`` or ``both``.
     """
 

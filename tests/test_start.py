@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torchvision.models import get_model
 
 from hookcli import __main__ as entry
-from hookcli.passes.flops import FlopCounter, _count_attention
+from hookcli.passes.flops import FlopCounter
 
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
@@ -228,7 +228,7 @@ def test_an_operator_leaves_no_mark_on_the_functions_of_torch():
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "ssdlite320_mobilenet_v3_large"])
 def test_operations_are_counted_as_torch_counts_them(name):
-    """But for attention on a CPU, of which torch 2.14 knows no formula; there our own is given to it."""
+    """On a CPU torch 2.14 has no formula for attention, so it is given the one for a GPU."""
     model = get_model(
         name, weights=None, **({"weights_backbone": None} if "ssd" in name else {})
     ).eval()
@@ -238,11 +238,9 @@ def test_operations_are_counted_as_torch_counts_them(name):
         pixels = [torch.zeros(3, 320, 320)]
     else:
         model = model.to("meta")
-    own, theirs = (
-        FlopCounter(),
-        FlopCounterMode(display=False, custom_mapping={CPU_ATTENTION: _count_attention}),
-    )
-    theirs.flop_registry[CPU_ATTENTION] = _count_attention
+    own, theirs = FlopCounter(), FlopCounterMode(display=False)
+    attention = torch.ops.aten._scaled_dot_product_flash_attention
+    theirs.flop_registry[CPU_ATTENTION] = flop_registry[attention]
     with torch.no_grad():
         for counter in (own, theirs):
             with counter:

@@ -1,14 +1,14 @@
-"""Two ways to run a model held against each other, on the same images, now.
+"""``hookcli compare``: two variants of a model run on the same images and compared layer by layer.
 
-Both sides run one image at a time. What a layer of A gave is kept on the host until B has run that
-layer, and what B gives is measured inside its hook: nothing is kept of it, and nothing of an image once it has
-gone through both.
+Both variants run one image at a time. The tensors of A are kept on the host until B has run the
+same call, and the tensors of B are measured inside their hooks and not kept. Nothing of an image is
+kept once it has gone through both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -33,69 +33,87 @@ if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
+    from hookcli.images.read import ImageFile, ImageSource
     from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
 
 
-_FLOATS = (torch.float64, torch.float32, torch.float16)  # of numpy
+_NUMPY_FLOATS = (torch.float64, torch.float32, torch.float16)
 
 
 def compare_variants(
     a: Variant, b: Variant, tolerance: Tolerance, image_done: Callable[[int, int], None]
 ) -> Comparison:
-    """Run the images both ways and measure how far each call of B is from that of A.
+    """Run the images through both variants and measure how far each call of B is from that of A.
 
     Args:
         a: the reference.
-        b: the other; its images are those of A, or one other image for the one of A.
-        tolerance: how far they may be apart.
-        image_done: is told how many images have gone through or been skipped, and how many of them skipped.
+        b: the other variant; its images are those of A, or one image that is compared with the one
+            image of A.
+        tolerance: how far the two may be apart.
+        image_done: called after each image with the number of images that have gone through or been
+            skipped, and the number of those that were skipped.
 
     Raises:
         RequestError: nothing could be compared, or an edit changed nothing.
-        ForwardError: a model raised.
+        ForwardError: a model raised an exception.
         NoImageError: no image could be used.
     """
     make_ready(a, b)
     judge = Judge(tolerance, tuple(variant.prepared.loaded.info.dtype for variant in (a, b)))
     keys: list[str] = []
-    early = list_skipped(a.prepared, b.prepared)
-    late: list[SkippedImage] = []
+    skipped_before = list_skipped(a.prepared, b.prepared)
+    skipped: list[SkippedImage] = []
     called = set[str]()
-    first: tuple[int, ...] | None = None
+    first_shape: tuple[int, ...] | None = None
     with a.prepared.pruning.restored_on_exit(), b.prepared.pruning.restored_on_exit():
         for sources in pair_sources(a.prepared, b.prepared):
-            one, two = (
-                prepare_like(variant.prepared.fitter, source, first)
+            image_a, image_b = (
+                prepare_like(variant.prepared.fitter, source, first_shape)
                 for variant, source in zip((a, b), sources, strict=True)
             )
-            bad = [image for image in (one, two) if image.pixels is None]
-            late += [SkippedImage(image.file, image.reason) for image in bad[:1]]
-            if not bad and (pairs := _try_image(a, b, one, two, called, late)) is not None:
-                keys.append(one.key)
-                first = first or tuple(one.pixels.shape if one.pixels is not None else ())
+            unusable = [image for image in (image_a, image_b) if image.pixels is None]
+            if unusable:
+                skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
+            elif (pairs := _try_image(a, b, image_a, image_b, called, skipped)) is not None:
+                keys.append(image_a.key)
+                if first_shape is None and image_a.pixels is not None:
+                    first_shape = tuple(image_a.pixels.shape)
                 for pair in pairs:
                     judge.add(pair)
-            image_done(len(keys) + len(late), len(late))
-        require_image(keys, [*early, *late])
+            image_done(len(keys) + len(skipped), len(skipped))
+        all_skipped = (*skipped_before, *skipped)
+        require_image(keys, all_skipped)
         for variant in (a, b):
             variant.prepared.edits.check_used()
+    notes = [note for variant in (a, b) for note in variant.prepared.loaded.info.notes]
     comparison = Comparison(
-        a.name, b.name, tolerance, judge.rows(), tuple(list_variant_changes(a, b)), tuple(keys),
-        skipped=(*early, *late), uncalled=list_uncalled(a.prepared, called),
-        notes=tuple(dict.fromkeys(n for variant in (a, b) for n in variant.prepared.loaded.info.notes)),
-    )  # fmt: skip
+        a.name,
+        b.name,
+        tolerance,
+        judge.rows(),
+        changed=tuple(list_variant_changes(a, b)),
+        images=tuple(keys),
+        skipped=all_skipped,
+        uncalled=list_uncalled(a.prepared, called),
+        notes=tuple(dict.fromkeys(notes)),
+    )
     check_comparison(comparison, judge)
     return comparison
 
 
 def list_skipped(a: PreparedModel, b: PreparedModel) -> list[SkippedImage]:
-    """What either side cannot use, as far as that is known before anything runs."""
+    """Return the images that either variant cannot use, as far as is known before anything runs."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
-def pair_sources(a: PreparedModel, b: PreparedModel) -> list[tuple[Any, Any]]:
-    """Each image of A that B can use too, and what it is held against: itself, or the one image of B."""
+def pair_sources(
+    a: PreparedModel, b: PreparedModel
+) -> list[tuple[ImageSource | ImageFile, ImageSource | ImageFile]]:
+    """Return each image of A that B can use too, with the image of B that it is compared with.
+
+    That is the same image, or the one image of B.
+    """
     if a.request.images != b.request.images:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
@@ -104,10 +122,15 @@ def pair_sources(a: PreparedModel, b: PreparedModel) -> list[tuple[Any, Any]]:
 
 @dataclass(slots=True)
 class _Kept:
-    """What the calls of A gave, by call id; each goes when B has run it."""
+    """Keeps the tensors of A.
+
+    Attributes:
+        seen: a description of each tensor, by call id.
+        values: a copy of each tensor on the host, by call id, until B has run the same call.
+    """
 
     seen: dict[str, CallTensor] = field(default_factory=dict)
-    values: dict[str, NDArray[Any]] = field(default_factory=dict)
+    values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
         self.seen[call.id] = _describe(call, tensor)
@@ -116,7 +139,13 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Measured:
-    """What the calls of B gave, and how far it is from A."""
+    """Measures the tensors of B against those of A.
+
+    Attributes:
+        kept: the tensors of A.
+        seen: a description of each tensor of B, by call id.
+        distances: how far each tensor is from that of A, by call id.
+    """
 
     kept: _Kept
     seen: dict[str, CallTensor] = field(default_factory=dict)
@@ -132,40 +161,40 @@ class _Measured:
 def _try_image(
     a: Variant,
     b: Variant,
-    one: PreparedImage,
-    two: PreparedImage,
+    image_a: PreparedImage,
+    image_b: PreparedImage,
     called: set[str],
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
-    """The pairs of one image; None when a model fails on it and it is skipped.
+    """Return the pairs of one image; None if a model fails on the image and it is skipped.
 
     Raises:
-        ForwardError: a model failed on it, and that ends the run.
+        ForwardError: a model raised an exception, and the image is not to be skipped.
     """
     ran = set[str]()
     pairs: list[CallPair] | None = None
     on_error, several = a.prepared.request.on_error, len(a.prepared.sources) > 1
     with (
-        skip_failing(on_error, one.file, skipped, is_one_of_several=several),
+        skip_failing(on_error, image_a.file, skipped, is_one_of_several=several),
         a.prepared.edits.forgotten_on_error(),
         b.prepared.edits.forgotten_on_error(),
     ):
-        pairs = list(_compare_image(a, b, one, two, ran))
+        pairs = list(_compare_image(a, b, image_a, image_b, ran))
         called |= ran
     return pairs
 
 
 def _compare_image(
-    a: Variant, b: Variant, one: PreparedImage, two: PreparedImage, called: set[str]
+    a: Variant, b: Variant, image_a: PreparedImage, image_b: PreparedImage, called: set[str]
 ) -> Iterator[CallPair]:
-    """The pairs of one image, in the order in which the calls complete in A."""
+    """Yield the pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
-    run_variant(a, one, kept, called)
+    run_variant(a, image_a, kept, called)
     measured = _Measured(kept)
-    run_variant(b, two, measured, called)
+    run_variant(b, image_b, measured, called)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield CallPair(
-            one.key,
+            image_a.key,
             kept.seen.get(call_id),
             measured.seen.get(other),
             measured.distances.get(call_id),
@@ -177,12 +206,15 @@ def _describe(call: Call, tensor: Tensor) -> CallTensor:
     return CallTensor(call.id, call.layer.module_type, tuple(tensor.shape), dtype)
 
 
-def _to_array(tensor: Tensor) -> NDArray[Any]:
-    """The values on the host, maybe in the tensor's own memory; what numpy has no type for as float32 or complex64."""
+def _to_array(tensor: Tensor) -> NDArray[np.generic]:
+    """Return the values on the host, which may share the memory of the tensor.
+
+    A dtype that numpy does not have becomes float32 or complex64.
+    """
     dense = to_dense(tensor)
     dense = dense.dequantize() if dense.is_quantized else dense
-    if dense.is_floating_point() and dense.dtype not in _FLOATS:
+    if dense.is_floating_point() and dense.dtype not in _NUMPY_FLOATS:
         dense = dense.float()
     dense = dense.to(torch.complex64) if dense.dtype == torch.complex32 else dense
-    array: NDArray[Any] = dense.cpu().resolve_conj().resolve_neg().numpy()
+    array: NDArray[np.generic] = dense.cpu().resolve_conj().resolve_neg().numpy()
     return array

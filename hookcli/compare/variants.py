@@ -1,10 +1,10 @@
-"""The ways in which a model can be run: with other threads or another memory format, and what makes two of them differ."""
+"""A variant of a model: prepared, run with its own threads and memory format, and described."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,7 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.change import change
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
+from hookcli.images.read import ImageFile
 from hookcli.passes.call import run_model, to_batch
 from hookcli.records.calls import Uncalled
 from hookcli.records.command import compare_command
@@ -25,20 +26,21 @@ if TYPE_CHECKING:
 
     from hookcli.config import At
     from hookcli.images.prepare import PreparedImage
+    from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One side: a model made ready, and what is not the model's.
+    """One of the two variants of a model that are compared.
 
     Attributes:
         prepared: the model, and the images for it.
-        name: what the user calls it.
+        name: the name of the variant, as the user is shown it.
         at: which tensors of a call are compared: ``output``, ``input`` or ``both``.
         channels_last: weights and pixels are laid out channels last in memory.
-        threads: how many threads torch uses on the CPU; None for as many as it chose.
+        threads: how many threads torch uses on the CPU; None for torch's own choice.
     """
 
     prepared: PreparedModel
@@ -49,15 +51,16 @@ class Variant:
 
     @property
     def touches_model(self) -> bool:
-        """Whether the modules themselves are another than those of a plain run."""
+        """Whether the variant changes the modules themselves."""
         return self.channels_last or bool(self.prepared.request.prunes)
 
 
 def make_ready(a: Variant, b: Variant) -> None:
-    """Lay the weights as both ways want them.
+    """Lay out the weights of each variant in its memory format.
 
     Raises:
-        RequestError: the models share what is done to one of them, or have no channels-last form.
+        RequestError: the two models share modules that one variant changes, or a model has no
+            channels-last form.
     """
     _refuse_shared(a, b)
     for variant in (a, b):
@@ -74,23 +77,29 @@ def run_variant(
     observer: Callable[[Call, Tensor], None],
     called: set[str],
 ) -> None:
-    """One forward under hooks; random numbers that the model draws are the same in each.
+    """Run one forward under hooks; the model draws the same random numbers in every call.
+
+    Args:
+        variant: the variant.
+        image: the image, whose pixels are known.
+        observer: receives each call and its tensor inside the hook.
+        called: collects the module paths of the layers that ran.
 
     Raises:
         RequestError: the pixels have no channels-last form.
-        ForwardError: the model raised.
+        ForwardError: the model raised an exception.
     """
     prepared = variant.prepared
     loaded, edits = prepared.loaded, prepared.edits
-    assert image.pixels is not None  # noqa: S101  the others are skipped
-    pixels = to_batch(loaded, image.pixels).contiguous()  # those of photos lie channels last
+    assert image.pixels is not None  # noqa: S101  images without pixels have been skipped
+    pixels = to_batch(loaded, image.pixels).contiguous()  # photos are decoded channels last
     if variant.channels_last:
         if pixels.dim() != 4:
             raise _no_channels_last()
         pixels = pixels.contiguous(memory_format=torch.channels_last)
     try:
         with (
-            _threads(variant.threads),
+            _use_threads(variant.threads),
             torch.random.fork_rng(),
             change(loaded.module, edits.changes(loaded.feed.size_of(pixels), 1)),
             observe(loaded.module, prepared.layers, observer, variant.at, called),
@@ -102,16 +111,15 @@ def run_variant(
 
 
 def list_variant_changes(a: Variant, b: Variant) -> Iterator[ChangedFact]:
-    """What is not the same in B."""
+    """Yield the facts that differ between the two variants."""
     yield from list_changed(_facts(a), _facts(b))
     formats = ["channels last" if variant.channels_last else "contiguous" for variant in (a, b)]
     if formats[0] != formats[1]:
         yield ChangedFact("memory format", *formats)
     infos = [variant.prepared.loaded.info for variant in (a, b)]
     seeds = [variant.prepared.request.model.seed for variant in (a, b)]
-    if (
-        seeds[0] != seeds[1] and infos[0].weights == infos[1].weights
-    ):  # these name it where it made them
+    # random weights have the seed in their name, and have been reported above
+    if seeds[0] != seeds[1] and infos[0].weights == infos[1].weights:
         yield ChangedFact("seed", *seeds)
     threads = [variant.threads or torch.get_num_threads() for variant in (a, b)]
     if threads[0] != threads[1]:
@@ -121,7 +129,7 @@ def list_variant_changes(a: Variant, b: Variant) -> Iterator[ChangedFact]:
 
 
 def list_uncalled(prepared: PreparedModel, called: set[str]) -> tuple[Uncalled, ...]:
-    """The chosen layers that ran in neither."""
+    """Return the chosen layers that ran in neither variant, with the reason."""
     model = prepared.loaded.module
     return tuple(
         Uncalled(layer, explain_uncalled(model, layer))
@@ -131,27 +139,30 @@ def list_uncalled(prepared: PreparedModel, called: set[str]) -> tuple[Uncalled, 
 
 
 def _refuse_shared(a: Variant, b: Variant) -> None:
-    """See that what is done to the model of B is not done to that of A: a module of the user's may be one and the same.
+    """Check that A and B share no modules that one of them changes.
+
+    A factory of the user's may return the same module each time.
 
     Raises:
-        RequestError: it would be.
+        RequestError: they share some.
     """
     alike = a.prepared.request.model == b.prepared.request.model
     if alike and not (a.touches_model or b.touches_model):
         return
-    mine, others = (
-        {id(part) for part in (*module.modules(), *module.parameters())}
+    ids_a, ids_b = (
+        {id(each) for each in (*module.modules(), *module.parameters())}
         for module in (a.prepared.loaded.module, b.prepared.loaded.module)
     )
-    if mine & others:
+    if ids_a & ids_b:
         raise RequestError(
-            f"{b.prepared.request.model.name} gives the same modules again, and each side needs its own",
+            f"{b.prepared.request.model.name} returns the same modules again, "
+            "and each side needs its own",
             "name a function that makes a new model each time: FILE.py:FACTORY",
         )
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def _use_threads(count: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -160,7 +171,7 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _facts(variant: Variant) -> dict[str, Any]:
+def _facts(variant: Variant) -> dict[str, object]:
     info = variant.prepared.loaded.info
     return {
         "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
@@ -169,12 +180,11 @@ def _facts(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _name_of(source: Any) -> str:
-    name: str = getattr(source, "name", source.file)
-    return name
+def _name_of(source: ImageSource | ImageFile) -> str:
+    return source.name if isinstance(source, ImageFile) else source.file
 
 
 def _no_channels_last() -> RequestError:
     return RequestError(
-        "only pictures can lie channels last, not clips or pairs", "leave out channels-last"
+        "only pictures can be laid out channels last, not clips or pairs", "leave out channels-last"
     )

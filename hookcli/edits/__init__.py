@@ -1,1 +1,1 @@
-"""What --edit and --prune ask for, and doing it."""
+"""What ``--edit`` and ``--prune`` ask for, and how it is done."""

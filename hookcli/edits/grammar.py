@@ -2,7 +2,7 @@
 
 Forms of the filter language and regular expressions may hold colons, and so may values
 (``clamp=0:``). WHAT therefore begins after the last colon that a verb follows, SIDE is a leading
-keyword, and LAYERS is all that stands between. Whether a model has such layers is not known here.
+keyword, and LAYERS is everything between them. Whether a model has such layers is not checked here.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ _WORD_AFTER_COLON = re.compile(r":([A-Za-z][\w-]*)")
 _INDEX = re.compile(r"\[[^\]]*\]")  # conv[1:4]
 _WITH_CHANNELS = re.compile(r"([^{}]*)(?:\{([^{}]*)\})?")
 _CHANNEL_RANGE = re.compile(r" *(\d{1,6}) *(?:- *(\d{1,6}))? *")  # no layer has a million
-_CHANNELS_AFTER_REGEX = re.compile(r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$")  # {2,3} repeats
+_CHANNELS_AFTER_REGEX = re.compile(
+    r"(\$\{|\{(?!\d*,?\d*\}))[\d, -]+\}$"  # but {2,3} is a repetition
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change to what some layers give, take, or are made of.
+    """One change to the outputs, inputs, gradients or parameters of some layers.
 
     Attributes:
         side: ``output``, ``input``, ``grad_output`` or ``grad_input`` of a call, or ``param``.
         layers: a form of the filter language; for ``param`` a glob on full parameter names.
-        channels: only these, counted from 0, none twice; None for all.
+        channels: the channels to change, counted from 0, each once; None for all.
         verb: what is done.
-        value: of ``scale``, ``clip-norm`` and ``set``; 0 for ``zero``.
-        low: lower end of ``clamp``; None for none.
-        high: upper end of ``clamp``; None for none.
-        text: what the user wrote.
+        value: the value of ``scale``, ``clip-norm`` and ``set``; 0 for ``zero``.
+        low: the lower end of ``clamp``; None for none.
+        high: the upper end of ``clamp``; None for none.
+        text: the edit as the user wrote it.
     """
 
     side: Side
@@ -67,15 +69,19 @@ class Edit:
 
 
 def read_edit(text: str, default_side: Side) -> Edit:
-    """``input:layer1.0{3,7}:scale=0.5`` as an edit; ``default_side`` when no side is written.
+    """Parse an edit such as ``input:layer1.0{3,7}:scale=0.5``.
+
+    Args:
+        text: the edit as the user wrote it.
+        default_side: the side if the text names none.
 
     Raises:
-        EditSyntaxError: it cannot be read.
+        EditSyntaxError: the text is not an edit.
     """
-    found = list(_WHAT.finditer(text))
-    if not found:
+    matches = list(_WHAT.finditer(text))
+    if not matches:
         _refuse_without_verb(text)
-    what = found[-1]
+    what = matches[-1]
     verb = cast("Verb", what[1])
     value, low, high = _read_values(text, verb, what.end())
     before = text[: what.start()]
@@ -91,7 +97,7 @@ def read_edit(text: str, default_side: Side) -> Edit:
 
 
 def _refuse_without_verb(text: str) -> NoReturn:
-    """Say which word stands where a verb should, if any does."""
+    """Raise an error that names the word in the place of the verb, if there is one."""
     words = list(_WORD_AFTER_COLON.finditer(text))
     if not words:
         what = "it does not say what to do" if text.strip() else "it is empty"
@@ -102,7 +108,7 @@ def _refuse_without_verb(text: str) -> NoReturn:
 
 
 def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
-    """Value, low and high of a verb, from what follows it."""
+    """Return the value, the low end and the high end that follow a verb."""
     usage = f"write {_USAGE[verb]}"
     rest = text[start:]
     if verb in ("zero", "mean"):
@@ -120,7 +126,7 @@ def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None
 
 
 def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
-    """The ends of ``clamp``: ``0:6``, ``0:``, ``:6``."""
+    """Return the ends of ``clamp``, written as ``0:6``, ``0:`` or ``:6``."""
     usage = f"write {_USAGE['clamp']}; one of the two may be left out"
     colon = text.find(":", start)
     if colon < 0:
@@ -135,7 +141,7 @@ def _read_ends(text: str, start: int) -> tuple[float | None, float | None]:
 
 
 def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
-    """A finite number; for ``set`` any, because faults are set too."""
+    """Return a finite number; for ``set`` any number, because NaN and infinities may be set too."""
     word = text[start:end]
     try:
         number = float(word)
@@ -151,7 +157,7 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
 
 
 def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tuple[int, ...] | None]:
-    """The form of the filter language and the channels in ``text[start:end]``."""
+    """Return the form of the filter language and the channels in ``text[start:end]``."""
     form = text[start:end]
     if form.startswith("re:") and side != "param":
         if _CHANNELS_AFTER_REGEX.search(form):
@@ -162,15 +168,15 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
                 "its braces are its own; name the layers by an alias, a path or a glob",
             )
         return form, None
-    parts = _WITH_CHANNELS.fullmatch(form)
-    if not parts:
+    match = _WITH_CHANNELS.fullmatch(form)
+    if not match:
         raise EditSyntaxError(
             text,
             start + min(form.find(brace) for brace in "{}" if brace in form),
             "braces stand once, at the end of the layers",
             _CHANNEL_USAGE,
         )
-    layers, channels = parts[1], parts[2]
+    layers, channels = match[1], match[2]
     _check_form(text, start, layers, side)
     if channels is None:
         return layers, None
@@ -182,7 +188,7 @@ def _read_layers(text: str, start: int, end: int, side: Side) -> tuple[str, tupl
 
 
 def _check_form(text: str, start: int, layers: str, side: Side) -> None:
-    """Refuse a form that is empty, or begins with a word and a colon: a side written wrongly, likely."""
+    """Raise if a form is empty, or begins with a word and a colon, likely a misspelt side."""
     if not layers:
         raise EditSyntaxError(text, start, "no layers are named", "all convolutions: conv:zero")
     if side == "param":
@@ -195,10 +201,10 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     if not colon:
         return
     start += len(layers) - len(form)
-    another = _WHAT.search(form)
-    if another:
+    second = _WHAT.search(form)
+    if second:
         what = "one edit follows another"
-        raise EditSyntaxError(text, start + another.start(1), what, "give --edit once for each")
+        raise EditSyntaxError(text, start + second.start(1), what, "give --edit once for each")
     if head in _SIDES:
         raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")
     hint = f"{_did_you_mean(head, _SIDES)}one of: {', '.join(_SIDES)}"
@@ -206,18 +212,18 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
 
 
 def _read_channels(text: str, start: int, inside: str) -> tuple[int, ...]:
-    """``3,7,10-20`` as channel numbers."""
+    """Return the channel numbers in a list such as ``3,7,10-20``."""
     channels: list[int] = []
-    for part in inside.split(","):
-        numbers = _CHANNEL_RANGE.fullmatch(part)
+    for word in inside.split(","):
+        numbers = _CHANNEL_RANGE.fullmatch(word)
         if not numbers:
-            what = f"{part!r} is no channel" if part.strip() else "a channel is missing"
+            what = f"{word!r} is no channel" if word.strip() else "a channel is missing"
             raise EditSyntaxError(text, start, what, _CHANNEL_USAGE)
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if last < first:
-            raise EditSyntaxError(text, start, f"{part!r} runs backwards", _CHANNEL_USAGE)
+            raise EditSyntaxError(text, start, f"{word!r} runs backwards", _CHANNEL_USAGE)
         channels += range(first, last + 1)
-        start += len(part) + 1
+        start += len(word) + 1
     return tuple(dict.fromkeys(channels))
 
 

@@ -1,8 +1,8 @@
-"""What an edit makes of a tensor.
+"""Edits applied to tensors.
 
-The given tensor is never written over: autograd may need it, and the model may share it. What comes
-back keeps its dtype, its memory format and, by torch's own operations, its way back for gradients.
-torch is imported when a tensor is there, not before.
+The given tensor is never written over: autograd may need it, and the model may share it. The new
+tensor has the same dtype and memory format, and gradients pass through it, since it is made by
+torch's own operations. torch is imported only when there is a tensor to edit.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 def apply_edit(
     edit: Edit, values: Tensor, channel_axis: int | None, *, per_image: bool = True
 ) -> Tensor:
-    """A new tensor: ``values`` with ``edit`` done.
+    """Return a new tensor: ``values`` changed by ``edit``.
 
-    With channels only those change, and only those are looked at: ``clip-norm`` limits their norm
-    together. ``mean`` puts each channel's mean in its place, or without ``channel_axis`` the mean of
-    all. Means and norms are computed in float64 (float32 on MPS). NaN stays NaN, except where
-    ``zero`` and ``set`` write; one NaN makes its mean and its clipped row NaN, and an infinity leaves
-    NaN among zeros, as in ``torch.nn.utils.clip_grad_norm_``. A number beyond the dtype's range is
-    infinite.
+    An edit that names channels changes and uses only these: ``clip-norm`` limits the norm of all of
+    them together. ``mean`` replaces each channel by its mean, or all values by their mean if
+    ``channel_axis`` is None. Means and norms are computed in float64 (float32 on MPS). NaN stays
+    NaN, except where ``zero`` and ``set`` write; one NaN makes its mean and its clipped row NaN,
+    and an infinity leaves NaN among zeros, as in ``torch.nn.utils.clip_grad_norm_``. A number
+    beyond the dtype's range becomes infinite.
 
     Args:
-        edit: what to do; its side and layers are not looked at.
-        values: any floating tensor.
-        channel_axis: which axis holds channels, from 0; None when that is not known.
-        per_image: the leading axis is the images', and each has its own mean and norm.
+        edit: the change to make; its side and layers are ignored.
+        values: any tensor of floating-point numbers.
+        channel_axis: the axis of the channels, from 0; None if unknown.
+        per_image: the leading axis is that of the images, and each has its own mean and norm.
 
     Raises:
-        RequestError: the values are no floating numbers, or channels are named that do not exist or
-            whose axis is not known.
+        RequestError: the values are not floating-point numbers, or the edit names channels that do
+            not exist or whose axis is unknown.
     """
     import torch
 
@@ -49,7 +49,7 @@ def apply_edit(
         return _change(edit, values, together, channel_axis)
     if channel_axis is None:
         raise RequestError(
-            f"{_named(edit)}: it is not known where its channels are", "edit all of it"
+            f"{_named(edit)}: it is not known which axis holds the channels", "edit all channels"
         )
     check_channels(edit, values.shape[channel_axis], "the tensor")
     chosen = torch.tensor(edit.channels, device=values.device)
@@ -58,10 +58,10 @@ def apply_edit(
 
 
 def check_channels(edit: Edit, count: int, where: str) -> None:
-    """Refuse an edit of channels that ``where``, which has ``count``, does not have.
+    """Check that ``where``, which has ``count`` channels, has those that the edit names.
 
     Raises:
-        RequestError: there is no such channel.
+        RequestError: it does not have one of them.
     """
     missing = [channel for channel in edit.channels or () if channel >= count]
     if missing:
@@ -76,33 +76,33 @@ def _named(edit: Edit) -> str:
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
-    """All of ``values`` changed; ``together`` are the axes that have one norm."""
+    """Return all of ``values`` changed; a norm is taken over the axes ``together``."""
     if edit.verb == "scale":
         return values * edit.value
     if edit.verb == "clamp":
-        low, high = (None if end is None else _held(end, values) for end in (edit.low, edit.high))
+        low, high = (None if end is None else _round(end, values) for end in (edit.low, edit.high))
         return values.clamp(low, high)
     if edit.verb == "clip-norm":
         return _clip_norm(values, edit.value, together)
     if edit.verb == "mean":
         return _average(values, [axis for axis in together if axis != channel_axis])
-    return values.clone().fill_(_held(edit.value, values))
+    return values.clone().fill_(_round(edit.value, values))
 
 
-def _held(number: float, values: Tensor) -> float:
-    """The number as the dtype of ``values`` holds it: torch refuses to write one that is too large."""
+def _round(number: float, values: Tensor) -> float:
+    """Return the number rounded to the dtype of ``values``; torch refuses to write larger ones."""
     return values.new_tensor(number, device="cpu").item()
 
 
 def _average(values: Tensor, axes: list[int]) -> Tensor:
-    """The mean over ``axes`` in place of what was averaged; without axes a value is its own mean."""
+    """Return ``values`` replaced by their means over ``axes``; unchanged if there are no axes."""
     if not axes:
         return values.clone()
     return values.clone().copy_(_widen(values).mean(axes, keepdim=True))
 
 
 def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
-    """What has an L2 norm over ``axes`` above ``limit`` is scaled down to it."""
+    """Return ``values`` scaled down to ``limit`` where their L2 norm over ``axes`` is larger."""
     from torch.linalg import vector_norm
 
     wide = _widen(values)
@@ -111,5 +111,5 @@ def _clip_norm(values: Tensor, limit: float, axes: list[int]) -> Tensor:
 
 
 def _widen(values: Tensor) -> Tensor:
-    """In float64, where squares of float32 neither vanish nor overflow; MPS has only float32."""
+    """Return float64, where squares of float32 neither vanish nor overflow; float32 on MPS."""
     return values.float() if values.device.type == "mps" else values.double()

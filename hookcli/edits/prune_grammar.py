@@ -1,4 +1,4 @@
-"""``--prune LAYERS=AMOUNT[:METHOD]``, read."""
+"""The language of ``--prune``: ``LAYERS=AMOUNT[:METHOD]``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ METHODS = ("l1", "random", "ln")
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """What is pruned.
+    """The layers to prune, and how.
 
     Attributes:
         layers: a form of the filter language.
-        amount: share of the weights, or with ``ln`` of the output channels, from 0 to 1.
-        method: ``l1`` (the smallest), ``random``, or ``ln`` (channels with the smallest L2 norm).
-        text: what the user wrote.
+        amount: the share of the weights that is pruned, or with ``ln`` of the output channels,
+            above 0 and up to 1.
+        method: ``l1`` (the smallest weights), ``random``, or ``ln`` (the channels with the smallest
+            L2 norm).
+        text: the request as the user wrote it.
     """
 
     layers: str
@@ -28,10 +30,10 @@ class Prune:
 
 
 def read_prune(text: str) -> Prune:
-    """``conv=0.3:l1`` as a request.
+    """Parse a request such as ``conv=0.3:l1``.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the text is not such a request.
     """
     layers, equals, what = text.rpartition("=")
     number, colon, method = what.partition(":")

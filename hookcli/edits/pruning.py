@@ -1,4 +1,4 @@
-"""Pruning: weights of a model set to zero for the time of a run, by ``torch.nn.utils.prune``."""
+"""Pruning: weights of a model set to zero during a run, by ``torch.nn.utils.prune``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor, nn
 
-_METHODS = {"l1": prune.L1Unstructured, "random": prune.RandomUnstructured}
+_PRUNE_WEIGHTS: dict[str, Callable[..., object]] = {
+    "l1": prune.l1_unstructured,
+    "random": prune.random_unstructured,
+}
+_PRUNE_CHANNELS: Callable[..., object] = prune.ln_structured
 _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
@@ -27,11 +31,12 @@ _TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.Conv
 class Pruning:
     """The modules of a model whose weights are pruned, and how to undo it.
 
-    It is true if there are any.
+    Its truth value is whether there are any.
 
     Attributes:
         modules: the pruned modules by their paths.
-        parameters: by the id of a pruned module, the names of its own parameters in their order.
+        parameters: the names of each pruned module's own parameters in their order, by the module's
+            ``id``.
     """
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
@@ -62,14 +67,15 @@ class Pruning:
     def recompute_weights(self) -> None:
         """Compute the pruned weights from the masks again.
 
-        torch does so when a module is called; the weight of one that is never called would be out of date.
+        torch does so when a module is called, so the weight of a module that is never called would
+        be out of date.
         """
         for module in self.modules.values():
             module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
 
     @contextmanager
     def restored_on_exit(self) -> Iterator[None]:
-        """Give the modules their own weights back when the block ends, however it ends."""
+        """Give the modules their unpruned weights back when the block ends, however it ends."""
         try:
             yield
         finally:
@@ -85,12 +91,12 @@ class Pruning:
             weight = module._parameters.pop(f"weight{PRUNED}")
             del module._buffers["weight_mask"], module.weight
             module.register_parameter("weight", weight)
-            for name in self.parameters[id(module)]:  # restores their order
+            for name in self.parameters[id(module)]:  # registers them in their former order
                 module._parameters[name] = module._parameters.pop(name)
         self.modules = {}
 
     def make_permanent(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the state dict of ``model`` with zeros for pruned values, as if it had never been pruned."""
+        """Return the state dict of ``model``, with zeros for pruned values and no masks."""
         state = model.state_dict()
         pruned = set(self.modules.values())
         for path, module in model.named_modules(remove_duplicate=False):
@@ -105,12 +111,12 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
     """Prune the weights that each ``--prune`` asks for, at once and in order.
 
     Args:
-        model: changed in place, until ``Pruning.restored_on_exit`` ends.
-        texts: as ``--prune`` takes them.
-        seed: seeds the method ``random``.
+        model: the model; it stays changed until ``Pruning.restored_on_exit`` ends.
+        texts: the requests, as ``--prune`` takes them.
+        seed: the seed of the method ``random``.
 
     Raises:
-        RequestError: a text cannot be read, or matches no layer with a weight.
+        RequestError: a text is not a request, or matches no layer with a weight.
     """
     pruning = Pruning()
     for text in texts:
@@ -119,10 +125,10 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
 
 
 def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
-    """Check that each ``--prune`` names layers of the model, whose weights are not looked at.
+    """Check that each ``--prune`` names layers of the model; the weights are not read.
 
     Raises:
-        RequestError: one does not.
+        RequestError: a text is not a request, or matches no layer.
     """
     for text in texts:
         select_layers(model, [read_prune(text).layers])
@@ -152,13 +158,13 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
 
 def _prune_module(path: str, module: nn.Module, asked: Prune) -> None:
     if asked.method != "ln":
-        _METHODS[asked.method].apply(module, "weight", asked.amount)  # type: ignore[no-untyped-call]
+        _PRUNE_WEIGHTS[asked.method](module, "weight", asked.amount)
         return
     weight = module.weight
     if isinstance(weight, torch.Tensor) and weight.dim() < 2:
         raise RequestError(f"--prune {asked.text!r}: the weight of {path} has one axis", "use l1")
     axis = int(isinstance(module, _TRANSPOSED))  # the axis of the output channels
-    prune.ln_structured(module, "weight", asked.amount, n=2, dim=axis)  # type: ignore[no-untyped-call]
+    _PRUNE_CHANNELS(module, "weight", asked.amount, n=2, dim=axis)
 
 
 def _mask(module: nn.Module) -> Tensor:

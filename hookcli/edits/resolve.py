@@ -1,4 +1,4 @@
-"""Edits: from what ``--edit`` asks for to changes that hooks make in a model while it runs."""
+"""Edits: what ``--edit`` asks for, turned into changes that hooks make while a model runs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEdit:
-    """An edit, and what of the model it changes.
+    """An edit, and the layers or parameters of the model that it changes.
 
     Attributes:
-        edit: what was asked.
-        layers: the layers whose tensors it changes; empty for one of parameters.
-        parameters: the full names of the parameters that it changes.
+        edit: the edit.
+        layers: the layers whose tensors it changes; empty for an edit of parameters.
+        parameters: the full names of the parameters that it changes; empty for an edit of layers.
     """
 
     edit: Edit
@@ -44,12 +44,15 @@ class ResolvedEdit:
 
 @dataclass(slots=True)
 class Edits:
-    """The edits of a run, and what has become of them so far. It is true if there are any.
+    """The edits of a run, and what they have done so far.
+
+    Their truth value is whether there are any.
 
     Attributes:
         resolved: the edits in their order.
         unused: the texts of the edits that have not changed anything yet.
-        made: by ``NaN`` and ``Inf``, the text of the edit that first made one of finite numbers.
+        made: the text of the edit that first turned finite numbers into ``NaN`` or ``Inf``, by
+            these two words.
     """
 
     resolved: tuple[ResolvedEdit, ...] = ()
@@ -65,9 +68,10 @@ class Edits:
         """Return the edits as changes for ``hooks.change.change``.
 
         Args:
-            size: height and width of what the layers see, by which the axis of channels is told from
-                axes of places; None if unknown.
-            images: the number of images in the batch; None if the leading axis is always the images'.
+            size: the height and width of what the layers see, which tell the axis of channels from
+                the axes of places; None if unknown.
+            images: the number of images in the batch; None if the leading axis is always that of
+                the images.
         """
         return tuple(
             Change(
@@ -83,7 +87,7 @@ class Edits:
         """Check that every edit has changed something in the forwards and backwards so far.
 
         Raises:
-            RequestError: one has not, since none of its layers ran or got a gradient.
+            RequestError: an edit has not, because none of its layers ran or got a gradient.
         """
         for text in sorted(self.unused):
             raise RequestError(
@@ -122,12 +126,12 @@ def resolve_edits(model: nn.Module, texts: Sequence[str], default_side: Side) ->
     """Return the edits, with the layers and parameters of the model that they change.
 
     Args:
-        model: its values are not looked at.
-        texts: as ``--edit`` takes them, in this order.
+        model: the model; its values are not read.
+        texts: the edits, as ``--edit`` takes them, in this order.
         default_side: the side of an edit that names none.
 
     Raises:
-        RequestError: an edit cannot be read, matches nothing, or names channels that do not exist.
+        RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
     """
     resolved = tuple(_resolve(model, read_edit(text, default_side)) for text in texts)
     return Edits(resolved, set(texts))

@@ -1,6 +1,6 @@
-"""Images through a model forwards and backwards under hooks: records of gradients, and what is drawn of them.
+"""Images through a model and back under hooks: records of gradients, and what is drawn of them.
 
-One image at a time: the gradients of parameters are sums over a batch.
+Images run one at a time, because the gradients of parameters are sums over a batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IMAGE_NOT_NEEDED = "the image needs no gradient: --input-grad asks for it"
 
 @dataclass(frozen=True, slots=True)
 class BackwardSettings:
-    """What does not change from one backward of a run to the next.
+    """The settings that all backwards of a run share.
 
     Attributes:
         model: the model, in evaluation mode and on its device.
@@ -60,8 +60,9 @@ class BackwardSettings:
         save: which tensors are kept; None for none.
         sketch: take a sketch of every tensor.
         feed: how the model is called with pixels.
-        edits: changes to what passes; every image is then run without them too.
-        pruning: the pruned weights; every image is then run without pruning too.
+        edits: changes to the tensors that pass through the model; with any, every image is also run
+            without them.
+        pruning: the pruned weights; with any, every image is also run without pruning.
     """
 
     model: nn.Module
@@ -83,14 +84,14 @@ def run_backward(
     """Run images through the model and back under hooks, one at a time.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         keys: the keys of the images.
-        pixels: their pixels (N, …).
+        pixels: the pixels of the images, (N, …).
         first_image: also keep samples of all values for histograms.
 
     Raises:
-        BrokenForwardError: the model raised.
-        HookcliError: there is no such score.
+        BrokenForwardError: the model raised an exception.
+        HookcliError: the output has no such score.
     """
     results = []
     for i, key in enumerate(keys):
@@ -144,7 +145,7 @@ def _observe_image(
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one forward and backward gave beside what was observed."""
+    """The outcome of one forward and backward, without what was observed."""
 
     output: object
     score: Score
@@ -163,7 +164,7 @@ def _pass(
     """Run one forward and backward.
 
     Raises:
-        BrokenForwardError: the model raised.
+        BrokenForwardError: the model raised an exception.
     """
     model = settings.model
     extra = [layer for layer in settings.cams if layer not in settings.layers]
@@ -191,7 +192,17 @@ def _pass(
 
 @dataclass(slots=True)
 class _Observer:
-    """Gives a collector the gradients of the layers that were selected, and keeps what maps are made of."""
+    """Passes the gradients of the selected layers to a collector.
+
+    It also keeps the activations that are asked for and their gradients, which Grad-CAMs are made
+    of.
+
+    Attributes:
+        collector: receives each call and its gradient.
+        selected: the module paths of the selected layers; None for all layers.
+        activations: copies of activations, by call id.
+        gradients: the calls and copies of the gradients of these activations, by the same ids.
+    """
 
     collector: Callable[[Call, Tensor], None]
     selected: Container[str] | None = None
@@ -199,7 +210,7 @@ class _Observer:
     gradients: dict[str, tuple[Call, Tensor]] = field(default_factory=dict)
 
     def keep(self, call: Call, tensor: Tensor) -> None:
-        """Copy an activation."""
+        """Keep a copy of an activation."""
         self.activations[call.id] = tensor.detach().clone()
 
     def __call__(self, call: Call, gradient: Tensor) -> None:
@@ -223,7 +234,7 @@ def _find_cams(
 
 
 def _saliency(gradient: Tensor) -> Tensor:
-    """(h, w) largest magnitude over colours, of a clip's middle frame, of a pair's first picture."""
+    """Return (h, w): the largest magnitude over colours and over the pictures of a clip or pair."""
     plane = gradient[0].abs()
     while plane.dim() > 3:
         plane = plane.amax(0)
@@ -231,7 +242,7 @@ def _saliency(gradient: Tensor) -> Tensor:
 
 
 def _record_missing(key: str, size: tuple[int, int], absent: MissingGradient) -> LayerRecord:
-    """A record without figures, and the reason."""
+    """Return a record without figures for a gradient that does not exist, with the reason."""
     layout = UNKNOWN
     if absent.call.side != "param":
         layout = resolve_layout(absent.shape, absent.call.layer.channels, size)

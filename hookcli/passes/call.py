@@ -1,27 +1,16 @@
-"""The one door to a model: whoever runs one calls it here, and here alone it is told whose an error is."""
+"""The only place where a model is called, and where its errors are told from those of hookcli."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 
-from hookcli.errors import ForwardError
-from hookcli.hooks.nested import map_tensors, named_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor, nn
-
-    from hookcli.models.load import LoadedModel
-
-import sys
-from typing import TYPE_CHECKING
-
-from hookcli.errors import first_line
+from hookcli.errors import ForwardError, first_line
 from hookcli.foreign import Surroundings
+from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 
 if TYPE_CHECKING:
@@ -30,67 +19,34 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-
-def to_batch(loaded: LoadedModel, pixels: Tensor) -> Tensor:
-    """The pixels of one image as the model takes them, (1, …)."""
-    device = next((p.device for p in loaded.module.parameters()), loaded.info.device)
-    return pixels.unsqueeze(0).to(device=device, dtype=getattr(torch, loaded.info.dtype))
-
-
-def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
-    """What the model returns for pixels (N, …), which it may write over.
-
-    Raises:
-        ForwardError: the model raised.
-    """
-    with torch.inference_mode():
-        return call_model(loaded.module, loaded.feed.arguments_of(pixels))
-
-
-def has_rows(output: Any, rows: int) -> bool:
-    """Whether an output can be taken apart into those of ``rows`` images."""
-    if _is_list_of_images(output):
-        return len(output) == rows
-    tensors = [tensor for _, tensor in named_tensors(output)]
-    return bool(tensors) and all(tensor.shape[:1] == (rows,) for tensor in tensors)
-
-
-def row_of(output: Any, row: int) -> Any:
-    """One image's part of an output of several, as if it had been alone."""
-    if _is_list_of_images(output):
-        return output[row : row + 1]
-    return map_tensors(output, lambda _key, tensor: tensor[row : row + 1])
-
-
-def _is_list_of_images(output: Any) -> bool:
-    """Whether an output is a list of mappings, one an image, as of a detection model."""
-    is_list = isinstance(output, list) and bool(output)
-    return is_list and all(isinstance(part, Mapping) for part in output)
-
+    from hookcli.models.load import LoadedModel
 
 _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # what models and our hooks both call
-# Of our own modules those that run the operators that a model calls: what an operator raises is the model's.
+# These modules of ours run the operators that a model calls: an operator's error is the model's.
 _NEUTRAL_OF_OURS = {f"{_OURS}passes.flops", f"{_OURS}without_compiler"}
 
 
 def call_model(
     model: nn.Module,
-    arguments: tuple[Any, ...],
+    arguments: tuple[object, ...],
     observed: Callable[[], Sequence[str]] = tuple,
-) -> Any:
-    """Return what ``model`` returns for ``arguments``; the process stays where it was.
+) -> object:
+    """Return what ``model`` returns for ``arguments``.
+
+    Afterwards the process has the working directory and the standard streams that it had before.
 
     Args:
-        model: its hooks are part of the call.
-        arguments: positional ones; the model may write over them.
-        observed: gives the ids of the calls that had been observed when the model raised.
+        model: the model; its hooks run as part of the call.
+        arguments: the positional arguments; the model may write over them.
+        observed: returns the ids of the calls that had been observed when the model raised.
 
     Raises:
-        ForwardError: the model raised, whatever it was, or memory or the depth of calls ran out.
-            Any other error that is raised in our own hooks passes through unchanged.
+        ForwardError: the model raised an exception of any kind, or memory ran out, or calls were
+            nested too deep. Any other error that is raised in our own hooks passes through
+            unchanged.
     """
-    with _Door(lambda error: describe_failure(model, error, observed())):
+    with _ModelCode(lambda error: describe_failure(model, error, observed())):
         return model(*arguments)
 
 
@@ -100,15 +56,53 @@ def call_backward(value: Tensor) -> None:
     Raises:
         ForwardError: as ``call_model``.
     """
-    with _Door(_describe_backward):
-        value.backward()  # type: ignore[no-untyped-call]
+    with _ModelCode(_describe_backward):
+        torch.autograd.backward(value)
 
 
-class _Door:
-    """A ``with`` block in which a model runs: what it raises becomes a ForwardError."""
+def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
+    """Return what the model returns for pixels (N, …), which it may write over.
+
+    Raises:
+        ForwardError: the model raised an exception.
+    """
+    with torch.inference_mode():
+        return call_model(loaded.module, loaded.feed.arguments_of(pixels))
+
+
+def to_batch(loaded: LoadedModel, pixels: Tensor) -> Tensor:
+    """Return the pixels of one image as a batch (1, …) of the model's dtype on its device."""
+    device = next((p.device for p in loaded.module.parameters()), loaded.info.device)
+    return pixels.unsqueeze(0).to(device=device, dtype=getattr(torch, loaded.info.dtype))
+
+
+def has_rows(output: object, rows: int) -> bool:
+    """Return whether an output can be split into the outputs of ``rows`` images."""
+    if _is_list_of_images(output):
+        return len(output) == rows
+    tensors = [tensor for _, tensor in named_tensors(output)]
+    return bool(tensors) and all(tensor.shape[:1] == (rows,) for tensor in tensors)
+
+
+def row_of(output: object, row: int) -> object:
+    """Return the output of one image of a batch, in the form it has when the image runs alone."""
+    if _is_list_of_images(output):
+        return output[row : row + 1]
+    return map_tensors(output, lambda _key, tensor: tensor[row : row + 1])
+
+
+def _is_list_of_images(output: object) -> TypeGuard[list[Mapping[object, object]]]:
+    """Return whether an output is a list of one mapping per image, as detection models return."""
+    if not isinstance(output, list):
+        return False
+    return bool(output) and all(isinstance(each, Mapping) for each in output)
+
+
+class _ModelCode:
+    """A ``with`` block in which code of a model runs: what it raises becomes a ForwardError."""
 
     def __init__(self, describe: Callable[[BaseException], tuple[str, str]]) -> None:
-        """``describe`` gives the message and the hint."""
+        """``describe`` returns the message and the hint for an error."""
         self._describe = describe
         self._surroundings = Surroundings()
 
@@ -118,33 +112,34 @@ class _Door:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raise what is the model's as ours.
+        """Turn an error of the model into one of ours.
 
         Raises:
-            ForwardError: the model raised.
+            ForwardError: the model raised an exception.
         """
         self._surroundings.__exit__(kind, error, trace)
-        if error is not None and _is_the_models(error):
+        if error is not None and _is_model_error(error):
             raise ForwardError(*self._describe(error)) from error
 
 
-def _is_the_models(error: BaseException) -> bool:
-    """Whether an error that came through the door is the model's own, and not that of one of our hooks.
+def _is_model_error(error: BaseException) -> bool:
+    """Return whether an error was raised by the model, and not by one of our hooks.
 
-    Memory and the depth of calls are used up by the model, wherever that is noticed. Else it is told from
-    the innermost frame that is known to be of somebody: a hook of ours may call code of the model's
-    again, as when it asks for an attribute of what the model returned.
+    Memory and the stack are used up by the model, wherever that is noticed. For any other error the
+    innermost frame decides that belongs to the model or to hookcli: a hook of ours may call code of
+    the model again, for example when it reads an attribute of what the model returned.
     """
     if isinstance(error, KeyboardInterrupt):
         return False
     if isinstance(error, RecursionError) or is_out_of_memory(error):
         return True
     owners = [owner for frame in frames_of(error) if (owner := _owner_of(frame))]
-    return owners[-1] == "model" if len(owners) > 1 else True  # the first is the door itself
+    # the first frame is that of the function above that calls the model
+    return owners[-1] == "model" if len(owners) > 1 else True
 
 
 def _owner_of(frame: FrameType) -> str:
-    """``model`` or ``hookcli``; empty for frames of Python and torch, which do as they are told."""
+    """Return ``model`` or ``hookcli``; empty for frames of Python and torch, which serve both."""
     name = str(frame.f_globals.get("__name__", ""))
     if name in _NEUTRAL_OF_OURS:
         return ""

@@ -1,4 +1,4 @@
-"""Hooks for people who write Python: in a notebook, a script or a training loop, without files."""
+"""``hookcli.capture``: hooks for use from Python, in a notebook, a script or a training loop."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Captured:
-    """What the layers of a model returned while the block lasted.
+    """The records and tensors of a ``hookcli.capture`` block.
+
+    Example:
+        >>> with hookcli.capture(model, layers="conv", keep=True) as captured:
+        ...     model(x)
+        >>> captured.tensors["conv1"].shape
 
     Attributes:
-        tensors: copies by call id, detached, where they were made; only with ``keep=True``.
         layers: the layers that were chosen.
+        tensors: detached copies of the tensors by call id, on the device of the originals; empty
+            without ``keep=True``.
     """
 
     layers: tuple[LayerInfo, ...]
@@ -47,18 +53,21 @@ class Captured:
 
     @property
     def records(self) -> tuple[LayerRecord, ...]:
-        """One an observed tensor, in the order in which they came; figures over the whole tensor."""
+        """One record per observed tensor, in order, with the figures of the whole tensor."""
         return read_records(self._seen, [""])
 
     @property
     def absent(self) -> dict[str, str]:
-        """By call id, why a gradient does not exist; empty without ``gradients=True``."""
+        """The reason why each missing gradient is missing, by call id.
+
+        It is empty without ``gradients=True``.
+        """
         missing = () if self._gradients is None else self._gradients.absent
         return {each.call.id: each.reason for each in missing}
 
     @property
     def uncalled(self) -> tuple[Uncalled, ...]:
-        """The chosen layers that have not run, and why as far as that is known."""
+        """The chosen layers that have not run, with the reason if it is known."""
         model = self._model
         return tuple(
             Uncalled(layer, explain_uncalled(model, layer))
@@ -96,25 +105,26 @@ def capture(
         ...     loss(model(x), y).backward()
         >>> {record.call.id: record.stats.norm for record in captured.records}
 
-    Calls are counted from the beginning of the block: the second forward inside one block gives
-    ``conv1#1``. In a training loop put the block inside the loop. The figures of a record are over
-    the whole tensor, batch included. What activation checkpointing computes again is a further call.
-    The model is left as it was, and the hooks go when the block ends, however it ends.
+    Calls are counted from the beginning of the block: a layer's call in the second forward of a
+    block has the id ``conv1#1``. In a training loop, put the block inside the loop. The figures of
+    a record cover the whole tensor, batch included. A forward that activation checkpointing repeats
+    counts as a further call. When the block ends, however it ends, the hooks are removed and the
+    model is as it was before.
 
     Args:
-        model: not compiled, not scripted.
+        model: a model that is neither compiled nor scripted.
         layers: one or more forms of the filter language.
-        exclude: forms that take away from what ``layers`` chose.
+        exclude: forms of layers to leave out.
         at: ``output``, ``input`` or ``both``.
-        keep: also copy every tensor, as it was at that moment.
+        keep: also copy every tensor as it is while its hook runs.
         gradients: also observe, in every backward inside the block, the sides ``grad_input``,
-            ``grad_output`` and ``param`` (of the layers' parameters).
-        edits: what is changed, as ``--edit`` takes it, in this order; an edit without a side changes
-            outputs, or with ``gradients`` their gradients.
+            ``grad_output`` and ``param`` (the gradients of the layers' parameters).
+        edits: changes to make, as ``--edit`` takes them, in this order; an edit without a side
+            changes outputs, or with ``gradients`` the gradients of outputs.
 
     Raises:
-        RequestError: the model is compiled or scripted, ``at`` is none of the three, no layer
-            matched, or an edit cannot be made or changed nothing.
+        RequestError: the model is compiled or scripted, ``at`` has another value, no layer matched,
+            or an edit cannot be made or changed nothing.
     """
     refuse_unhookable(model)
     chosen = _select(model, layers, exclude)

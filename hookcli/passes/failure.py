@@ -1,7 +1,7 @@
-"""What is said when a model raises: the module, what it was given, what had run before.
+"""The error message for a model that raises: which module failed, on which inputs, and after what.
 
-Read off the traceback, so that it costs nothing until then. The model is asked for nothing on which the
-message depends: it may raise again.
+All of it is read from the traceback, so it costs nothing until a model raises. The message does not
+depend on anything that the model itself has to answer, because the model may raise again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAST_LAYERS = 3
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory has run out, on the host or on a device."""
+    """Return whether an error reports that memory ran out, on the host or on a device."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return known or "allocate memory" in text_of(error)
 
@@ -33,7 +33,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe_failure(
     model: nn.Module, error: BaseException, observed: Sequence[str]
 ) -> tuple[str, str]:
-    """Which module raised, and as a hint what it was given and the last of the ``observed`` call ids."""
+    """Return a message that names the module that raised, and a hint.
+
+    The hint lists the inputs of the module and the last of the ``observed`` call ids.
+    """
     paths: dict[int, str] = {}
     with Forgiven():
         paths = {id(module): path for path, module in model.named_modules()}
@@ -59,7 +62,7 @@ def describe_failure(
 
 
 def frames_of(error: BaseException) -> list[FrameType]:
-    """The frames of an error's traceback, the outermost first."""
+    """Return the frames of an error's traceback, the outermost first."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
@@ -69,12 +72,12 @@ def frames_of(error: BaseException) -> list[FrameType]:
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
-    """Whether ``value`` is a module, told without asking it for its ``__class__``, which may raise."""
+    """Return whether ``value`` is a module; its ``__class__`` is not read, since that may raise."""
     return issubclass(type(value), nn.Module)
 
 
 def _shapes_given(module: nn.Module, frame: FrameType) -> str:
-    """The tensors in the arguments of ``Module._call_impl``, by the names that ``forward`` gives them."""
+    """Return the shapes of the tensors given to ``Module._call_impl``, by ``forward``'s names."""
     with Forgiven():
         names = list(inspect.signature(module.forward).parameters)
         args = frame.f_locals.get("args", ())

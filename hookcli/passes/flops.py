@@ -1,23 +1,21 @@
-"""How many floating point operations a forward takes, two a multiply-add, by torch's own formulas."""
+"""A count of floating point operations by torch's own formulas: two per multiply-add."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 from hookcli.without_compiler import running_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor
-
 _ATEN, _PRIM = torch.ops.aten, torch.ops.prim
 
-# What a subclass of tensors is asked for its shape and place with; a mode leaves that to the subclass.
+# These operators ask a subclass of Tensor for its shape and memory; a mode leaves them to it.
 _ASKED_OF_SUBCLASSES = {
     _ATEN.dim.default,
     _ATEN.is_contiguous.default,
@@ -39,12 +37,12 @@ _ASKED_OF_SUBCLASSES = {
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating point operations of what runs inside its ``with`` block.
 
-    ``torch.utils.flop_counter.FlopCounterMode`` gives the same count, but loads torch's compiler: torch
-    wraps what a mode does in a function that imports it (1 to 1.5 s), unless the mode says no. What runs
-    inside a higher-order operator (``torch.cond``) is not counted.
+    ``torch.utils.flop_counter.FlopCounterMode`` returns the same count but loads torch's compiler:
+    torch wraps the dispatch function of a mode in one that imports it (1 to 1.5 s), unless the mode
+    declines. What runs inside a higher-order operator (``torch.cond``) is not counted.
 
     Attributes:
-        total: the count until now.
+        total: the count so far.
     """
 
     supports_higher_order_operators = True
@@ -58,9 +56,13 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(
-        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run one operator and count it; one that has no formula is taken apart, if it can be."""
+        self,
+        func: Callable[..., object],
+        _types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        """Run one operator and count it; one without a formula is decomposed if possible."""
         kwargs = kwargs or {}
         if func in _ASKED_OF_SUBCLASSES:
             return NotImplemented
@@ -78,22 +80,17 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _find_formula(operator: Any) -> Callable[..., int] | None:
-    """How an operator is counted; a model's own code may have registered its operators."""
+def _find_formula(operator: object) -> Callable[..., int] | None:
+    """Return the formula of an operator; a model's own code may have registered more of them."""
     if operator is _ATEN._scaled_dot_product_flash_attention_for_cpu:
-        return _count_attention  # torch has a formula for it from 2.15 on
+        operator = _ATEN._scaled_dot_product_flash_attention  # the CPU's has none before 2.15
     return flop_registry.get(operator)
 
 
-def _count_attention(
-    query: Tensor, key: Tensor, value: Tensor, *_more: object, **_words: object
-) -> int:
-    """The operations of scaled dot-product attention, from the shapes of its tensors."""
-    return sdpa_flop_count(query.shape, key.shape, value.shape)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator returns; the compiler is loaded only for one that imports a part of it."""
+def _run(
+    func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
+    """Run an operator; the compiler is loaded only for an operator that imports a part of it."""
     try:
         with running_operators():
             return func(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Images through a model under hooks: records, and what is to be drawn.
+"""Images through a model under hooks: records, and the channels that are to be drawn.
 
-The tensors of a batch are reduced inside the hooks. Here it is decided how many images share a
-forward, what runs without edits, and what is said when the model raises.
+The tensors of a batch are reduced inside the hooks. This module decides how many images share a
+forward, and runs the images without edits too where there are any.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised while it ran; ``partial`` holds what was observed until then."""
+    """The model raised an exception; ``partial`` holds what was observed until then."""
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
@@ -47,7 +47,8 @@ def broken_forwards() -> Iterator[None]:
     """Turn any ModelError of the block into a BrokenForwardError.
 
     Raises:
-        BrokenForwardError: without anything observed, unless the error already was one.
+        BrokenForwardError: the block raised a ModelError; nothing counts as observed, unless the
+            error already was a BrokenForwardError.
     """
     try:
         yield
@@ -59,19 +60,21 @@ def broken_forwards() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
-    """What does not change from one forward of a run to the next.
+    """The settings that all forwards of a run share.
 
     Attributes:
         model: the model, in evaluation mode and on its device.
         layers: the modules that are observed.
         at: ``output``, ``input`` or ``both``.
         style: how feature maps are drawn.
-        focus: (2, H, W) from 0 to 1: what of the network's view is inside a box, and what outside.
+        focus: (2, H, W) from 0 to 1: the share of each pixel that is inside a box, and the share
+            that is outside; None without a box.
         save: which tensors are kept; None for none.
         sketch: take a sketch of every tensor.
         feed: how the model is called with pixels.
-        edits: changes to what passes; every batch is then run without them too.
-        pruning: the pruned weights; every batch is then run without pruning too.
+        edits: changes to the tensors that pass through the model; with any, every batch is also run
+            without them.
+        pruning: the pruned weights; with any, every batch is also run without pruning.
     """
 
     model: nn.Module
@@ -88,13 +91,13 @@ class ForwardSettings:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a batch of images gave.
+    """The results of a batch of images.
 
     Attributes:
-        results: one for each forward that was needed, in the order of the images.
-        one_at_a_time: images of this model may not share a forward: the leading axis of some tensor is
-            not that of the images.
-        overwritten: by call id, the module that wrote over what the call returned; only looked for in
+        results: one result per forward that was needed, in the order of the images.
+        one_at_a_time: images of this model may not share a forward, because the leading axis of
+            some tensor is not that of the images.
+        overwritten: the module that wrote over what a call returned, by call id; looked for only in
             the first image.
     """
 
@@ -109,7 +112,7 @@ class Pass(Protocol):
     def __call__(
         self, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
     ) -> PassResult:
-        """Run the images ``keys`` with pixels (N, …)."""
+        """Run the images that have these keys and pixels (N, …)."""
 
 
 def run_forward(
@@ -117,18 +120,18 @@ def run_forward(
 ) -> PassResult:
     """Run images through the model under hooks.
 
-    A run should begin with one image alone: it shows whether the leading axis of every tensor is that
-    of the images. Where it is not, images must not share a forward.
+    A run should begin with one image alone, which shows whether the leading axis of every tensor is
+    that of the images. If it is not, images must not share a forward.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         keys: the keys of the images.
-        pixels: their pixels (N, …).
-        first_image: also keep samples of all values for histograms, and find which modules write over
-            the outputs of others.
+        pixels: the pixels of the images, (N, …).
+        first_image: also keep samples of all values for histograms, and find out which modules
+            write over the outputs of others.
 
     Raises:
-        BrokenForwardError: the model raised.
+        BrokenForwardError: the model raised an exception.
     """
     if len(keys) == 1:
         return _run_batch(settings, keys, pixels, first_image=first_image)
@@ -193,8 +196,8 @@ def _observe_batch(
     return PassResult((result,), collector.has_other_leading_axis, overwritten)
 
 
-class _Callable(Protocol):
-    """What of the settings of a pass says how the model is called."""
+class _PassSettings(Protocol):
+    """The settings of a pass that determine how the model is called."""
 
     @property
     def model(self) -> nn.Module: ...
@@ -204,11 +207,12 @@ class _Callable(Protocol):
     def pruning(self) -> Pruning: ...
 
 
-def call_observed(settings: _Callable, pixels: Tensor, collector: Collector) -> object:
+def call_observed(settings: _PassSettings, pixels: Tensor, collector: Collector) -> object:
     """Return what the model returns for ``pixels``.
 
     Raises:
-        BrokenForwardError: the model raised; it holds what ``collector`` had observed.
+        BrokenForwardError: the model raised an exception; the error holds what ``collector`` had
+            observed.
     """
     settings.pruning.recompute_weights()
     try:
@@ -227,7 +231,7 @@ def call_observed(settings: _Callable, pixels: Tensor, collector: Collector) -> 
 def _find_overwriting(model: nn.Module, overwritten: dict[str, str]) -> Iterator[None]:
     """Note which modules write over the outputs of others, in a forward without gradients.
 
-    It needs the version counters of tensors, which tensors of inference mode do not have.
+    This needs the version counters of tensors, which do not exist in inference mode.
     """
     watcher = WriteWatcher(overwritten)
     with (

@@ -1,4 +1,4 @@
-"""Who made a NaN or Inf: the model run once more with every module watched, whatever layers were selected."""
+"""Which module made a NaN or Inf: the model runs once more while every module is watched."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ def find_nan_origin(
     edits: Edits,
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Say who made ``NaN`` and ``Inf``: the forward, an edit, the forward with edits, or the backward.
+    """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
+
+    It is looked for in the forward, then in the forward with edits, then in the backward. What the
+    forward makes by itself comes before what an edit is known to have made.
 
     Args:
         model: the model, in evaluation mode.
-        feed: how it is called.
+        feed: how the model is called with pixels.
         pixels: the pixels of one image, (1, …).
         edits: the edits of the run, which know which of them made one.
-        score: computes what a backward starts at; None without a backward.
+        score: computes the score at which a backward starts; None without a backward.
     """
     made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in edits.made.items()}
     made |= find_producers(model, feed, pixels)
@@ -56,21 +59,22 @@ def find_nan_origin(
 
 
 def find_producers(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> dict[str, str]:
-    """Who made the first ``NaN`` and the first ``Inf``, as sentences; nothing for what was not made.
+    """Return sentences that name what made the first ``NaN`` and the first ``Inf`` of a forward.
 
-    What only goes into modules, as a mask of minus infinity does, and comes out of none is not told.
-    The producer is the innermost call whose inputs and parameters hold none and whose output does.
-    When that module has parts, and none of them is it, an operation between them did it.
+    The producer is the innermost call whose inputs and parameters hold no such value and whose
+    output does. If that module has submodules and none of them is the producer, an operation
+    between them is. Values that only go into modules and come out of none, as a mask of minus
+    infinity does, are not reported.
 
     Args:
-        model: in evaluation mode.
-        feed: how it is called.
-        pixels: of one image, (1, …).
+        model: the model, in evaluation mode.
+        feed: how the model is called with pixels.
+        pixels: the pixels of one image, (1, …).
     """
-    held = _kinds([pixels])
-    watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in held})
+    kinds = _kinds([pixels])
+    watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
     with (
-        contextlib.suppress(ForwardError),  # it can be told as far as the model came
+        contextlib.suppress(ForwardError),  # what was watched until the model failed is reported
         torch.inference_mode(),
         watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
@@ -85,17 +89,17 @@ def find_gradient_producers(
     score: Callable[[object], ScoreTensor],
     changes: Sequence[Change] = (),
 ) -> dict[str, str]:
-    """Who made the first ``NaN`` and the first ``Inf`` of the backward, as sentences.
+    """Return sentences that name what made the first ``NaN`` and the first ``Inf`` of a backward.
 
-    The first gradient that holds one tells: one that goes into a module's backward was made between
-    modules, one that comes out of it by the module.
+    The first gradient that holds such a value decides: if the gradient goes into a module's
+    backward, the value was made between modules; if it comes out, the module made it.
 
     Args:
-        model: in evaluation mode.
-        feed: how it is called.
-        pixels: of one image, (1, …).
-        score: what the backward starts at.
-        changes: what is edited.
+        model: the model, in evaluation mode.
+        feed: how the model is called with pixels.
+        pixels: the pixels of one image, (1, …).
+        score: computes the score at which the backward starts.
+        changes: the edits of the run.
     """
     made: dict[str, str] = {}
 
@@ -123,11 +127,17 @@ def find_gradient_producers(
 
 @dataclass(slots=True)
 class _Running:
-    """A call that has started: what its inputs held, and which part of it ended last."""
+    """A call that has started and not ended.
+
+    Attributes:
+        call: the call.
+        kinds: which of ``NaN`` and ``Inf`` its inputs hold.
+        last_child: the id of the call inside it that ended last; empty before the first.
+    """
 
     call: Call
     kinds: frozenset[str]
-    last_part: str = ""
+    last_child: str = ""
 
     @property
     def name(self) -> str:
@@ -135,13 +145,20 @@ class _Running:
 
     @property
     def given(self) -> str:
-        held = " and ".join(sorted(self.kinds))
-        return f"{held} went in" if held else "what went in was finite"
+        kinds = " and ".join(sorted(self.kinds))
+        return f"{kinds} went in" if kinds else "what went in was finite"
 
 
 @dataclass(slots=True)
 class _Watcher:
-    """Follows one forward and notes where each kind came out of what held none."""
+    """Follows one forward and notes where ``NaN`` and ``Inf`` first appear.
+
+    Attributes:
+        model: the model.
+        made: sentences that name the producers, by ``NaN`` and ``Inf``.
+        running: the calls that have started and not ended, the outermost first.
+        came_out: which of the two some module has returned.
+    """
 
     model: nn.Module
     made: dict[str, str]
@@ -160,7 +177,7 @@ class _Watcher:
     def finished(self, call: Call, output: object) -> None:
         ended = self.running.pop()
         if self.running:
-            self.running[-1].last_part = call.id
+            self.running[-1].last_child = call.id
         kinds = _kinds(tensor for _, tensor in named_tensors(output))
         self.came_out |= kinds
         for kind in sorted(kinds - self.made.keys()):
@@ -168,24 +185,23 @@ class _Watcher:
 
     def _blame(self, ended: _Running, kind: str) -> str:
         module = self.model.get_submodule(ended.call.layer.module_path)
-        inside = isinstance(
-            module, nn.MultiheadAttention
-        )  # uses the weights of a part it never calls
-        own = [*module.named_parameters(recurse=inside), *module.named_buffers(recurse=False)]
+        # attention uses the weights of a submodule that it never calls
+        recurse = isinstance(module, nn.MultiheadAttention)
+        own = [*module.named_parameters(recurse=recurse), *module.named_buffers(recurse=False)]
         for name, values in own:
             if kind in _kinds([values]):
                 return f"{ended.name} has {kind} in its own {name}"
-        if module._modules and ended.last_part:
+        if module._modules and ended.last_child:
             return _between(ended, kind, "before its end")
         return f"{kind} is made by {ended.name}: {ended.given}"
 
 
 def _between(parent: _Running, kind: str, end: str) -> str:
-    place = f"after {parent.last_part}" if parent.last_part else "at its start"
+    place = f"after {parent.last_child}" if parent.last_child else "at its start"
     return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
 
 
 def _kinds(tensors: Iterable[Tensor]) -> frozenset[str]:
-    """Which of ``NaN`` and ``Inf`` the tensors hold."""
-    found = " ".join(name_not_finite(tensor) for tensor in tensors)
-    return frozenset(name for name in ("NaN", "Inf") if name in found)
+    """Return which of ``NaN`` and ``Inf`` the tensors hold."""
+    names = " ".join(name_not_finite(tensor) for tensor in tensors)
+    return frozenset(kind for kind in ("NaN", "Inf") if kind in names)

@@ -1,7 +1,7 @@
-"""What ``hookcli layers`` shows: every module's calls, shapes, cost, and the traps it sets for hooks.
+"""What ``hookcli layers`` shows: every module's calls, shapes and cost, and its traps for hooks.
 
-A cheap forward on a model without weights, on the meta device where that works: shapes and version
-counters are all that is read, never a value.
+It takes a cheap forward of a model without weights, on the meta device where that works: only
+shapes and version counters are read, never a value.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -33,18 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
-    """One tensor of one call, or a layer that is never called (then ``order`` is None).
+    """One tensor of one call, or a layer that returns no tensor or is never called.
 
     Attributes:
-        order: position among all calls of the model, from 1, by their start.
-        call_id: what a filter takes.
-        module_path: empty for the model itself.
-        module_type: class name.
-        shape: of the output, for one image.
-        layout: what its axes mean.
-        params: parameters of the module and all below it.
-        output_mb: of the output, in 1e6 bytes.
-        flops: floating point operations of this call, two a multiply-add.
+        order: the position among all calls of the model by their start, from 1; None without a
+            tensor.
+        call_id: the id of the call, as the filter language takes it.
+        module_path: the path of the module; empty for the model itself.
+        module_type: the class name of the module.
+        shape: the shape of the output for one image; None without a tensor.
+        layout: what the axes of the output mean.
+        params: the number of parameters in the module and all modules below it.
+        output_mb: the size of the output in 1e6 bytes; None without a tensor.
+        flops: the floating point operations of this call, two per multiply-add; None without a
+            tensor.
         calls: how often the module is called in one forward.
         traps: what makes a naive hook go wrong here.
     """
@@ -102,16 +104,16 @@ def survey(
     input_shape: tuple[int, ...],
     feed: ModelInputs = PLAIN,
 ) -> tuple[SurveyRow, ...]:
-    """Describe every call of the selected layers, in the order of their start; uncalled ones last.
+    """Describe every call of the selected layers in the order of their start, uncalled layers last.
 
     Args:
-        model: in evaluation mode; its values do not matter.
-        selected: what to describe; the whole model is watched all the same.
-        input_shape: of the pixels of one image, (1, …).
-        feed: how the model is called with them.
+        model: the model, in evaluation mode; its values do not matter.
+        selected: the layers to describe; the whole model is watched all the same.
+        input_shape: the shape of the pixels of one image, (1, …).
+        feed: how the model is called with pixels.
 
     Raises:
-        ForwardError: the model raised.
+        ForwardError: the model raised an exception.
     """
     layers = list_layers(model)
     pixels = _blank(model, input_shape)
@@ -147,7 +149,7 @@ def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
 
 
 def _watch_forward(
-    model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[Any, ...]
+    model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[object, ...]
 ) -> _Watcher:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the counter
@@ -203,7 +205,7 @@ def _row(
 
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
-    """A layer that did not run, or that returned no tensor."""
+    """Return the row of a layer that did not run, or that returned no tensor."""
     ran = layer.module_path in called
     reason = "" if ran else explain_uncalled(model, layer)
     return SurveyRow(

@@ -1,4 +1,4 @@
-"""Checks of values that need no image and no model, so that they can be refused at once."""
+"""Checks of options that need neither an image nor a model, so that they come first."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    """Check what every command that runs a model is told.
+    """Check the options that all commands share that run a model.
 
     Args:
         request: the model, the images, the layers and the changes to them.
         edited_side: the side of an edit that names none.
-        with_gradients: there are gradients that an edit may change.
+        with_gradients: the run has gradients, which edits may change.
 
     Raises:
-        RequestError: a value does not exist.
+        RequestError: an option has a value that it cannot have.
     """
     model = request.model
     _check_choice("--dtype", model.dtype, choices.Dtype)
@@ -68,11 +68,11 @@ def check_request(
 
 
 def check_run(config: RunConfig) -> None:
-    """Check what a command that writes a run folder is told.
+    """Check the options of a command that writes a run folder.
 
     Raises:
-        RequestError: a value does not exist.
-        OutputError: the file for pruned weights may not be written.
+        RequestError: an option has a value that it cannot have.
+        OutputError: the file for the pruned weights must not be written.
     """
     backward = config.backward
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
@@ -91,16 +91,16 @@ def check_run(config: RunConfig) -> None:
 
 
 def check_at(at: str) -> None:
-    """Check which tensors of a call are asked for.
+    """Check the value of ``--at``.
 
     Raises:
-        RequestError: there are no such ones.
+        RequestError: it is none of the values that exist.
     """
     _check_choice("--at", at, choices.At)
 
 
 def check_score(score: ScoreRequest) -> None:
-    """Check what a backward starts at, or an ablation looks at.
+    """Check the score that a backward starts at, or that an ablation measures.
 
     Raises:
         RequestError: there is no such score.
@@ -111,7 +111,7 @@ def check_score(score: ScoreRequest) -> None:
             f"one of: {', '.join(choices.SCORES)}, FILE.py:FUNCTION",
         )
     if score.score == "sum" and score.target != "predicted":
-        raise RequestError("--score sum adds up the whole output and has no --target")
+        raise RequestError("--score sum adds up the whole output and takes no --target")
 
 
 def _check_choice(option: str, value: str, choice: object) -> None:
@@ -155,7 +155,7 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         OutputError: the file exists, or its folder does not.
     """
     if not request.prunes:
-        raise RequestError("--save-weights writes what --prune made, and needs it")
+        raise RequestError("--save-weights writes the pruned weights, and needs --prune")
     if file.suffix != ".safetensors":
         raise RequestError(
             f"--save-weights writes .safetensors, not {file.name!r}",
@@ -197,13 +197,15 @@ def _check_focus(config: RunConfig) -> None:
         if len(config.run.images.names) != 1:
             raise RequestError("--focus is a box in one image", "give one image")
         if config.grids.mode == "none":
-            raise RequestError("--focus ranks the channels of grids, and not with --grids none")
+            raise RequestError(
+                "--focus ranks the channels of grids, and cannot be used with --grids none"
+            )
         if min(config.focus) < 0:
-            raise RequestError("--focus begins inside the image: X and Y are at least 0")
+            raise RequestError("--focus must begin inside the image: X and Y are at least 0")
         if min(config.focus[2:]) < 1:
             raise RequestError("--focus needs a width and a height of at least 1")
 
 
 def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
     if values is not None and (len(values) != 3 or not all(map(math.isfinite, values))):
-        raise RequestError(f"{name} takes three numbers, one a colour: 0.485,0.456,0.406")
+        raise RequestError(f"{name} takes three numbers, one per colour: 0.485,0.456,0.406")

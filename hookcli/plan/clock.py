@@ -1,4 +1,4 @@
-"""How long the stages of a run take."""
+"""A clock that measures how long the stages of a run take."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import time
 
 
 class Clock:
-    """Seconds by stage, in the order of the stages."""
+    """Measures the stages of a run.
+
+    Attributes:
+        seconds: how long each stage has taken, in the order of the stages.
+    """
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = {} if seconds is None else seconds
         self._last = time.perf_counter()
 
     def lap(self, stage: str) -> None:
-        """Put the time since the last lap down to ``stage``."""
+        """Add the time since the last lap to ``stage``."""
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now

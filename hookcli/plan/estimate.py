@@ -1,4 +1,4 @@
-"""What a run is going to write, and how much, told before it begins."""
+"""An estimate of what a run will write, and how large it will be, made before the run begins."""
 
 from __future__ import annotations
 
@@ -30,40 +30,36 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
 
 
-_GRID_BYTES_A_PIXEL = 0.55  # of palette PNGs of real feature maps, measured
-_WIDTHS = (
-    "out_channels",
-    "num_features",
-    "out_features",
-    "embed_dim",
-)  # whatever a module calls it
+_WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # names in module classes
 _MOST_IN_A_STRIP = 12
-_GRID_BYTES = 4_700  # of a picture: its heading, and what page and manifest say of it
-_TILE_BYTES = 320  # of its label, and of its figures in the page and its JSON
-_LAYER_BYTES = 4_000  # of a layer in the page, its JSON and layers.csv
-_FIRING_BYTES = 260  # of an image in the page, for firing a channel
+# Sizes in bytes:
+_GRID_BYTES_PER_PIXEL = 0.55  # palette PNGs of real feature maps, measured
+_GRID_BYTES = 4_700  # a picture's heading, and its entries in the page and the manifest
+_TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
+_LAYER_BYTES = 4_000  # a layer in the page, its JSON and layers.csv
+_FIRING_BYTES = 260  # an image in the page that fires a channel most
 _PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
-_SEEN_BYTES_A_PIXEL = 0.28  # of what the network saw, as JPEG
-_IMAGE_BYTES = 3_000  # of an image in page and manifest
-_ROW_BYTES, _PARQUET_BYTES = 40, 13_000  # a row of records.parquet, and a part without rows
-_SKETCH_BYTES = 280  # more of a row
+_SEEN_BYTES_PER_PIXEL = 0.28  # the JPEG of what the network saw
+_IMAGE_BYTES = 3_000  # an image in the page and the manifest
+_ROW_BYTES, _SKETCH_BYTES = 40, 280  # a row of records.parquet, and what a sketch adds to it
+_PARQUET_BYTES = 13_000  # records.parquet without rows, per chunk
 _TOP_BYTES = 30  # a row of top_images.csv without names
 _FILES = 6  # run.json, layers.csv, records.parquet, report.json, report.html, manifest.json
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is going to do, before it does it.
+    """What a run will do.
 
     Attributes:
         layers: how many layers are observed.
-        images: how many images go through.
-        files: about how many files will be written: one a layer is counted, however often it is called.
-        megabytes: how large they can become together, about.
-        out_dir: where.
-        skipped: images that cannot be used.
+        images: how many images go through the model.
+        files: about how many files will be written, if each layer is called once.
+        megabytes: about how large the files can become together, in 1e6 bytes.
+        out_dir: the run folder.
+        skipped: the images that cannot be used.
         grids: ``layers``, ``sheet`` or ``none``.
-        sketches: one of every tensor is kept.
+        sketches: a sketch of every tensor is kept.
     """
 
     layers: int
@@ -84,13 +80,14 @@ def make_plan(
     style: GridStyle,
     out_dir: Path,
 ) -> Plan:
-    """What a run is going to write.
+    """Return what a run will write.
 
     Raises:
-        RequestError: the tensors would take more than may be written.
+        RequestError: the tensors would take more than ``--max-disk``.
+        ForwardError: the model raised an exception.
     """
     count, sides = len(sources), len(config.sides)
-    pictured = sides if config.backward is None else 1  # of gradients only those of outputs
+    pictured = sides if config.backward is None else 1  # only the gradients of outputs are drawn
     channels = _list_channels(loaded.module, layers)
     tiles = _count_tiles(style, layers, channels)
     drawn = sum(map(bool, tiles))
@@ -107,8 +104,8 @@ def make_plan(
         + len(layers) * sides * _LAYER_BYTES
         + firing * MOST_CHANNELS * _FIRING_BYTES
         + count * grids * _GRID_BYTES
-        + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
-        + seen * _SEEN_BYTES_A_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
+        + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_PER_PIXEL + _TILE_BYTES)
+        + seen * _SEEN_BYTES_PER_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * row)
         + chunks * _PARQUET_BYTES
         + _measure_top(sources, layers, channels) * top
@@ -118,7 +115,7 @@ def make_plan(
     if config.backward is not None:
         files += 1 + count * (config.backward.saliency + len(config.backward.cams))
     if config.tensors.save is not None:
-        # a gradient is as large as the values that it belongs to
+        # a gradient is as large as the tensor that it belongs to
         total = estimate_bytes(loaded, layers, config.at, config.tensors.save) * count
         _check_disk(total, config.tensors.max_disk)
         size += total
@@ -127,9 +124,10 @@ def make_plan(
 
 
 def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
-    """About how many channels each layer gives, as far as modules tell without a forward.
+    """Return about how many channels each layer returns, guessed from its module without a forward.
 
-    A module without weights gives what the one before it does, a block what its last part does.
+    A module without weights is taken to return as many as the module before it, and a block as many
+    as its last submodule.
     """
     last, known = 3, {}
     modules = dict(model.named_modules())
@@ -142,15 +140,15 @@ def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
             last = known[path] = width if isinstance(width, int) else last
     for path in reversed(modules):
         if path not in known:
-            parts = [f"{path}.{name}".lstrip(".") for name, _ in modules[path].named_children()]
-            known[path] = next((known[part] for part in reversed(parts) if part in known), last)
+            inside = [f"{path}.{name}".lstrip(".") for name, _ in modules[path].named_children()]
+            known[path] = next((known[each] for each in reversed(inside) if each in known), last)
     return [known.get(layer.module_path, last) for layer in layers]
 
 
 def _count_tiles(
     style: GridStyle, layers: Sequence[LayerInfo], channels: Sequence[int]
 ) -> list[int]:
-    """How many channels of each layer are drawn; a linear layer is drawn as bars whatever is chosen."""
+    """Return how many tiles are drawn of each layer; a linear layer always has one, its bars."""
     if style.mode == "none":
         return [0] * len(layers)
     most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
@@ -166,7 +164,7 @@ def _count_tiles(
 def _measure_top(
     sources: Sequence[ImageSource | ImageFile], layers: Sequence[LayerInfo], channels: Sequence[int]
 ) -> float:
-    """Bytes of ``top_images.csv``, of one image a channel: what a row says beside its two names is much alike."""
+    """Return the bytes that ``top_images.csv`` takes for one image per channel."""
     names = sum(len(source.key) + len(source.file) for source in sources) / max(1, len(sources))
     return sum(
         width * (names + len(layer.label) + _TOP_BYTES)
@@ -189,7 +187,7 @@ def _check_disk(total: float, most: float) -> None:
 
 
 def _more_than(limit: float, number: float) -> str:
-    """``number`` in as few decimals as show that it is more than ``limit``."""
+    """Return ``number`` with as few decimals as show that it is more than ``limit``."""
     texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
     return next((text for text in texts if float(text) > limit), f"{number:g}")
 
@@ -197,10 +195,13 @@ def _more_than(limit: float, number: float) -> str:
 def estimate_bytes(
     loaded: LoadedModel, layers: Sequence[LayerInfo], at: str, style: SaveStyle
 ) -> int:
-    """Bytes that the tensors of one image of usual size take: one forward, of which only shapes are read.
+    """Return the bytes that the saved tensors of one image of usual size take.
+
+    The model runs once, and only the shapes of its tensors are read.
 
     Raises:
-        ForwardError: the model raised.
+        RequestError: no selected layer has any of the channels that are to be saved.
+        ForwardError: the model raised an exception.
     """
     model, feed = loaded.module, loaded.feed
     parameter = next(model.parameters(), torch.empty(0))

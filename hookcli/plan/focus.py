@@ -1,8 +1,8 @@
-"""Where the box of ``--focus`` is in what the network sees."""
+"""The box of ``--focus``, found in what the network sees of the image."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
 from hookcli.images.read import ImageFile
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
 
-_LEAST_FOCUS = 0.25  # of a pixel of what the network sees
+_LEAST_SHARE = 0.25  # a pixel that the network sees is in the box if this share of it is
 
 
 def find_focus(
     box: Box | None, loaded: LoadedModel, sources: Sequence[ImageSource | ImageFile]
 ) -> Tensor | None:
-    """What of the network's view is inside the box of ``--focus``, and what outside: (2, H, W).
+    """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside.
+
+    Without a box it is None.
 
     Raises:
-        RequestError: it is outside of the image, or is cut away.
+        RequestError: the box is not inside the image, is cut away by the preprocessing, or covers
+            all that the network sees.
     """
     if box is None:
         return None
@@ -39,21 +42,22 @@ def find_focus(
             f"{source.size[0]} by {source.size[1]} pixels"
         )
     shares = loaded.find_box(source.size, box, as_pixels=source.pixels is not None)
-    if float(shares[1].max()) < _LEAST_FOCUS:
+    if float(shares[1].max()) < _LEAST_SHARE:
         raise RequestError(
-            "--focus is all that the network sees, and leaves nothing to compare with"
+            "--focus covers all that the network sees, and leaves nothing to compare with"
         )
-    if float(shares[0].max()) < _LEAST_FOCUS:
+    if float(shares[0].max()) < _LEAST_SHARE:
         raise RequestError(
-            f"--focus {left},{top},{width},{height} is cut away: the network sees the middle of the image",
+            f"--focus {left},{top},{width},{height} is cut away: "
+            "the network sees the middle of the image",
             "choose a box nearer to the middle, or another --resize",
         )
     return shares
 
 
-def describe_focus(box: Box | None, shares: Tensor) -> dict[str, Any]:
-    """The box as given, and its left, top, width and height as shares of the picture that is shown."""
-    inside = shares[0] >= _LEAST_FOCUS
+def describe_focus(box: Box | None, shares: Tensor) -> dict[str, object]:
+    """Return the box as given, and its left, top, width and height as shares of the picture."""
+    inside = shares[0] >= _LEAST_SHARE
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()
     height, width = inside.shape

@@ -1,4 +1,4 @@
-"""The run folder of a run: its name, the files that the run may write there, and whether it may."""
+"""The run folder of a run: its name, the files that the run may write there, and a check of it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -
     """Return the run folder: the one that was asked for, or ``hookcli-runs/MODEL-IMAGE``."""
     name, names = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(names) > 1:
-        first = Path(
-            os.path.realpath(names[0])
-        )  # pathlib's resolve raises for what is no file name
+        first = Path(os.path.realpath(names[0]))  # pathlib's resolve raises if it is no file name
         name = (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
     run = f"{safe_name(config.run.model.name)}-{safe_name(name)}"
     return config.folder.out or Path("hookcli-runs") / run
 
 
 def choose_style(config: RunConfig, sources: Sequence[object]) -> GridStyle:
-    """Return how feature maps are drawn, with a mode that is not ``auto``; gradients have signs."""
+    """Return how feature maps are drawn, with ``auto`` replaced; gradients are drawn with signs."""
     grids = replace(config.grids, signed=config.backward is not None)
     if grids.mode != "auto":
         return grids
@@ -64,7 +62,7 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
 
 
 def check_run_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> None:
-    """Check that the run may be written, and that there is something left to resume.
+    """Check that the run may be written and, with ``--resume``, that it is not complete yet.
 
     Raises:
         CompleteError: the run that is to be resumed is complete.

@@ -1,13 +1,13 @@
-"""What a run needs, made ready: images found, options checked, model loaded, layers chosen, plan made.
+"""Preparing a run: check the options, find the images, load the model, choose the layers, plan.
 
-What can be refused is refused here, before anything is written. torch is imported only after the
-images have been read, so that a wrong path is reported at once.
+Errors that can be found before anything is written are raised here. torch is imported only after
+the images have been read, so that a wrong path is reported at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hookcli.config import CLIP_FRAMES, chunk_size
 from hookcli.errors import RequestError
@@ -46,12 +46,21 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
     from hookcli.store.ownership import PlannedNames
 
-Sources: TypeAlias = "tuple[list[ImageSource | ImageFile], list[SkippedImage]]"
-"""Images, and what was named and is no image."""
+# Up to so many images are read before the model is loaded, so that a bad one is reported early.
+_MOST_READ_FIRST = 8
 
-_EAGER = (
-    8  # up to so many images are read before the model is loaded, so that a bad one is known early
-)
+
+@dataclass(frozen=True, slots=True)
+class FoundImages:
+    """The images that a request names.
+
+    Attributes:
+        sources: the images in order; of many only their files.
+        skipped: what was named but cannot be used.
+    """
+
+    sources: list[ImageSource | ImageFile]
+    skipped: list[SkippedImage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +68,13 @@ class PreparedModel:
     """A model that is ready to run, and the images for it.
 
     Attributes:
-        request: what was asked.
+        request: the request that it was made from.
         loaded: the model.
         layers: the layers that are observed.
-        sources: the images, in order; of a long run only their files.
-        skipped: what was named and cannot be used.
+        sources: the images in order; in a long run only their files.
+        skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
-        edits: changes to what passes through the layers.
+        edits: changes to the tensors that pass through the layers.
         pruning: the pruned weights.
     """
 
@@ -81,17 +90,18 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun(PreparedModel):
-    """A run that is ready to go: everything that can be refused has been checked.
+    """A run that is ready: everything that can be checked beforehand has been checked.
 
     Attributes:
-        config: what was asked.
-        plan: what is going to be done.
+        config: the request that it was made from.
+        plan: what the run will do.
         style: how feature maps are drawn in this run.
         limits: the threshold of every rule.
-        scorer: computes the score of an output; None in a run without a backward.
+        scorer: computes the score of an output; None for a run without a backward.
         cams: the layers for each of which a Grad-CAM is drawn.
         workers: how many processes prepare images.
-        channels_last: pixels and weights have the memory format that is faster for convolutions.
+        channels_last: pixels and weights are laid out channels last, which is faster for
+            convolutions.
         seconds: how long each stage has taken.
     """
 
@@ -117,25 +127,29 @@ class PreparedRun(PreparedModel):
 
     @property
     def merge_key(self) -> str:
-        """Settings that follow from the number of images, and must agree before two chunks may be merged."""
+        """Settings that must agree before two chunks may be merged.
+
+        They follow from the number of images; settings that the user gave are in the command.
+        """
         key = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
-        unasked = self.config.tensors.sketch is None  # otherwise the command says it
-        return key + ", sketches" * (unasked and self.plan.sketches)
+        by_default = self.config.tensors.sketch is None
+        return key + ", sketches" * (by_default and self.plan.sketches)
 
     @property
     def shows_all(self) -> bool:
-        """Whether a picture of what the network saw is kept for every image."""
+        """Whether what the network saw is saved as a picture for every image."""
         return len(self.sources) <= MOST_IMAGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedAblation(PreparedModel):
-    """An ablation that is ready to go.
+    """An ablation that is ready.
 
     Attributes:
-        config: what was asked.
+        config: the request that it was made from.
         scorer: computes the score of an output.
-        channels_last: pixels and weights have the memory format that is faster for convolutions.
+        channels_last: pixels and weights are laid out channels last, which is faster for
+            convolutions.
     """
 
     config: AblationConfig
@@ -147,7 +161,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     """Make a run ready: find the images, load the model, choose the layers.
 
     Raises:
-        RequestError: an option has a value that does not exist, or no layer matched.
+        RequestError: an option has a value that it cannot have, or no layer matched.
         NoImageError: no image could be used.
         ModelError: the model could not be loaded.
         OutputError: the run folder is protected or in use.
@@ -155,8 +169,8 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     """
     clock = Clock()
     check_run(config)
-    found = find_sources(config.run, leave_out=config.folder.out)
-    check_run_folder(config, found[0])
+    found = find_images(config.run, leave_out=config.folder.out)
+    check_run_folder(config, found.sources)
     if config.save_weights is not None:
         config = replace(config, save_weights=full_name(config.save_weights))
     clock.lap("read images")
@@ -192,12 +206,12 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
     """Make an ablation ready.
 
     Raises:
-        RequestError: an option has a value that does not exist, or no layer matched.
+        RequestError: an option has a value that it cannot have, or no layer matched.
         NoImageError: no image could be used.
         ModelError: the model could not be loaded.
     """
     _check_ablation(config)
-    prepared = prepare_model(config.run, find_sources(config.run))
+    prepared = prepare_model(config.run, find_images(config.run))
     loaded = prepared.loaded
     return PreparedAblation(
         config.run,
@@ -215,10 +229,10 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedModel]:
-    """Make both ways of a comparison ready; all images are found before a model is loaded.
+    """Make both variants of a comparison ready; all images are found before a model is loaded.
 
     Raises:
-        RequestError: an option has a value that does not exist, or no layer matched.
+        RequestError: an option has a value that it cannot have, or no layer matched.
         NoImageError: no image could be used.
         ModelError: a model could not be loaded.
     """
@@ -226,34 +240,35 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
     check_at(config.at)
     for request in (two, one):
         check_request(request)
-    found = others = find_sources(one)
+    found_one = found_two = find_images(one)
     if one.images != two.images:
-        others = find_sources(two)
-        if (len(found[0]), len(others[0])) != (1, 1):
+        found_two = find_images(two)
+        count_one, count_two = len(found_one.sources), len(found_two.sources)
+        if (count_one, count_two) != (1, 1):
             raise RequestError(
-                "--against image=FILE holds one image against one, "
-                f"not {len(found[0])} against {len(others[0])}",
+                "--against image=FILE compares one image with one, "
+                f"not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    return prepare_model(one, found), prepare_model(two, others)
+    return prepare_model(one, found_one), prepare_model(two, found_two)
 
 
 def prepare_model(
     request: RunRequest,
-    found: Sources,
+    found: FoundImages,
     edited_side: EditedSide = "output",
     clock: Clock | None = None,
 ) -> PreparedModel:
     """Load the model, choose the layers, prune, and fit the images to the model.
 
     Args:
-        request: what was asked; its values are checked.
-        found: the images.
+        request: the request; its values have been checked.
+        found: the images that the request names.
         edited_side: the side of an edit that names none.
-        clock: is told how long it takes.
+        clock: measures how long it takes.
 
     Raises:
-        RequestError: no layer matched, or an edit names what the model does not have.
+        RequestError: no layer matched, or an edit names something that the model does not have.
         NoImageError: no image fits the model.
         ModelError: the model could not be loaded.
     """
@@ -267,25 +282,25 @@ def prepare_model(
     clock.lap("import torch")
     loaded = load_model(request.model)
     fitter = make_fitter(request.images, loaded)
-    sources, unfit = fit_sources(fitter, found[0])
+    sources, unfit = fit_sources(fitter, found.sources)
     chosen = select_layers(loaded.module, request.layers, request.exclude)
     pruning = prune_model(loaded.module, request.prunes, request.model.seed)
     edits = resolve_edits(loaded.module, request.edits, edited_side)
     sources = release_pictures(fitter, sources)
     clock.lap("load model")
-    skipped = [*found[1], *unfit]
+    skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, pruning)
 
 
 def plan_run(config: RunConfig) -> Plan:
-    """Return what a run of ``config`` would do; no weights are loaded and nothing is written.
+    """Return what a run would do; no weights are loaded and nothing is written.
 
     Raises:
         HookcliError: as ``prepare_run``.
     """
     check_run(config)
-    found = find_sources(config.run, leave_out=config.folder.out)
-    check_run_folder(config, found[0])
+    found = find_images(config.run, leave_out=config.folder.out)
+    check_run_folder(config, found.sources)
     from hookcli.plan.estimate import make_plan
 
     outline = outline_model(config.run, found, config.edited_side)
@@ -299,21 +314,21 @@ def plan_run(config: RunConfig) -> Plan:
 
 
 def outline_ablation(config: AblationConfig) -> PreparedModel:
-    """Return what an ablation would run on, with a model without weights.
+    """Return the model and the images of an ablation; the model has no weights.
 
     Raises:
         HookcliError: as ``prepare_ablation``.
     """
     _check_ablation(config)
-    outline = outline_model(config.run, find_sources(config.run))
+    outline = outline_model(config.run, find_images(config.run))
     outline.loaded.scorer(config.score)
     return outline
 
 
 def outline_model(
-    request: RunRequest, found: Sources, edited_side: EditedSide = "output"
+    request: RunRequest, found: FoundImages, edited_side: EditedSide = "output"
 ) -> PreparedModel:
-    """Return what ``prepare_model`` would, with a model without weights, which is not pruned.
+    """Return what ``prepare_model`` returns, but with a model without weights and pruning.
 
     Raises:
         HookcliError: as ``prepare_model``.
@@ -325,20 +340,20 @@ def outline_model(
 
     loaded = build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
-    sources, unfit = fit_sources(fitter, found[0])
+    sources, unfit = fit_sources(fitter, found.sources)
     chosen = select_layers(loaded.module, request.layers, request.exclude)
     check_prunes(loaded.module, request.prunes)
     edits = resolve_edits(loaded.module, request.edits, edited_side)
-    skipped = [*found[1], *unfit]
+    skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
 
 
-def find_sources(request: RunRequest, leave_out: Path | None = None) -> Sources:
-    """Find the images: a few are read at once, of many only the files are listed.
+def find_images(request: RunRequest, leave_out: Path | None = None) -> FoundImages:
+    """Find the images; a few are read at once, but for many only the files are listed.
 
     Args:
-        request: what was asked.
-        leave_out: a folder whose files are not taken for images.
+        request: the request that names the images.
+        leave_out: a folder whose files are not used as images.
 
     Raises:
         RequestError: a list of names cannot be read.
@@ -353,14 +368,14 @@ def find_sources(request: RunRequest, leave_out: Path | None = None) -> Sources:
         leave_out=leave_out,
     )
     sources: list[ImageSource | ImageFile] = []
-    if len(files) <= _EAGER or images.clip:
+    if len(files) <= _MOST_READ_FIRST or images.clip:
         read, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip)
         sources += read
         skipped += unread
     else:
         sources += list_images(files)
     require_image(sources, skipped)
-    return sources, skipped
+    return FoundImages(sources, skipped)
 
 
 def _check_ablation(config: AblationConfig) -> None:

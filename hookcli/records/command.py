@@ -1,28 +1,36 @@
-"""A request as the command that repeats it, and how it differs from another."""
+"""The command that repeats a request, and how two commands differ."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.config import DEFAULTS, AblationStyle, BackwardStyle, ScoreRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hookcli.config import AblationConfig, At, RunConfig, RunRequest, SaveStyle
 
 
 _Option: TypeAlias = tuple[str, object, object]
-"""An option, its value, and the value that need not be said."""
+"""An option, its value, and the value for which the option is left out."""
 
-_MOST_WORDS = 8  # that are named of a difference
-_VALUE_OPTIONS = (  # those that change what the layers give, and of which the model's facts say nothing
-    "--edit", "--prune", "--model-arg", "--batch-size", "--pair", "--clip", "--target", "--score",
-)  # fmt: skip
+_MOST_WORDS = 8  # how many words of a difference a message shows
+# These options change what the layers return and are not among the facts about the model.
+_VALUE_OPTIONS = (
+    "--edit",
+    "--prune",
+    "--model-arg",
+    "--batch-size",
+    "--pair",
+    "--clip",
+    "--target",
+    "--score",
+)
 
 
 def to_command(config: RunConfig) -> tuple[str, ...]:
-    """Return the command that repeats a run that is written.
+    """Return the command that repeats a run with a run folder.
 
     Options that do not change the result (``-o``, ``--workers``, ``--on-error``) are left out.
     """
@@ -69,7 +77,7 @@ def ablation_command(config: AblationConfig) -> tuple[str, ...]:
 
 
 def compare_command(request: RunRequest, at: At) -> tuple[str, ...]:
-    """Return the command that runs one of the two ways of a comparison."""
+    """Return the command that describes one of the two variants of a comparison."""
     options: list[_Option] = [("--at", at, DEFAULTS.at), *_request_options(request)]
     flags = (("--clip", request.images.clip), *_name_flags(request))
     given = (name for name, is_set in flags if is_set)
@@ -91,7 +99,7 @@ def _changes(request: RunRequest) -> list[str]:
 
 
 def _words(options: Sequence[_Option]) -> list[str]:
-    """Return the options that have another value than the default one, with their values."""
+    """Return the options that do not have their default values, with their values."""
     return [word for name, value, unset in options if value != unset for word in (name, str(value))]
 
 
@@ -100,32 +108,43 @@ def _name_flags(request: RunRequest) -> tuple[tuple[str, bool], ...]:
     return (("--no-recursive", not images.recursive), ("-0", images.null_separated))
 
 
-def list_differences(begun: dict[str, Any], wanted: dict[str, Any], of: str = "") -> Iterator[str]:
-    """What of a request is not as it was in the one that was begun, to go on after "was begun"."""
+def list_differences(
+    begun: Mapping[str, object], wanted: Mapping[str, object], prefix: str = ""
+) -> Iterator[str]:
+    """Yield how the request of a run that was begun differs from the one that is wanted.
+
+    Each difference is worded to follow "was begun": ``with --layers conv, not --layers linear``.
+
+    Args:
+        begun: the request that the run was begun with.
+        wanted: the request to compare it with.
+        prefix: comes before the name of each key.
+    """
     for key, new in wanted.items():
-        old, name = begun.get(key), f"{of}{key}"
+        old, name = begun.get(key), f"{prefix}{key}"
         if old == new:
             continue
         if isinstance(new, dict) and isinstance(old, dict):
             yield from list_differences(old, new, f"{name} ")
-        elif key == "command" and isinstance(old, list):
+        elif key == "command" and isinstance(new, list) and isinstance(old, list):
             yield _tell_change(old, new)
         elif isinstance(new, list) and isinstance(old, list):
-            gone, come = ([w for w in a if w not in b] for a, b in ((old, new), (new, old)))
-            yield f"with other {name}: {_tell_difference(gone, come)}"
+            only_old = [word for word in old if word not in new]
+            only_new = [word for word in new if word not in old]
+            yield f"with other {name}: {_tell_difference(only_old, only_new)}"
         else:
-            yield f"with another {name}: {old}, not {new}"
+            yield f"with a different {name}: {old}, not {new}"
 
 
 def list_value_options(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Options that change values and are not the same in two commands: the name and both values."""
-    was, now = _phrases(old), _phrases(new)
+    """Yield the options that change tensors and differ in two commands, with both values."""
+    phrases_old, phrases_new = _phrases(old), _phrases(new)
     for name in _VALUE_OPTIONS:
-        one, two = was.get(name), now.get(name)
-        if one != two:
-            yield name, _values(name, one), _values(name, two)
+        in_old, in_new = phrases_old.get(name), phrases_new.get(name)
+        if in_old != in_new:
+            yield name, _values(name, in_old), _values(name, in_new)
 
 
 def _values(name: str, phrases: Sequence[str] | None) -> str | None:
@@ -135,28 +154,29 @@ def _values(name: str, phrases: Sequence[str] | None) -> str | None:
 
 
 def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
-    """How one command differs from another, to go on after "was begun".
+    """Return how one command differs from another, worded to follow "was begun".
 
     ``with --layers conv[1:4], not --layers conv[1:3], and without --batch-size 4``.
     """
-    was, now = _phrases(old), _phrases(new)
-    told = []
-    for name in dict.fromkeys((*was, *now)):
-        mine, others = was.get(name, []), now.get(name, [])
-        gone = [each for each in mine if each not in others]
-        come = [each for each in others if each not in mine]
-        if gone or come:
-            told.append(_tell_difference(gone, come))
-        elif mine != others:  # in another order, or not as often
-            told.append(_tell_difference(mine, others))
-    return ", and ".join(told) or "with the same words in another order"
+    phrases_old, phrases_new = _phrases(old), _phrases(new)
+    differences = []
+    for name in dict.fromkeys((*phrases_old, *phrases_new)):
+        in_old, in_new = phrases_old.get(name, []), phrases_new.get(name, [])
+        only_old = [each for each in in_old if each not in in_new]
+        only_new = [each for each in in_new if each not in in_old]
+        if only_old or only_new:
+            differences.append(_tell_difference(only_old, only_new))
+        elif in_old != in_new:  # in a different order, or not as often
+            differences.append(_tell_difference(in_old, in_new))
+    return ", and ".join(differences) or "with the same words in another order"
 
 
-def _tell_difference(gone: Sequence[str], come: Sequence[str]) -> str:
-    """``with A, not B``, ``with A`` or ``without B``."""
-    if not gone:
-        return f"without {_some(come)}"
-    return f"with {_some(gone)}, not {_some(come)}" if come else f"with {_some(gone)}"
+def _tell_difference(only_old: Sequence[str], only_new: Sequence[str]) -> str:
+    """Return ``with A, not B``, ``with A`` or ``without B``."""
+    if not only_old:
+        return f"without {_some(only_new)}"
+    with_old = f"with {_some(only_old)}"
+    return f"{with_old}, not {_some(only_new)}" if only_new else with_old
 
 
 def _some(words: Sequence[str]) -> str:
@@ -165,7 +185,7 @@ def _some(words: Sequence[str]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Options with their values by the option; the command, the model and the images by what they are."""
+    """Return each option with its values, by the option, and the other words by what they are."""
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"
     for word in words[3:]:
@@ -233,7 +253,7 @@ def _save_options(save: SaveStyle | None) -> list[_Option]:
 
 
 def _as_word(file: str) -> str:
-    """A file name that is not taken for an option."""
+    """Return a file name in a form that is not taken for an option."""
     return f"./{file}" if file.startswith("-") else file
 
 

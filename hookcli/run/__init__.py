@@ -1,1 +1,1 @@
-"""A run over images: chunk by chunk, written, and closed."""
+"""A run over images: run chunk by chunk, written to its folder, and closed."""

@@ -1,7 +1,8 @@
-"""Channels zeroed one after the other, and what a score loses by each.
+"""``hookcli ablate``: channels zeroed one after the other, and how a score changes.
 
-An image fills a batch, and in each row another channel is zeroed, in every call of its layer. What it
-is compared with went through in a batch of the same size, in the same row: so both are rounded alike.
+A batch holds one image several times, and in each row a different channel is zeroed, in every call
+of its layer. The score is compared with that of the same row of an unchanged batch of the same
+size, so that both are rounded alike.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AblationResult:
-    """What was found.
+    """The result of an ablation.
 
     Attributes:
-        model: which model ran.
-        images: with their scores when nothing is zeroed.
+        model: the model that ran.
+        images: the images that went through, with their scores when nothing is zeroed.
         skipped: the images that did not go through.
         uncalled: the chosen layers that do not run.
-        rows: one a channel, in the order of their ranks.
+        rows: one row per channel, in the order of their ranks.
     """
 
     model: ModelInfo
@@ -55,7 +56,7 @@ class AblationResult:
 
     @property
     def exit_code(self) -> int:
-        """0; 6 when some images were skipped."""
+        """The exit code: 0, or 6 if images were skipped."""
         return errors.SKIPPED if self.skipped else errors.DONE
 
 
@@ -64,25 +65,25 @@ def ablate_images(
     planned: Callable[[AblationPlan], None],
     forward_done: Callable[[], None],
 ) -> AblationResult:
-    """Zero the channels of the layers that were prepared, on one image after the other.
+    """Zero the channels of the prepared layers, on one image after the other.
 
     Args:
         prepared: the model and the images.
-        planned: is told what is going to be done, when the first image has been looked at.
-        forward_done: is called after each forward.
+        planned: called with the plan once the first image is ready.
+        forward_done: called after each forward.
 
     Raises:
         RequestError: there are no such channels, or no such score.
-        ForwardError: the model raised.
+        ForwardError: the model raised an exception.
         NoImageError: no image could be used.
     """
     style, on_error = prepared.config.style, prepared.request.on_error
-    skipped, ablation = list(prepared.skipped), None
+    skipped = list(prepared.skipped)
+    ablation: _Ablation | None = None
     several = len(prepared.sources) > 1
     for source in prepared.sources:
-        image = prepare_like(
-            prepared.fitter, source, None if ablation is None else ablation.first_shape
-        )
+        first_shape = None if ablation is None else ablation.first_shape
+        image = prepare_like(prepared.fitter, source, first_shape)
         if image.pixels is None:
             skipped.append(SkippedImage(image.file, image.reason))
             continue
@@ -95,7 +96,7 @@ def ablate_images(
                 ablation = _Ablation(prepared, plan, forward_done)
             ablation.add(image, to_batch(prepared.loaded, image.pixels))
     require_image(() if ablation is None else ablation.images, skipped)
-    assert ablation is not None  # noqa: S101
+    assert ablation is not None  # noqa: S101  otherwise there was no image
     return AblationResult(
         prepared.loaded.info,
         tuple(ablation.images),
@@ -107,12 +108,16 @@ def ablate_images(
 
 @dataclass(slots=True)
 class _Ablation:
-    """Adds up what the images give.
+    """Runs images and adds up their scores.
 
     Attributes:
-        images: those that have gone through.
-        sums: by module path and channel, the sums of the scores with nothing and with it zeroed.
-        first_shape: of the pixels of the first of the images; None before it has gone through.
+        prepared: the model and the images.
+        plan: what is zeroed.
+        forward_done: called after each forward.
+        images: the images that have gone through.
+        sums: the sum of the scores with nothing zeroed, and the sum with the channel zeroed, by
+            module path and channel.
+        first_shape: the shape of the pixels of the first image; None until it has gone through.
     """
 
     prepared: PreparedAblation
@@ -123,15 +128,16 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run one image with pixels (1, …); one on which the model fails leaves nothing behind.
+        """Run one image with pixels (1, …), and add up its scores unless the model fails on it.
 
         Raises:
-            ForwardError: the model raised.
+            ForwardError: the model raised an exception.
         """
-        loaded, layers = self.prepared.loaded, tuple(part.layer for part in self.plan.layers)
+        loaded = self.prepared.loaded
+        layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), Batch(1))
-        plain: dict[int, list[float]] = {}
-        sums: dict[tuple[str, int], tuple[float, float]] = {}
+        unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
+        scores: dict[tuple[str, int], tuple[float, float]] = {}
         result: ImageResult | None = None
         with change(loaded.module, [Change("output", layers, (), zeroing)]):
             for batch in self.plan.batches:
@@ -139,38 +145,33 @@ class _Ablation:
                 outputs = self._run(pixels, batch.rows)
                 if result is None:
                     result = self._describe(image, outputs[0])
-                scores = [
-                    self._score(output, result) for output in outputs[: len(batch.places) or None]
-                ]
                 if not batch.places:
-                    plain[batch.rows] = scores
-                for place, unchanged, score in zip(
-                    batch.places, plain[batch.rows], scores, strict=False
-                ):
-                    sums[place] = unchanged, score
+                    unchanged[batch.rows] = [self._score(output, result) for output in outputs]
+                for row, place in enumerate(batch.places):
+                    scores[place] = unchanged[batch.rows][row], self._score(outputs[row], result)
                 self.forward_done()
-        assert result is not None  # noqa: S101  there is a batch without zeroing
+        assert result is not None  # noqa: S101  the plan begins with a batch without zeroing
         self.images.append(result)
         self.first_shape = self.first_shape or tuple(pixels.shape[1:])
-        for place, (unchanged, score) in sums.items():
-            before, after = self.sums.get(place, (0.0, 0.0))
-            self.sums[place] = before + unchanged, after + score
+        for place, (before, after) in scores.items():
+            sum_before, sum_after = self.sums.get(place, (0.0, 0.0))
+            self.sums[place] = sum_before + before, sum_after + after
 
     def rank(self) -> tuple[ChannelRow, ...]:
-        """The channels, those that the score depends on most first; of equal ones the earlier."""
-        labels = {part.layer.module_path: part.layer.label for part in self.plan.layers}
+        """Return the channels, first those that the score depends on most, ties in their order."""
+        labels = {each.layer.module_path: each.layer.label for each in self.plan.layers}
         count = len(self.images)
         rows = []
         for path, channel in self.plan.places:
             plain, zeroed = (total / count for total in self.sums[path, channel])
             effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
             rows.append(ChannelRow(0, labels[path], channel, effect, score, unchanged, count))
-        sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # less is better
+        sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # lower is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))
 
     def _run(self, pixels: Tensor, rows: int) -> list[object]:
-        """The outputs of the image in each of ``rows``."""
+        """Return the output of the image in each of ``rows`` rows of a batch."""
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
@@ -183,7 +184,7 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """The score of the image's target: NaN where it is not finite, 0 where its boxes are gone."""
+        """Return the score of the image's target: NaN if not finite, 0 if its boxes are gone."""
         plain = image.score
         try:
             value = self.prepared.scorer(output, target=plain.target if plain else None).score.value
@@ -192,53 +193,57 @@ class _Ablation:
         return math.nan if value is None else value
 
     def _describe(self, image: PreparedImage, output: object) -> ImageResult:
-        said = self.prepared.loaded.read(output)
+        predictions = self.prepared.loaded.read(output)
         return ImageResult(
-            image.key, image.file, *image.size, image.state.sha256,
-            said[0] if len(said) == 1 else (),
-            (1, *image.pixels.shape) if image.pixels is not None else (),
-            image.note, score=self.prepared.scorer(output).score,
-        )  # fmt: skip
+            image.key,
+            image.file,
+            *image.size,
+            image.state.sha256,
+            predictions=predictions[0] if len(predictions) == 1 else (),
+            pixels_shape=(1, *image.pixels.shape) if image.pixels is not None else (),
+            note=image.note,
+            score=self.prepared.scorer(output).score,
+        )
 
 
 @dataclass(slots=True)
 class _Zeroing:
-    """Zeroes, in a layer's output, what the batch says that is running.
+    """Zeroes, in the output of a layer, the channels of the batch that is running.
 
     Attributes:
-        parts: the layers.
-        size: height and width of what the layers see.
-        batch: the one that is running.
+        layers: the layers whose channels are zeroed.
+        size: the height and width of what the layers see.
+        batch: the batch that is running.
     """
 
-    parts: tuple[AblationLayer, ...]
+    layers: tuple[AblationLayer, ...]
     size: tuple[int, int]
     batch: Batch
 
     def __call__(self, call: Call | None, values: Tensor) -> Tensor:
-        assert call is not None  # noqa: S101  a change of outputs
+        assert call is not None  # noqa: S101  only a change of parameters has no call
         layer, rows = call.layer, self.batch.rows
         path = layer.module_path
-        mine = [(row, c) for row, (name, c) in enumerate(self.batch.places) if name == path]
-        keys = next(part.keys for part in self.parts if part.layer is layer)
-        if not mine or not values.numel() or call.output_key not in keys:
+        channels = [(row, c) for row, (name, c) in enumerate(self.batch.places) if name == path]
+        keys = next(ablated.keys for ablated in self.layers if ablated.layer is layer)
+        if not channels or not values.numel() or call.output_key not in keys:
             return values
         axis = resolve_layout(tuple(values.shape), layer.channels, self.size).channel_axis
         if axis is None:
-            raise RequestError(f"it is not known where the channels of {layer.label} are")
+            raise RequestError(f"it is not known which axis of {layer.label} holds the channels")
         if rows > 1 and len(values) != rows:
             raise _refuse_batch(layer.label, rows)
         zeroed = values.clone()
-        for row, channel in mine:
-            if channel < values.shape[axis]:  # another call of the layer may have more of them
-                part = zeroed if rows == 1 else zeroed[row : row + 1]
-                part.select(axis, channel).zero_()
+        for row, channel in channels:
+            if channel < values.shape[axis]:  # a different call of the layer may have more channels
+                image = zeroed if rows == 1 else zeroed[row : row + 1]
+                image.select(axis, channel).zero_()
         return zeroed
 
 
 def _refuse_batch(what: str, rows: int) -> RequestError:
     return RequestError(
-        f"{what} has another leading axis than the {rows} rows that were given",
+        f"the leading axis of {what} is not that of the {rows} rows that were given",
         "zero one channel at a time: --batch-size 1",
     )
 

@@ -1,6 +1,6 @@
-"""Which channels there are to zero, and in which forwards that is done.
+"""The plan of an ablation: which channels are zeroed, and in which forwards.
 
-Two forwards of which only shapes are read tell it: one image alone, and the same image twice.
+It is made from the shapes in two forwards, of one image alone and of the same image twice.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class AblationLayer:
     """A layer whose channels are zeroed.
 
     Attributes:
-        layer: the module.
-        channels: which, from 0, in order.
-        keys: the tensors of its output that hold them.
-        alone: rows of a batch cannot be told apart in it, so each channel has a forward of its own.
+        layer: the layer.
+        channels: the channels that are zeroed, counted from 0, in order.
+        keys: the keys of the tensors in its output that have these channels.
+        alone: each channel needs a forward of its own, since the rows of a batch cannot be told
+            apart in this layer.
     """
 
     layer: LayerInfo
@@ -47,11 +48,12 @@ class AblationLayer:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One forward of an image that stands in it several times.
+    """One forward, whose rows all hold the same image.
 
     Attributes:
-        rows: how often.
-        places: module path and channel that is zeroed in each row, from the first; none in those left.
+        rows: the number of rows.
+        places: the module path and channel that is zeroed in each row, from the first row on;
+            nothing is zeroed in the remaining rows.
     """
 
     rows: int
@@ -60,14 +62,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class AblationPlan:
-    """What is going to be zeroed.
+    """What an ablation will zero.
 
     Attributes:
-        layers: with their channels.
-        uncalled: layers that were chosen and do not run.
-        images: how many images go through.
-        batch_size: rows of a forward, at most.
-        skipped: images that cannot be used.
+        layers: the layers with their channels.
+        uncalled: the chosen layers that do not run.
+        images: how many images go through the model.
+        batch_size: the largest number of rows in a forward.
+        skipped: the images that cannot be used.
     """
 
     layers: tuple[AblationLayer, ...]
@@ -78,13 +80,13 @@ class AblationPlan:
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """Module path and channel of all that is zeroed, in order."""
-        return [(part.layer.module_path, c) for part in self.layers for c in part.channels]
+        """The module path and channel of everything that is zeroed, in order."""
+        return [(each.layer.module_path, c) for each in self.layers for c in each.channels]
 
     @property
     def batches(self) -> list[Batch]:
-        """The forwards of one image: those without zeroing first, in batches of the same sizes."""
-        alone = {part.layer.module_path for part in self.layers if part.alone}
+        """The forwards of one image, first one without zeroing for each size of batch."""
+        alone = {each.layer.module_path for each in self.layers if each.alone}
         shared = [place for place in self.places if place[0] not in alone]
         rows = max(1, min(self.batch_size, len(shared)))
         zeroed = [Batch(rows, tuple(shared[i : i + rows])) for i in range(0, len(shared), rows)]
@@ -104,54 +106,60 @@ def plan_ablation(
     images: int,
     pixels: Tensor | None = None,
 ) -> AblationPlan:
-    """What there is to zero in ``layers``.
+    """Return which channels of the layers can be zeroed, and in which forwards.
 
     Args:
-        loaded: the model, or its skeleton.
-        layers: whose channels.
-        style: which channels, and how many at once.
-        images: how many will go through.
-        pixels: of the first image; None for black ones of usual size.
+        loaded: the model, with or without its weights.
+        layers: the chosen layers.
+        style: which channels are zeroed, and how many at once.
+        images: how many images will go through the model.
+        pixels: the pixels of the first image; None for black pixels of the usual size.
 
     Raises:
-        RequestError: a layer has no channels, or not those that were asked for, or none runs.
-        ForwardError: the model raised.
+        RequestError: a layer has no channels, or not those that were asked for, or no layer runs.
+        ForwardError: the model raised an exception.
     """
     if pixels is None:
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
     pixels = to_batch(loaded, pixels)
-    one = _look(loaded, layers, pixels)
+    one = _observe_shapes(loaded, layers, pixels)
     two = one
     is_batched = not loaded.feed.alone and style.batch_size > 1
     if is_batched:
         try:
-            two = _look(loaded, layers, torch.cat([pixels, pixels]))
+            two = _observe_shapes(loaded, layers, torch.cat([pixels, pixels]))
         except ForwardError:
             is_batched = False  # the model takes one image at a time
     with loaded.guard():
         is_batched = is_batched and has_rows(one.output, 1) and has_rows(two.output, 2)
     size = loaded.feed.size_of(pixels)
-    found = []
+    ablated = []
     for layer in layers:
         path = layer.module_path
         if path in one.shapes:
             leads = {shape[:1] for _, shape in one.shapes[path]}
             leads_of_two = {shape[:1] for _, shape in two.shapes.get(path, ())}
             alone = not is_batched or leads != {(1,)} or leads_of_two != {(2,)}
-            found.append(_describe(layer, one.shapes[path], size, style, alone=alone))
-    if not found:
+            ablated.append(_describe(layer, one.shapes[path], size, style, alone=alone))
+    if not ablated:
         raise RequestError("none of the layers runs", "hookcli layers MODEL shows what runs")
     uncalled = [
         Uncalled(layer, _explain(loaded.module, layer, one))
         for layer in layers
         if layer.module_path not in one.shapes
     ]
-    return AblationPlan(tuple(found), tuple(uncalled), images, style.batch_size)
+    return AblationPlan(tuple(ablated), tuple(uncalled), images, style.batch_size)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What one forward showed: the shapes of the floating tensors of each layer, by its path."""
+class _Shapes:
+    """Notes the shapes of the floating-point tensors in one forward.
+
+    Attributes:
+        shapes: the calls of each layer with the shapes of their tensors, by module path.
+        called: the module paths of the layers that ran.
+        output: the output of the model.
+    """
 
     shapes: dict[str, list[tuple[Call, tuple[int, ...]]]] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
@@ -163,11 +171,11 @@ class _Seen:
             self.shapes.setdefault(call.layer.module_path, []).append((call, shape))
 
 
-def _look(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Seen:
-    seen = _Seen()
-    with observe(loaded.module, layers, seen, called=seen.called):
-        seen.output = run_model(loaded, pixels.clone())
-    return seen
+def _observe_shapes(loaded: LoadedModel, layers: Sequence[LayerInfo], pixels: Tensor) -> _Shapes:
+    shapes = _Shapes()
+    with observe(loaded.module, layers, shapes, called=shapes.called):
+        shapes.output = run_model(loaded, pixels.clone())
+    return shapes
 
 
 def _describe(
@@ -178,8 +186,8 @@ def _describe(
     *,
     alone: bool,
 ) -> AblationLayer:
-    """A layer with its channels: of an output of several tensors those that the first one has."""
-    counts: dict[int, int] = {}  # by call: a ReLU that is used again may have more of them
+    """Return a layer with its channels; if a call returns several tensors, the first decides."""
+    counts: dict[int, int] = {}  # by call: a ReLU that is used again may have more channels
     keys = set()
     for call, shape in shapes:
         axis = resolve_layout(shape, layer.channels, size).channel_axis
@@ -187,7 +195,7 @@ def _describe(
             keys.add(call.output_key)
     if not counts:
         raise RequestError(
-            f"{layer.label} ({layer.module_type}) has no channels that are known",
+            f"{layer.label} ({layer.module_type}) has no known channels",
             "hookcli layers MODEL shows the layouts; leave it out with --exclude",
         )
     count = max(counts.values())
@@ -201,7 +209,7 @@ def _describe(
     return AblationLayer(layer, tuple(channels), frozenset(keys), alone)
 
 
-def _explain(model: nn.Module, layer: LayerInfo, seen: _Seen) -> str:
-    if layer.module_path in seen.called:
+def _explain(model: nn.Module, layer: LayerInfo, shapes: _Shapes) -> str:
+    if layer.module_path in shapes.called:
         return "it ran, and no floating numbers came out"
     return explain_uncalled(model, layer)

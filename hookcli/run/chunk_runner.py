@@ -1,4 +1,4 @@
-"""One chunk of a run: its images in batches through the model, and what they gave."""
+"""One chunk of a run: its images go through the model in batches, and results are collected."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecords:
-    """What is written of a chunk beside what it adds to the totals, image by image in their order.
+    """The records and tensors of a chunk, which are written and not added to the totals.
 
     Attributes:
-        records: one for each image and observed tensor.
-        kept: by call id, the image's key and its (1, …) tensor.
+        records: one record per image and observed tensor, image by image in their order.
+        kept: the key of each image and its tensor (1, …), in the order of the images, by call id.
     """
 
     records: Sequence[LayerRecord]
@@ -50,17 +50,17 @@ class ChunkRecords:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSettings:
-    """What does not change from one chunk of a run to the next.
+    """The settings that all chunks of a run share.
 
     Attributes:
         run_pass: runs images through the model.
         loaded: the model.
         limits: the threshold of every rule.
-        batch_size: how many images share a forward, at most.
-        on_error: ``stop`` or ``skip``, for an image on which the model fails.
+        batch_size: the largest number of images that share a forward.
+        on_error: what to do with an image on which the model fails: ``stop`` or ``skip``.
         merge_key: settings that must agree before two chunks may be merged.
         channels_last: pixels are laid out channels last.
-        shows_all: a picture of what the network saw is kept for every image.
+        shows_all: what the network saw is saved as a picture for every image.
         several: the run has more than one image.
     """
 
@@ -77,12 +77,12 @@ class ChunkSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Forwards:
-    """What the forwards of a batch gave.
+    """The results of the forwards of a batch.
 
     Attributes:
-        results: one for each forward.
-        predictions: one for each image.
-        kinds: for each result, which of ``NaN`` and ``Inf`` the model's own output holds.
+        results: one result per forward.
+        predictions: the predictions for each image.
+        kinds: which of ``NaN`` and ``Inf`` the output of the model holds, for each result.
     """
 
     results: Sequence[BatchResult]
@@ -96,7 +96,7 @@ class _Failure:
 
     Attributes:
         reason: what the model raised, and where.
-        is_memory: whether it ran out of memory.
+        is_memory: the model ran out of memory.
     """
 
     reason: str
@@ -107,8 +107,8 @@ class ChunkRunner:
     """Runs one chunk after the other.
 
     Attributes:
-        chunk: the one that is running.
-        stopped: set from outside to stop the run; the next batch does not begin.
+        chunk: the chunk that is running.
+        stopped: set from outside to stop the run before its next batch.
     """
 
     def __init__(
@@ -119,14 +119,14 @@ class ChunkRunner:
         warn: Callable[[str], None],
         begun: RunTotals,
     ) -> None:
-        """Take the run up where ``begun`` ends.
+        """Continue the run after the chunks in ``begun``.
 
         Args:
-            settings: of the run.
+            settings: the settings of the run.
             write: writes a file of the run folder.
             grids: draws the pictures.
-            warn: tells the user something.
-            begun: what a run that is gone on with had found; empty for a new run.
+            warn: shows the user a warning.
+            begun: the totals of a run that is resumed; empty for a new run.
         """
         self.chunk = Chunk()
         self.stopped = False
@@ -141,12 +141,15 @@ class ChunkRunner:
         self._skipped: dict[str, SkippedImage] = {}
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Chunk, ChunkRecords]:
-        """Run a chunk; returns it without the facts of its pictures, and what else is written of it.
+        """Run the images of a chunk.
+
+        Returns:
+            the chunk, without a description of its grids, and its records.
 
         Raises:
-            BrokenForwardError: the model raised on an image, and such images are not to be skipped;
-                ``chunk`` holds what was observed until then.
-            NoBoxError: an image has no score, and such images are not to be skipped.
+            BrokenForwardError: the model failed on an image that is not to be skipped; ``chunk``
+                holds what was observed until then.
+            NoBoxError: an image that is not to be skipped has no score.
             KeyboardInterrupt: the run was stopped.
         """
         self.chunk = chunk = Chunk(
@@ -166,17 +169,18 @@ class ChunkRunner:
             self._add(error.partial)
             raise
         finally:
-            contents = self._sum_up(images)
-        return chunk, contents
+            records = self._sum_up(images)
+        return chunk, records
 
     def _stop_if_asked(self) -> None:
         if self.stopped:
             raise KeyboardInterrupt
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return the images that are like the first that went through; the others are skipped.
+        """Return the images that can go through the model, and skip the others.
 
-        That is for models of which it is not known what they take.
+        If it is not known what the model takes, only pixels of the same shape as those of the first
+        image that went through can.
         """
         fitting = []
         for image in images:
@@ -191,7 +195,7 @@ class ChunkRunner:
         return fitting
 
     def _sum_up(self, images: Sequence[PreparedImage]) -> ChunkRecords:
-        """Put what the batches gave into the order of the images."""
+        """Put the results of the batches into the order of the images."""
         tally = Tally(self._settings.limits)
         for image in images:
             tally.add(self._records.get(image.key, ()))
@@ -201,17 +205,20 @@ class ChunkRunner:
         self.chunk.alone = self._one_at_a_time
         records = [record for image in images for record in self._records.get(image.key, ())]
         kept = {
-            call_id: [(i.key, mine[i.key]) for i in images if i.key in mine]
-            for call_id, mine in self._kept.items()
+            call_id: [(i.key, tensors[i.key]) for i in images if i.key in tensors]
+            for call_id, tensors in self._kept.items()
         }
         return ChunkRecords(records, kept)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape, in halves where not all go through; returns how many the model failed on.
+        """Run images of one shape, in halves if they fail together.
+
+        Returns:
+            how many of the images the model failed on.
 
         Raises:
-            BrokenForwardError: the model raised on one of them, and such images are not to be skipped.
-            NoBoxError: as above, for want of a score.
+            BrokenForwardError: the model failed on an image that is not to be skipped.
+            NoBoxError: an image that is not to be skipped has no score.
         """
         loaded = self._settings.loaded
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
@@ -220,29 +227,29 @@ class ChunkRunner:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
         done = self._run_forward(batch, pixels)
         if not isinstance(done, _Failure):
-            self._take_over(batch, pixels, done)
+            self._collect(batch, pixels, done)
             return 0
         if len(batch) == 1:
             self._skipped[batch[0].key] = SkippedImage(batch[0].file, done.reason)
             return 1
         if done.is_memory:
-            self._say_halved(len(batch))
+            self._warn_of_halves(len(batch))
         half = len(batch) // 2
         failed = self._run_batch(batch[:half]) + self._run_batch(batch[half:])
         if not (failed or done.is_memory or self._one_at_a_time):
-            self._say_alone(len(batch), done.reason)
+            self._run_one_at_a_time(len(batch), done.reason)
         return failed
 
     def _run_forward(self, batch: Sequence[PreparedImage], pixels: Tensor) -> _Forwards | _Failure:
-        """What the forwards gave, or why images did not go through.
+        """Return the results of the forwards, or why the images did not go through.
 
-        The error ends here unless it ends the run: its frames hold tensors, which take memory.
+        An error that does not end the run is not kept: its frames hold tensors, which take memory.
         """
         loaded = self._settings.loaded
         try:
             with broken_forwards():
                 results = self._run_pass([image.key for image in batch], pixels)
-                read = [said for result in results for said in loaded.read(result.output)]
+                predictions = [each for result in results for each in loaded.read(result.output)]
                 with loaded.guard():
                     kinds = [_kinds_of(result.output) for result in results]
         except (BrokenForwardError, NoBoxError) as error:
@@ -251,29 +258,31 @@ class ChunkRunner:
                     error.name_image(batch[0].file)
                 raise
             return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
-        return _Forwards(results, read if len(read) == len(batch) else [()] * len(batch), kinds)
+        if len(predictions) != len(batch):  # the output has no form that is known
+            predictions = [()] * len(batch)
+        return _Forwards(results, predictions, kinds)
 
     def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run images through the model, together where they may share a forward."""
+        """Run images through the model, together if they may share a forward."""
         batches = [(keys, pixels)]
         if self._one_at_a_time:
             batches = [([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
         results: list[BatchResult] = []
-        for some, values in batches:
-            done = self._settings.run_pass(some, values, first_image=not self._first_shape)
+        for batch_keys, batch_pixels in batches:
+            done = self._settings.run_pass(
+                batch_keys, batch_pixels, first_image=not self._first_shape
+            )
             self._one_at_a_time |= done.one_at_a_time
             self.chunk.written |= done.overwritten
             results += done.results
         return results
 
-    def _take_over(
-        self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards
-    ) -> None:
-        """Take over what the images gave."""
+    def _collect(self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards) -> None:
+        """Add the results of a batch to the chunk, and write the pictures of its heat maps."""
         loaded = self._settings.loaded
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
-        for image, said in zip(batch, forwards.predictions, strict=True):
-            self._images[image.key] = self._record_image(image, said)
+        for image, predictions in zip(batch, forwards.predictions, strict=True):
+            self._images[image.key] = self._record_image(image, predictions)
         for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
@@ -281,43 +290,53 @@ class ChunkRunner:
             for kind in kinds:
                 self.chunk.broken.setdefault(kind, result.keys[0])
             if result.heats:
-                place = [image.key for image in batch].index(result.keys[0])
-                seen = loaded.show(pixels[place].float().cpu())
+                index = [image.key for image in batch].index(result.keys[0])
+                seen = loaded.show(pixels[index].float().cpu())
                 drawn = write_heats(self._write, result, seen)
                 self.chunk.heats += drawn
                 self.chunk.written_files += [heat.file for heat in drawn]
 
-    def _say_halved(self, count: int) -> None:
+    def _warn_of_halves(self, count: int) -> None:
         if not self._has_halved:
             self._warn(
-                f"a batch of {count} images ran out of memory and is run in halves: last digits can "
-                f"differ from another run's; fewer at once: --batch-size {count // 2}"
+                f"a batch of {count} images ran out of memory and is run in halves: "
+                "last digits can differ from another run's; "
+                f"fewer at once: --batch-size {count // 2}"
             )
         self._has_halved = True
         self.chunk.halved += 1
 
-    def _say_alone(self, count: int, reason: str) -> None:
-        """The model takes one image at a time, which is not known before it is given several."""
+    def _run_one_at_a_time(self, count: int, reason: str) -> None:
+        """Run one image at a time from here on, since only batches of several have failed."""
         self._one_at_a_time = True
         self._warn(
-            f"a batch of {count} images failed ({reason}), and its halves do not: from here on images go "
-            "through one at a time, as with --batch-size 1"
+            f"a batch of {count} images failed ({reason}), and its halves do not: "
+            "from here on images go through one at a time, as with --batch-size 1"
         )
 
-    def _record_image(self, image: PreparedImage, said: tuple[Prediction, ...]) -> ImageResult:
+    def _record_image(
+        self, image: PreparedImage, predictions: tuple[Prediction, ...]
+    ) -> ImageResult:
+        """Return the result of an image, and write what the network saw if that is kept."""
         pixels = image.pixels
-        assert pixels is not None  # noqa: S101  a batch holds no other
+        assert pixels is not None  # noqa: S101  a batch holds only images with pixels
         seen = ""
         if self._settings.shows_all:
             seen = self._write(f"seen/{image.key}.jpg", self._settings.loaded.show(pixels))
             self.chunk.written_files.append(seen)
         return ImageResult(
-            image.key, image.file, *image.size, image.state.sha256, said,
-            (1, *pixels.shape), image.note, seen,
-        )  # fmt: skip
+            image.key,
+            image.file,
+            *image.size,
+            image.state.sha256,
+            predictions,
+            (1, *pixels.shape),
+            image.note,
+            seen,
+        )
 
     def _add(self, result: BatchResult) -> None:
-        """Take over the records of one forward; its pictures are queued."""
+        """Add the records of one forward to the chunk, and queue its pictures."""
         chunk = self.chunk
         chunk.called |= result.called
         grids = _queue_pictures(result.pictures, self._grids)
@@ -333,7 +352,7 @@ class ChunkRunner:
 
 
 def _batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
-    """Up to ``size`` images of one shape at a time."""
+    """Yield batches of up to ``size`` images of one shape."""
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:
         if image.pixels is not None:
@@ -344,28 +363,28 @@ def _batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[Pr
 
 
 def _add_effects(image: ImageResult, result: BatchResult, loaded: LoadedModel) -> ImageResult:
-    """The image with what it was scored, and what the model says of it without edits."""
-    read = [] if result.unedited is None else loaded.read(result.unedited)
+    """Return the image with its score, and with the results of the model without edits."""
+    predictions = [] if result.unedited is None else loaded.read(result.unedited)
     index = result.keys.index(image.key)
-    unedited = read[index] if len(read) == len(result.keys) else ()
+    unedited = predictions[index] if len(predictions) == len(result.keys) else ()
     return replace(
         image, score=result.score, unedited=unedited, unedited_score=result.unedited_score
     )
 
 
 def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:
-    """Hand pictures to the writer; the file of each image and call id."""
+    """Queue pictures to be drawn; return the file of each image and call id."""
     if writer.style.mode != "sheet":
         return {(p.image, p.call.id): writer.write_grid(p) for p in pictures}
     files: dict[tuple[str, str], str] = {}
     for image in dict.fromkeys(picture.image for picture in pictures):
-        mine = sorted((p for p in pictures if p.image == image), key=lambda p: p.call.order)
-        file = writer.write_sheet(image, mine)
-        files |= {(image, picture.call.id): file for picture in mine}
+        tiles = sorted((p for p in pictures if p.image == image), key=lambda p: p.call.order)
+        file = writer.write_sheet(image, tiles)
+        files |= {(image, picture.call.id): file for picture in tiles}
     return files
 
 
 def _kinds_of(output: object) -> list[str]:
-    """Which of ``NaN`` and ``Inf`` the model's own output holds."""
-    found = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
-    return [kind for kind in ("NaN", "Inf") if kind in found]
+    """Return which of ``NaN`` and ``Inf`` the output of the model holds."""
+    names = " ".join(name_not_finite(tensor) for _, tensor in named_tensors(output))
+    return [kind for kind in ("NaN", "Inf") if kind in names]

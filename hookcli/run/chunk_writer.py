@@ -1,4 +1,4 @@
-"""Chunks of a run: written while the model goes on, added up in their order, and taken over by ``--resume``."""
+"""Chunks of a run: written while the model goes on, added up in order, and read by ``--resume``."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk, RunTotals
 
-_WAITING = 2  # so many chunks may wait to be written
+_MOST_WAITING = 2  # so many chunks may wait to be written
 
 
 class ProgressListener:
-    """Hears how a run goes; this one does nothing."""
+    """Receives the progress of a run; this one ignores it."""
 
     def resumed(self, done: int) -> None:
-        """The run goes on after ``done`` images of the one that was interrupted."""
+        """The run continues an interrupted one after its first ``done`` images."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """``done`` images have gone through or been skipped so far."""
+        """So far ``done`` images have gone through or been skipped, ``skipped`` of them skipped."""
 
     def warn(self, text: str) -> None:
-        """The user must know this."""
+        """There is a warning for the user."""
 
 
 class ChunkWriter:
-    """Writes chunks while the model goes on with the next, and adds them up in their order.
+    """Writes chunks while the model works on the next one, and adds them up in their order.
 
     Attributes:
         done: how many chunks are on disk.
         grids: draws the pictures of the chunk that is running.
-        listener: is told how the run goes.
+        listener: receives the progress of the run.
     """
 
     def __init__(
@@ -75,7 +75,10 @@ class ChunkWriter:
             self.grids.close()
 
     def resume(self) -> None:
-        """Take over the chunks that an interrupted run left, up to the first that is missing or out of date."""
+        """Add up the chunks of an interrupted run if all of them can still be used.
+
+        Otherwise the run begins again. The files of chunks that are not used are deleted.
+        """
         resume = self._prepared.config.folder.resume
         top = read_top(self._folder, len(self._prepared.sources)) if resume else None
         if top is not None and top.count == self._totals.top.count:
@@ -89,17 +92,17 @@ class ChunkWriter:
                 self.done, self._totals.top = top.parts, top
                 for chunk in chunks:
                     self._totals.merge(chunk)
-            else:  # the top images of the chunks that have to run again cannot be taken out
+            else:  # the top images cannot be reduced to those of the chunks that can be used
                 self.listener.warn(
                     "images have changed since the run was interrupted: it begins again"
                 )
             self.listener.resumed(len(self._totals.images) + len(self._totals.skipped))
         remove_parts(self._folder, self.done)
 
-    def put(self, chunk: Chunk, contents: ChunkRecords) -> None:
-        """Have a chunk written; waits while too many are waiting to be."""
-        self._waiting.append(self._thread.submit(self._write, chunk, contents, self.grids.take()))
-        while len(self._waiting) > _WAITING:
+    def put(self, chunk: Chunk, records: ChunkRecords) -> None:
+        """Queue a chunk to be written; wait while too many chunks are in the queue."""
+        self._waiting.append(self._thread.submit(self._write, chunk, records, self.grids.take()))
+        while len(self._waiting) > _MOST_WAITING:
             self._merge(self._waiting.pop(0).result())
 
     def finish(self) -> None:
@@ -114,16 +117,16 @@ class ChunkWriter:
         self.listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def _write(
-        self, chunk: Chunk, contents: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
+        self, chunk: Chunk, records: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
     ) -> Chunk:
-        from hookcli.store.parquet import write_records  # 0.2 s, while the grids are being written
+        from hookcli.store.parquet import write_records  # takes 0.2 s
 
         write = self._folder.write
         chunk.grids = list(grids())
-        chunk.written_files.append(write_records(write, chunk.number, contents.records))
-        if contents.kept:
-            chunk.written_files.append(write_shard(write, chunk.number, contents.kept))
-        self._totals.top.add(contents.records, self._places)
+        chunk.written_files.append(write_records(write, chunk.number, records.records))
+        if records.kept:
+            chunk.written_files.append(write_shard(write, chunk.number, records.kept))
+        self._totals.top.add(records.records, self._places)
         if self._prepared.is_long:
             write_part(self._folder, chunk)
             write_top(self._folder, self._totals.top)
@@ -131,7 +134,7 @@ class ChunkWriter:
 
 
 def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
-    """Return the chunk as it was saved, if all its files are there and its images have not changed."""
+    """Return a saved chunk if all its files are there and its images have not changed, or None."""
     chunk = read_part(folder, number)
     size = chunk_size(prepared.config.batch_size)
     planned = prepared.sources[number * size : (number + 1) * size]

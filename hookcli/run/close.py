@@ -1,4 +1,4 @@
-"""How a run is closed: findings, tables, the page and the manifest."""
+"""The end of a run: its findings are made, and tables, page and manifest are written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.activations.pooling import saved_channels
 from hookcli.errors import OutputError
@@ -43,10 +43,10 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 def close_run(folder: RunFolder, prepared: PreparedRun, totals: RunTotals) -> RunResult:
-    """Say what the run's figures mean, and write what comes at its end; the manifest is the last file.
+    """Diagnose the run and write the files that come at its end, the manifest last.
 
     Raises:
-        NoImageError: no image could be used; the list of skipped ones is written.
+        NoImageError: no image could be used; the list of skipped images is written.
         OutputError: a file cannot be written.
     """
     rows, written = write_tables(folder, prepared, totals)
@@ -67,16 +67,16 @@ def write_folder(
 
     Args:
         folder: the run folder.
-        prepared: the run.
-        totals: what all its images gave.
-        diagnosis: what that means.
+        prepared: the prepared run.
+        totals: the totals of all its images.
+        diagnosis: the findings.
         rows: the rows of ``layers.csv``.
         written: the names of the files that ``write_tables`` wrote.
     """
     keys = [source.key for source in prepared.sources]
     best = choose_best(keys, totals, MOST_CHANNELS if prepared.shows_all else 1)
-    with ThreadPoolExecutor(1) as beside:  # Python writes the table while pictures are decoded
-        top_rows = beside.submit(render_top_rows, prepared.sources, totals.top)
+    with ThreadPoolExecutor(1) as thread:  # the table is rendered while pictures are decoded
+        top_rows = thread.submit(render_top_rows, prepared.sources, totals.top)
         if not prepared.shows_all:
             shown = name_shown(totals.images, diagnosis.findings, best)
             written += _show_some(folder, prepared, totals, shown)
@@ -115,13 +115,13 @@ def write_folder(
 
 
 def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tuple[str, ...]:
-    """Return the labels of the layers of which no Grad-CAM was drawn."""
+    """Return the labels of the layers without a Grad-CAM."""
     drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", heat.call_id) for heat in heats}
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
-def _write_page(folder: RunFolder, document: dict[str, Any]) -> list[str]:
-    """Write ``report.json`` and ``report.html``; returns their names."""
+def _write_page(folder: RunFolder, document: dict[str, object]) -> list[str]:
+    """Write ``report.json`` and ``report.html``, and return their names."""
     from hookcli.render.report.page import render_report
 
     return [
@@ -130,8 +130,8 @@ def _write_page(folder: RunFolder, document: dict[str, Any]) -> list[str]:
     ]
 
 
-def _write_overview(folder: RunFolder, document: dict[str, Any]) -> str:
-    """Write ``overview.png``; returns its name.
+def _write_overview(folder: RunFolder, document: dict[str, object]) -> str:
+    """Write ``overview.png``, and return its name.
 
     Raises:
         OutputError: a picture that the run has written is gone.
@@ -149,7 +149,7 @@ def _write_overview(folder: RunFolder, document: dict[str, Any]) -> str:
 def _write_flow(
     folder: RunFolder, info: ModelInfo, score: ScoreRequest, rows: Sequence[LayerRow]
 ) -> str:
-    """Write ``gradient_flow.png``; returns its name."""
+    """Write ``gradient_flow.png``, and return its name."""
     from hookcli.render.charts.flow_png import draw_flow
 
     heading = [
@@ -162,12 +162,15 @@ def _write_flow(
 def _show_some(
     folder: RunFolder, prepared: PreparedRun, totals: RunTotals, wanted: set[str]
 ) -> list[str]:
-    """Write what the network saw of the images that the page of a run over many shows; returns the names."""
+    """Write what the network saw of the images that the page shows, and return the names.
+
+    This is for a run over so many images that the page does not show all of them.
+    """
 
     def show(source: ImageSource | ImageFile) -> bytes | None:
         ready = prepare_image(prepared.fitter, source)
         if ready.pixels is None or ready.state.sha256 != totals.images[places[source.key]].sha256:
-            return None  # the file is no longer as it was
+            return None  # the file has changed since
         return prepared.loaded.show(ready.pixels)
 
     places = {image.key: index for index, image in enumerate(totals.images) if image.key in wanted}
@@ -187,7 +190,8 @@ def write_tables(
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
-    Returns the rows of the first, and the names of the files.
+    Returns:
+        the rows of ``layers.csv``, and the names of the files.
     """
     model, sparsities = prepared.loaded.module, prepared.pruning.sparsities
     rows = tuple(_complete_row(model, row, sparsities) for row in totals.tally.rows())
@@ -200,12 +204,12 @@ def write_tables(
 
 
 def _complete_row(model: nn.Module, row: LayerRow, sparsities: dict[str, float]) -> LayerRow:
-    """A row with what is known of the model's own weights."""
+    """Return a row with the figures that need the model's weights: the ratio and the sparsity."""
     if row.side == "param" and row.norm is not None:
         name = ".".join(filter(None, (row.module_path, row.output_key)))
         try:
             weight = float(attrgetter(name)(model).detach().double().norm())
-        except AttributeError:  # the model has taken this part of itself away
+        except AttributeError:  # the model removed the parameter while it ran
             weight = 0.0
         row = replace(row, ratio=row.norm / weight if weight else None)
     return replace(row, sparsity=sparsities.get(row.module_path))

@@ -1,14 +1,13 @@
-"""What the figures of a run mean: layers that did not run, findings, and who made a NaN."""
+"""The diagnosis of a run: layers that did not run, findings, and which module made a NaN."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.images.prepare import prepare_image
+from hookcli.passes.call import to_batch
 from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.records.calls import Uncalled
 from hookcli.summary.evidence import Evidence
@@ -30,8 +29,8 @@ class Diagnosis:
     """What the figures of a run mean.
 
     Attributes:
-        uncalled: the chosen layers without a record, and why.
-        findings: what deserves a look, the gravest first.
+        uncalled: the chosen layers without a record, with the reason.
+        findings: the findings, the gravest first.
     """
 
     uncalled: tuple[Uncalled, ...]
@@ -39,11 +38,13 @@ class Diagnosis:
 
 
 def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
-    """Find the layers that did not run and all findings; the model may be run again to find who made a NaN.
+    """Find the layers that did not run, and all findings.
+
+    The model may run again, to find out which module made a NaN.
 
     Args:
-        prepared: the run.
-        totals: what all its images gave.
+        prepared: the prepared run.
+        totals: the totals of all its images.
     """
     uncalled = _find_uncalled(prepared.loaded.module, prepared.layers, totals)
     evidence = Evidence(
@@ -87,21 +88,21 @@ def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:
 
 
 def _find_producers(prepared: PreparedRun, totals: RunTotals) -> dict[str, str]:
-    """Say who made the first ``NaN`` and ``Inf``, by running the first image that holds one again.
+    """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
 
-    With ``--fail-on`` every image of a short run is looked at, since one may be made that no chosen layer shows.
+    The first image that holds one runs again. With ``--fail-on`` every image of a short run does,
+    since a NaN may be made in a layer that was not chosen.
     """
     loaded = prepared.loaded
     producers: dict[str, str] = {}
     fail_on = prepared.config.findings.fail_on
     asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
     for source in prepared.sources:
-        held = {kind for kind, image in totals.broken.items() if image == source.key}
-        wanted = (held if prepared.is_long else asked | held) - producers.keys()
+        seen = {kind for kind, image in totals.broken.items() if image == source.key}
+        wanted = (seen if prepared.is_long else asked | seen) - producers.keys()
         image = prepare_image(prepared.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
-            pixels = image.pixels.unsqueeze(0).to(loaded.info.device)
-            pixels = pixels.to(getattr(torch, loaded.info.dtype))
+            pixels = to_batch(loaded, image.pixels)
             made = find_nan_origin(
                 loaded.module, loaded.feed, pixels, prepared.edits, prepared.scorer
             )

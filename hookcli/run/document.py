@@ -1,9 +1,9 @@
-"""What a run says of itself: the facts of ``run.json`` and ``manifest.json``, and what the page shows."""
+"""The facts of ``run.json`` and ``manifest.json``, and the document that the page shows."""
 
 from __future__ import annotations
 
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.records.command import to_command
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.rows import LayerRow
     from hookcli.run.diagnose import Diagnosis
-    from hookcli.run.top_rows import TopChannels
+    from hookcli.run.top_rows import TopChannel
     from hookcli.summary.chunks import RunTotals
 
 
 def describe_request(prepared: PreparedRun) -> dict[str, object]:
-    """Return what was asked, and of which model, as ``run.json`` and the manifest hold it."""
+    """Return the request and its model, as ``run.json`` and the manifest hold them."""
     return {
         "hookcli": metadata.version("hookcli"),
         "command": to_command(prepared.config),
@@ -33,8 +33,8 @@ def assemble_facts(
     prepared: PreparedRun,
     totals: RunTotals,
     diagnosis: Diagnosis,
-) -> dict[str, Any]:
-    """Return what the manifest says of a run."""
+) -> dict[str, object]:
+    """Return the facts of a run that the manifest holds."""
     return {
         **request,
         "versions": versions,
@@ -49,9 +49,12 @@ def assemble_facts(
 
 
 def assemble_document(
-    facts: Mapping[str, Any], totals: RunTotals, rows: Sequence[LayerRow], top_images: TopChannels
-) -> dict[str, Any]:
-    """Return what ``report.json`` holds: the facts of the manifest, and what else the page shows."""
+    facts: Mapping[str, object],
+    totals: RunTotals,
+    rows: Sequence[LayerRow],
+    top_images: Mapping[str, Sequence[TopChannel]],
+) -> dict[str, object]:
+    """Return what ``report.json`` holds: the facts of the manifest, and more for the page."""
     return {
         **facts,
         "histograms": {call: tally.histogram for call, tally in totals.tally.calls.items()},

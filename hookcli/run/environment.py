@@ -1,4 +1,4 @@
-"""What can change a figure beside the model and the images: versions of packages, the processor, how torch is set."""
+"""What figures depend on beside the model and the images: packages, processor, torch's settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 def list_versions(module: nn.Module, device: str, *, channels_last: bool) -> dict[str, str]:
-    """What a run of ``module`` depends on, by name; ``timm`` is empty where no part of the model is timm's."""
+    """Return the versions and settings that a run of ``module`` depends on, by name.
+
+    ``timm`` is empty if no module of the model comes from timm.
+    """
     return {name: metadata.version(name) for name in _PACKAGES} | {
         "timm": _timm_version(module),
         "python": platform.python_version(),
@@ -29,16 +34,17 @@ def list_versions(module: nn.Module, device: str, *, channels_last: bool) -> dic
 
 
 def _name_processor(device: torch.device) -> str:
-    """The GPU and what drives it or, elsewhere, the instructions that torch uses of the CPU: ``AVX2``."""
+    """Return the GPU and its libraries or, on a CPU, the instructions that torch uses: ``AVX2``."""
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
-    name, cudnn = torch.cuda.get_device_name(device), torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return f"{name}, CUDA {torch.version.cuda}, cuDNN {cudnn}"
+    cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
+    name = torch.cuda.get_device_name(device)
+    return f"{name}, CUDA {torch.version.cuda}, cuDNN {cudnn_version()}"
 
 
 def _timm_version(module: nn.Module) -> str:
-    """Of the timm that is loaded; a model of the user's own may be built of its parts."""
-    if not any(type(part).__module__.startswith("timm.") for part in module.modules()):
+    """Return the version of timm if the model, or a part of the user's own model, comes from it."""
+    if not any(type(each).__module__.startswith("timm.") for each in module.modules()):
         return ""
     version: str = getattr(sys.modules.get("timm"), "__version__", "")
     return version

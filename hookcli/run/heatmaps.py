@@ -1,4 +1,4 @@
-"""Grad-CAM and saliency, drawn over what the network saw."""
+"""Grad-CAM and saliency maps, drawn over what the network saw."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def write_heats(
 
     Args:
         write: writes a file of the run folder.
-        result: of one image.
-        seen: the JPEG of what the network saw of it.
+        result: the result of the image.
+        seen: the JPEG of what the network saw of the image.
 
     Raises:
-        OutputError: one cannot be written.
+        OutputError: a file cannot be written.
     """
     return [_write_heat(write, heat, seen, result.score) for heat in result.heats]
 

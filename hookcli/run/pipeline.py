@@ -1,7 +1,7 @@
 """A run on one machine: images and a model in, a run folder and a RunResult out.
 
-The run goes chunk by chunk. While the model works on one, the images of the next are made ready by
-worker processes, and the pictures and tables of the one before are written by threads.
+The run goes chunk by chunk. While the model works on one chunk, worker processes prepare the images
+of the next, and threads write the pictures and tables of the previous one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
-    """Run images through a model, write the run folder, and return what was found.
+    """Run images through a model, write the run folder, and return the result.
 
     Example:
         >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
@@ -58,11 +58,11 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
 
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
-    """Do what was prepared.
+    """Run what was prepared.
 
     Raises:
-        ForwardError: the model raised; what was observed until then is in the folder, without a
-            manifest.
+        ForwardError: the model raised an exception; what was observed until then is in the folder,
+            without a manifest.
         OutputError: the folder is protected or in use, or a file could not be written.
         NoImageError: no image could be used.
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
@@ -94,17 +94,18 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 for number, images in _read_chunks(prepared, writer, folder.lock_number, runner):
                     writer.put(*runner.run(number, images))
                     clock.lap("forward")
-                import hookcli.render.report.page  # noqa: F401  0.07 s, while the grids are being written
+                # this takes 0.07 s, and is done while the grids are being written
+                import hookcli.render.report.page  # noqa: F401
 
                 writer.finish()
         except BrokenForwardError:
-            with suppress(OutputError):  # that the model failed is what must be known
+            with suppress(OutputError):  # the error of the model is the one to report
                 writer.finish()
                 totals.merge(runner.chunk)
                 write_tables(folder, prepared, totals)
             raise
         clock.lap("write grids")
-        if totals.images and not is_resumed:  # which edits earlier chunks made is not known
+        if totals.images and not is_resumed:  # the edits that earlier chunks made are unknown
             prepared.edits.check_used()
         if config.save_weights is not None:
             weights = prepared.pruning.make_permanent(prepared.loaded.module)
@@ -164,7 +165,7 @@ def _choose_pass(prepared: PreparedRun, focus: Tensor | None) -> Pass:
 def _read_chunks(
     prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """Yield the number of each chunk that is still to be done, and its images ready for the model."""
+    """Yield the number of each chunk that has not been done, and its prepared images."""
     size = chunk_size(prepared.config.batch_size)
     images = prepare_images(
         prepared.fitter,
@@ -186,7 +187,7 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """The first Ctrl-C lets the running batch end; the second one does not wait."""
+    """Let the running batch end at the first Ctrl-C; interrupt it at the second."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,18 +1,19 @@
-"""What a run over several images says of the images that fire a channel most: a table, and a choice for the page."""
+"""The images that fire each channel most: the table of them, and a choice for the page."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hookcli.images.read import ImageFile
 from hookcli.records.runs import MOST_FIRING
 from hookcli.store import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hookcli.images.read import ImageSource
     from hookcli.records.images import ImageResult
@@ -21,15 +22,26 @@ if TYPE_CHECKING:
     from hookcli.summary.top_images import TopImages
 
 
-TopChannels: TypeAlias = dict[str, list[dict[str, Any]]]
-"""By call id, some channels with the images that fire them most."""
+@dataclass(frozen=True, slots=True)
+class TopChannel:
+    """A channel with the images that fire it most.
+
+    Attributes:
+        channel: the channel, counted from 0.
+        images: the keys of the images, the one that fires it most first.
+        values: the value of each image.
+    """
+
+    channel: int
+    images: list[str]
+    values: list[float]
 
 
 def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) -> bytes:
-    """``top_images.csv``: call by call and channel by channel, the images that fire a channel most.
+    """Return ``top_images.csv``: the images that fire each channel most, call by call.
 
-    It can have more rows than all other tables together, so names are escaped once, not in every row,
-    and the rows of one call are put together before those of the next are made.
+    The table can have more rows than all others together, so names are escaped once and not in
+    every row, and the rows of one call are joined before those of the next are made.
     """
     names = [
         tables.render_fields(
@@ -48,22 +60,22 @@ def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) 
     return b"".join(pieces)
 
 
-def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> TopChannels:
-    """Return what the page shows of the top images: up to ``most`` channels of each layer.
+def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> dict[str, list[TopChannel]]:
+    """Return the channels that the page shows with the images that fire them most, by call id.
 
     Args:
         keys: the keys of all images, in their order.
-        totals: what they gave.
-        most: how many channels of each layer.
+        totals: the totals of the run.
+        most: the largest number of channels of each layer.
     """
     top = totals.top
     return {
         call_id: [
-            {
-                "channel": channel,
-                "images": [keys[at] for at in top.places[call_id][channel] if at >= 0],
-                "values": [float(v) for v in top.values[call_id][channel] if v > -math.inf],
-            }
+            TopChannel(
+                channel,
+                images=[keys[at] for at in top.places[call_id][channel] if at >= 0],
+                values=[float(v) for v in top.values[call_id][channel] if v > -math.inf],
+            )
             for channel in channels
         ]
         for call_id in totals.tally.calls
@@ -72,14 +84,16 @@ def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> TopChannel
 
 
 def name_shown(
-    images: Sequence[ImageResult], findings: Sequence[Finding], best: TopChannels
+    images: Sequence[ImageResult],
+    findings: Sequence[Finding],
+    best: Mapping[str, Sequence[TopChannel]],
 ) -> set[str]:
-    """Keys of the images that the page of a run over many images shows."""
+    """Return the keys of the images that the page of a run over many images shows."""
     from hookcli.render.report.document import choose_images
 
     document = {
         "images": [{"key": image.key} for image in images],
         "findings": [{"images": finding.images} for finding in findings],
     }
-    firing = dict.fromkeys(k for rows in best.values() for row in rows for k in row["images"])
+    firing = dict.fromkeys(key for tops in best.values() for top in tops for key in top.images)
     return {image["key"] for image in choose_images(document)} | set(list(firing)[:MOST_FIRING])

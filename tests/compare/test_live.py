@@ -772,7 +772,7 @@ REFUSED = {
     "several images": (
         ("image=more",),
         2,
-        "--against image=FILE holds one image against one, not 1 against 2",
+        "--against image=FILE compares one image with one, not 1 with 2",
         "give one image on each side",
     ),
     "an edit that cannot be read": (
@@ -861,7 +861,7 @@ def test_a_module_that_both_sides_would_share_is_refused_where_one_changes_it(
         words = (*PLAIN, "--against", word)
         ended = run("compare", "shared_nets:the_same", "a.npy", *words)
         assert ended.code == 2, word
-        assert "error: shared_nets:the_same gives the same modules again" in ended.err
+        assert "error: shared_nets:the_same returns the same modules again" in ended.err
         monkeypatch.delitem(sys.modules, "shared_nets")
         assert run("compare", "nets.py:the_same", "a.npy", *words).code in (0, 7)
     words = (*PLAIN, "--against", "edit=conv:zero")
@@ -943,7 +943,7 @@ def test_a_clip_cannot_lie_channels_last(run, cat):
     words = ("--weights", "random", "--size", "32", "--against", "channels-last")
     ended = run("compare", "r3d_18", cat, "--layers", "stem.0", *words)
     assert ended.code == 2
-    assert "error: only pictures can lie channels last, not clips or pairs\n" in ended.err
+    assert "error: only pictures can be laid out channels last, not clips or pairs\n" in ended.err
 
 
 @pytest.mark.slow

@@ -594,8 +594,10 @@ def test_an_edit_of_all_channels_fits_any_count():
 def test_channels_without_a_channel_axis_are_refused():
     with pytest.raises(RequestError) as caught:
         apply_edit(edit("{0}:zero"), torch.zeros(1, 2), None)
-    assert caught.value.message == "--edit 'conv{0}:zero': it is not known where its channels are"
-    assert caught.value.hint == "edit all of it"
+    assert caught.value.message == (
+        "--edit 'conv{0}:zero': it is not known which axis holds the channels"
+    )
+    assert caught.value.hint == "edit all channels"
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])

@@ -291,7 +291,7 @@ def test_gradients_write_them_too(run, net):
         (
             ("--save-weights", "w.safetensors"),
             2,
-            "--save-weights writes what --prune made, and needs it",
+            "--save-weights writes the pruned weights, and needs --prune",
             "",
         ),
         (

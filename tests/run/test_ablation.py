@@ -575,7 +575,7 @@ def test_nothing_is_written(run, nets):
         (
             "Unknown",
             ("--layers", "odd"),
-            "odd (Identity) has no channels that are known",
+            "odd (Identity) has no known channels",
             "hookcli layers MODEL shows the layouts; leave it out with --exclude",
         ),
         (
@@ -621,7 +621,7 @@ def test_an_image_of_a_size_for_which_rows_are_no_images_is_refused(run, nets, n
     ended = run("ablate", f"nets.py:{net}", "four.npy", "eight.npy", *PLAIN)
     assert ended.code == 2
     assert ended.err.splitlines()[-2:] == [
-        f"error: {what} has another leading axis than the 2 rows that were given",
+        f"error: the leading axis of {what} is not that of the 2 rows that were given",
         "hint: zero one channel at a time: --batch-size 1",
     ]
     words = ("--batch-size", "1", "--score", "sum")

@@ -727,7 +727,7 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     words = [word if word != "random" else "weights.pth" for word in PLAIN]
     code, _, err = run("inspect", "squeezenet1_1", "photos", *words, "-o", "out", "--resume")
     assert code == 2
-    assert "was begun with another model " in err
+    assert "was begun with a different model " in err
 
 
 def test_another_version_of_the_tool_is_refused(run, cut):
@@ -736,7 +736,7 @@ def test_another_version_of_the_tool_is_refused(run, cut):
     request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
     code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
     assert code == 2
-    assert "was begun with another hookcli: 0.0.1, not " in err
+    assert "was begun with a different hookcli: 0.0.1, not " in err
 
 
 @pytest.mark.parametrize("how", ["--resume", "--overwrite"])
@@ -800,7 +800,7 @@ def test_a_complete_run_with_other_weights_in_the_file_is_not_taken_for_this_one
         torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), "net.pth")
         code, _, err = run(*words, "--weights", "net.pth", "-o", "out", "--resume")
         assert code == 2 * seed, err
-    assert "was done with another model sha256: " in err
+    assert "was done with a different model sha256: " in err
 
 
 @pytest.mark.parametrize("folder", ["missing", "empty"])

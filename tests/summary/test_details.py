@@ -246,7 +246,7 @@ def test_a_box_in_a_file_of_several_rows_is_refused(run):
 def test_a_box_that_is_the_whole_image_is_refused(run, pixels):
     ended = inspect(run, pixels, "--focus", "0,0,32,16")
     assert ended.code == 2
-    assert "error: --focus is all that the network sees, and leaves nothing" in ended.err
+    assert "error: --focus covers all that the network sees, and leaves nothing" in ended.err
 
 
 def test_an_overview_of_inputs_alone_has_no_plot_over_depth_and_is_drawn(run, pixels):
