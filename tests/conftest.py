@@ -17,7 +17,7 @@ from jinja2 import Environment
 from hookcli.without_compiler import importing_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -29,6 +29,20 @@ with (
     import_module("torchvision")
 
 PHOTOS = Path(__file__).parent.parent / "sample_images"
+
+
+def every_pair(
+    first: Iterable[object], second: Iterable[object], third: Sequence[object]
+) -> list[tuple[object, object, object]]:
+    """Each pair of values of two of the three stands together in a row, though not each triple.
+
+    ``third`` holds no more than either of the others.
+    """
+    return [
+        (one, two, third[(i + j) % len(third)])
+        for i, one in enumerate(first)
+        for j, two in enumerate(second)
+    ]
 
 
 @pytest.fixture(scope="session", autouse=True)
