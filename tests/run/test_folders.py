@@ -34,6 +34,7 @@ from hookcli.plan.prepare import prepare_run
 from hookcli.run import pipeline
 from hookcli.store import chunks
 from hookcli.store.directory import Directory
+from tests.conftest import own_state
 from tests.toy_models import SLOW_NET
 
 LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
@@ -130,26 +131,13 @@ def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tm
     assert layers("named")[0]["images"] == "12"
 
 
-def test_names_on_standard_input_may_end_with_nul():
+def test_names_on_standard_input_may_end_with_nul(run, monkeypatch):
     names = [draw("photos/a\nb.png", 1), draw("photos/ c .png", 2)]
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "hookcli",
-            "inspect",
-            "squeezenet1_1",
-            "-",
-            "-0",
-            *PLAIN,
-            "-o",
-            "out",
-        ],
-        input=b"\0".join(name.encode() for name in names),
-        capture_output=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    given = io.BytesIO(b"\0".join(name.encode() for name in names))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
+    code, _, err = run("inspect", "squeezenet1_1", "-", "-0", *PLAIN, "-o", "out")
+    assert code == 0, err
+    assert files() == ["photos/a\nb.png", "photos/ c .png"]
     inspect(*names, out="named")
     assert Path("out/layers.csv").read_bytes() == Path("named/layers.csv").read_bytes()
 
@@ -935,17 +923,30 @@ def children(process):
     return [int(number) for number in listed.split()]
 
 
+SLOW = InspectConfig(
+    ModelRequest("net.py:make", weights="random", device="cpu", size=16),
+    ("photos",),
+    layers=("conv",),
+    out=Path("whole"),
+    grids=GridStyle("none"),
+)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slow")
+    with own_state(folder):
+        Path("net.py").write_text(SLOW_NET)
+        photos(130)
+        pipeline.inspect_images(SLOW)
+    return folder
+
+
 @pytest.fixture
-def net():
+def net(slow, tmp_path):
     """A model that takes its time, and 130 pictures; a whole run without haste is ``whole``."""
-    Path("net.py").write_text(SLOW_NET)
-    photos(130)
-    request = ModelRequest("net.py:make", weights="random", device="cpu", size=16)
-    config = InspectConfig(
-        request, ("photos",), layers=("conv",), out=Path("whole"), grids=GridStyle("none")
-    )
-    pipeline.inspect_images(config)
-    return replace(config, out=Path("out"))
+    shutil.copytree(slow, tmp_path, dirs_exist_ok=True)
+    return replace(SLOW, out=Path("out"))
 
 
 def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed(run, net, start):
@@ -996,7 +997,8 @@ def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
 
 def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net, start):
     """What it was sending is cut off in the middle, and must not be waited for."""
-    words = [word if word != "16" else "224" for word in (*NET[:1], "photos", *NET[1:])]
+    some = "photos/p0[0-6]?.png"
+    words = [word if word != "16" else "224" for word in (*NET[:1], some, *NET[1:])]
     first = start(*words, "--workers", 2, "-o", "out", NAP="0.1")
     wait_for("out/parts/000000.json", first)
     for worker in children(first):
@@ -1004,14 +1006,15 @@ def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net,
     _, err = first.communicate(timeout=PATIENCE)
     assert first.returncode == 0, err
     assert "warning: a process that prepared images was killed; it is replaced" in err
-    assert layers()[0]["images"] == "130"
+    assert layers()[0]["images"] == "70"
 
 
 def test_a_run_with_workers_needs_no_large_shared_memory(net):
     """As in a container, whose ``/dev/shm`` may be 64 MB: here 1 MB, less than two images."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("may not mount")
-    words = [word if word != "16" else "384" for word in (*NET[:1], "photos", *NET[1:])]
+    some = "photos/p0[0-3]?.png"
+    words = [word if word != "16" else "384" for word in (*NET[:1], some, *NET[1:])]
     tool = [sys.executable, "-m", "hookcli", "inspect", *words, "--workers", "2", "-o", "out"]
     ended = subprocess.run(
         ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
@@ -1022,7 +1025,7 @@ def test_a_run_with_workers_needs_no_large_shared_memory(net):
         timeout=PATIENCE,
     )
     assert ended.returncode == 0, ended.stderr
-    assert layers()[0]["images"] == "130"
+    assert layers()[0]["images"] == "40"
 
 
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
