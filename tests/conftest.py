@@ -69,7 +69,7 @@ def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("TORCH_HOME", str(folder / "torch"))
-        for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
         patch.setattr(sys, "path", list(sys.path))
         patch.setattr(sys, "dont_write_bytecode", True)

@@ -80,7 +80,8 @@ def run_all(folder, seed, commands):
     done = subprocess.run(
         [sys.executable, "-c", DRIVER],
         cwd=folder,
-        env=os.environ | {"PYTHONHASHSEED": str(seed)},
+        env={name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
+        | {"PYTHONHASHSEED": str(seed)},
         input=json.dumps(request),
         capture_output=True,
         text=True,
