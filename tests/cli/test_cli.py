@@ -618,25 +618,20 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("raw", HOSTILE, ids=ascii)
-def test_a_hostile_name_does_nothing_to_the_terminal(inspect, raw):
-    ended = inspect(draw(os.fsdecode(raw)), *TWO)
-    assert ended.code == 0
-    assert len(ended.out.splitlines()) == 6
-    assert len(ended.err.splitlines()) == 3
-    for line in (ended.out + ended.err).split("\n"):
-        assert line.isprintable()
-        assert not line.startswith("::")
-
-
 def unquoted(text):
     """The bytes that a stored name stands for: ``%XX`` are those of a name that is not UTF-8."""
     return re.sub(rb"%([0-9A-F]{2})", lambda code: bytes([int(code[1], 16)]), text.encode())
 
 
 @pytest.mark.parametrize("raw", HOSTILE, ids=ascii)
-def test_a_hostile_name_is_stored_so_that_it_can_be_read_back(inspect, raw):
-    inspect(draw(os.fsdecode(raw)), *TWO, "-o", "out")
+def test_a_hostile_name_does_nothing_to_the_terminal_and_can_be_read_back(inspect, raw):
+    ended = inspect(draw(os.fsdecode(raw)), *TWO, "-o", "out")
+    assert ended.code == 0
+    assert len(ended.out.splitlines()) == 6
+    assert len(ended.err.splitlines()) == 3
+    for line in (ended.out + ended.err).split("\n"):
+        assert line.isprintable()
+        assert not line.startswith("::")
     stored = json.loads(Path("out/manifest.json").read_text())["images"][0]["file"]
     assert unquoted(stored) == raw
 
@@ -682,12 +677,10 @@ def test_a_hostile_name_stays_in_the_run_folder(inspect):
     [
         ("--help", "head -1"),
         ("--help", "true"),
-        ("models", "head -1"),
-        (f"inspect resnet18 photo.png {' '.join(SMALL)} --layers all --format json", "true"),
     ],
-    ids=["help-head", "help-true", "models-head", "inspect-true"],
+    ids=["help-head", "help-true"],
 )
-def test_a_reader_that_leaves_early_is_no_error(photo, command, reader):
+def test_a_reader_that_leaves_early_is_no_error(command, reader):
     script = f"{sys.executable} -m hookcli {command} | {reader}; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False
@@ -720,22 +713,12 @@ def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked,
 RUN = f"inspect resnet18 photo.png {' '.join(TWO)} -o out"
 
 
-@pytest.mark.parametrize("closed", ["2>&1 | true", ">&-", "2>&-"])
-def test_a_run_is_done_though_nobody_listens(photo, closed):
-    script = f"{sys.executable} -m hookcli {RUN} {closed}; exit ${{PIPESTATUS[0]}}"
+def test_a_run_is_done_though_nobody_listens(photo):
+    script = f"{sys.executable} -m hookcli {RUN} 2>&- | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "Traceback" not in done.stdout + done.stderr
     assert sorted(contents("out")) == WRITTEN
-
-
-def test_a_table_that_a_full_disk_cannot_take_ends_with_5_and_the_run_is_done(photo):
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "hookcli", *RUN.split()]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 5
-    assert done.stderr.splitlines()[-1] == "error: cannot write to stdout: No space left on device"
-    assert "manifest.json" in contents("out")
 
 
 def test_help_and_version_import_no_torch():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -254,20 +252,3 @@ def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypa
     else:
         with pytest.raises(error):
             run(*words)
-
-
-@pytest.mark.parametrize(
-    ("to", "more", "code"),
-    [
-        ("| true", (), 6),
-        ("| true", ("--fail-on", "skipped"), 7),
-        ("> /dev/full", ("--fail-on", "skipped"), 5),
-    ],
-)
-def test_a_reader_that_leaves_changes_no_code_and_a_full_disk_goes_before_the_others(
-    to, more, code
-):
-    words = " ".join(["inspect", *SKIPS, *more])
-    script = f"{sys.executable} -m hookcli {words} {to}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == code

@@ -299,7 +299,7 @@ def test_gradients_are_saved_as_tensors(run, net):
 
 
 def test_gradients_of_many_kinds_of_layers_in_every_task(run, cat):
-    for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("r3d_18", "fc"),
+    for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("mc3_18", "fc"),
                           ("ssdlite320_mobilenet_v3_large", "head.*[0-1].1")):  # fmt: skip
         words = ("--score", "sum") if model.startswith("ssd") else ()
         size = ("--size", "64") if model.startswith("deep") else ()
