@@ -17,7 +17,7 @@ from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
 from hookcli.store.directory import Directory
 from hookcli.store.folder import RunFolder
-from hookcli.store.ownership import PlannedNames
+from hookcli.store.names import PlannedNames
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
 SAID = {"schema_version": 1, **REQUEST}

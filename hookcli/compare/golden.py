@@ -15,8 +15,10 @@ import numpy as np
 
 from hookcli.compare.facts import SAVED_IN_PART
 from hookcli.distance import sketch as sketches
+from hookcli.documents import SCHEMA_VERSION
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.store.names import MANIFEST
 from hookcli.store.ownership import find_holder
 from hookcli.store.shards import cannot_read
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from hookcli.store.load import Run
 
-SCHEMA_VERSION = 1
 KIND = "golden"
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
@@ -134,7 +135,7 @@ def _read_facts(run: Run) -> dict[str, Any]:
         facts = {name: manifest[name] for name in _FACTS}
         return facts | {"images": images, "skipped": manifest["skipped"]}
     except KeyError as error:
-        raise cannot_read(run.folder / "manifest.json", ValueError(f"it has no {error}")) from error
+        raise cannot_read(run.folder / MANIFEST, ValueError(f"it has no {error}")) from error
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:

@@ -17,6 +17,7 @@ from hookcli.records.text import shape_text
 from hookcli.render.draw.contrast import take_contrast
 from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
 from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_difference
+from hookcli.store.names import MANIFEST, PAGE, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from hookcli.distance.comparison import Comparison, DiffRow
 
 MOST_PICTURES = 12
-REPORT = "report.html"
 _OURS = b'content="hookcli diff"'  # in the head of every page that is made here
 _PNG = "[0-9][0-9]_*.png"
 _ANOTHER = "choose another folder for --pictures"
@@ -85,14 +85,14 @@ def write_pictures(
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
     known = _list_known(folder)
-    for name in (REPORT, *(picture.file for picture, _ in drawn)):
+    for name in (PAGE, *(picture.file for picture, _ in drawn)):
         if name not in known and os.path.lexists(folder / name):
             raise OutputError(f"{str(folder / name)!r} is not of a comparison", _ANOTHER)
     try:
-        for name in known - {REPORT}:
+        for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
         # The page first: it says which pictures are of a comparison, also when this is killed.
-        file = write_atomic(folder / REPORT, page.encode())
+        file = write_atomic(folder / PAGE, page.encode())
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
         return file
@@ -180,7 +180,7 @@ def _say_protected(folder: Path) -> str:
         return ""
     if not folder.is_dir():
         return "is a file, not a folder"
-    if any((folder / file).exists() for file in ("run.json", "manifest.json")):
+    if any((folder / file).exists() for file in (REQUEST, MANIFEST)):
         return "is a run's folder"
     is_free = _list_known(folder) or not any(folder.iterdir())
     return "" if is_free else "holds files that are not of a comparison"
@@ -192,7 +192,7 @@ def _list_known(folder: Path) -> set[str]:
     Raises:
         OutputError: it cannot be read.
     """
-    page = folder / REPORT
+    page = folder / PAGE
     try:
         if page.is_symlink() or not page.is_file():
             return set()
@@ -201,4 +201,4 @@ def _list_known(folder: Path) -> set[str]:
     except OSError as error:
         raise cannot_write(folder, error) from error
     shown = {file.name for file in pictures if f'src="{quote(file.name)}"'.encode() in text}
-    return {REPORT, *shown} if _OURS in text else set()
+    return {PAGE, *shown} if _OURS in text else set()

@@ -22,8 +22,8 @@ from hookcli.plan.check import check_values
 from hookcli.plan.clock import Clock
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
+from hookcli.store import names
 from hookcli.store.folder import check_folder, finish_resume
-from hookcli.store.ownership import PlannedNames
 from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class PreparedRun:
         return len(self.sources) > part_size(self.config.batch_size)
 
     @property
-    def planned_names(self) -> PlannedNames:
+    def planned_names(self) -> names.PlannedNames:
         """The names that the run may write."""
         return plan_names(self.config, self.sources)
 
@@ -246,18 +246,20 @@ def _choose_style(config: InspectConfig, sources: Sequence[object]) -> GridStyle
     return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
 
 
-def plan_names(config: InspectConfig, sources: Sequence[ImageSource | ImageFile]) -> PlannedNames:
+def plan_names(
+    config: InspectConfig, sources: Sequence[ImageSource | ImageFile]
+) -> names.PlannedNames:
     """The names that a run over these images may write."""
     mode = _choose_style(config, sources).mode
-    pictures = {"seen"} | {"layers": {"grids"}, "sheet": {"sheets"}}.get(mode, set())
-    optional = {"overview.png"} if config.overview else set()
+    pictures = {names.SEEN} | {"layers": {names.GRIDS}, "sheet": {names.SHEETS}}.get(mode, set())
+    optional = {names.OVERVIEW} if config.overview else set()
     if len(sources) > 1 and config.top_images:
-        optional.add("top_images.csv")
+        optional.add(names.TOP_IMAGES)
     if config.backward is not None:
-        optional.add("gradient_flow.png")
-        pictures |= {"cam"} if config.backward.cams else set()
-        pictures |= {"saliency"} if config.backward.saliency else set()
-    return PlannedNames(
+        optional.add(names.GRADIENT_FLOW)
+        pictures |= {names.CAM} if config.backward.cams else set()
+        pictures |= {names.SALIENCY} if config.backward.saliency else set()
+    return names.PlannedNames(
         frozenset(source.key for source in sources),
         frozenset(pictures),
         frozenset(optional),

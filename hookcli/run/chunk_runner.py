@@ -15,6 +15,7 @@ from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, HookedForward, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.run.heatmaps import write_heats
+from hookcli.store.names import seen_file
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
@@ -265,7 +266,7 @@ class ChunkRunner:
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""
         if self._prepared.shows_all:
-            seen = self._write(f"seen/{image.key}.jpg", self._prepared.loaded.show(pixels))
+            seen = self._write(seen_file(image.key), self._prepared.loaded.show(pixels))
             self.part.written_files.append(seen)
         return ImageResult(
             image.key, image.file, *image.size, image.state.sha256, said,

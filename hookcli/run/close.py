@@ -26,7 +26,7 @@ from hookcli.records.runs import RunResult
 from hookcli.render.charts.overview_png import draw_overview
 from hookcli.run.environment import list_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
-from hookcli.store import tables
+from hookcli.store import names, tables
 from hookcli.store.tensors import write_index
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import find
@@ -69,14 +69,14 @@ def close(folder: RunFolder, prepared: PreparedRun, found: RunTotals) -> RunResu
     }
     details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
-        written.append(folder.write("top_images.csv", top_rows.result()))
+        written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
     if prepared.config.backward is not None:
         written.append(_write_flow(folder, prepared, rows))
     document = tables.to_plain(facts | details)
     written += _write_page(folder, document)
     if prepared.config.overview:
         written.append(_write_overview(folder, document))
-    shards = [file for file in found.files if file.startswith("tensors/")]
+    shards = [file for file in found.files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, prepared.config.save)
         written.append(write_index(folder.write, folder.path, shards, channels))
@@ -94,7 +94,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: RunTotals) -> RunResu
         undrawn=_list_undrawn(prepared, found),
         failed=tuple(rule for rule in prepared.config.fail_on if any(f.rule == rule for f in seen)),
         out_dir=str(folder.path),
-        files=("run.json", *files, "manifest.json"),
+        files=(names.REQUEST, *files, names.MANIFEST),
     )
 
 
@@ -119,8 +119,8 @@ def _write_page(folder: RunFolder, document: dict[str, Any]) -> list[str]:
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write("report.json", tables.render_json(document).encode()),
-        folder.write("report.html", render_report(document).encode()),
+        folder.write(names.DOCUMENT, tables.render_json(document).encode()),
+        folder.write(names.PAGE, render_report(document).encode()),
     ]
 
 
@@ -137,7 +137,7 @@ def _write_overview(folder: RunFolder, document: dict[str, Any]) -> str:
             f"cannot draw the overview: a picture of the run is gone ({error.strerror or error})",
             "run the same command again",
         ) from error
-    return folder.write("overview.png", picture)
+    return folder.write(names.OVERVIEW, picture)
 
 
 def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRow]) -> str:
@@ -147,7 +147,7 @@ def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRo
     info, style = prepared.loaded.info, prepared.config.backward
     note = f"{style.score} of {style.target}" if style else ""
     heading = [f"{info.name}   gradient flow", f"{note}; weights: {info.weights}"]
-    return folder.write("gradient_flow.png", draw_flow(tables.to_plain(list(rows)), heading))
+    return folder.write(names.GRADIENT_FLOW, draw_flow(tables.to_plain(list(rows)), heading))
 
 
 def _show_some(
@@ -167,7 +167,7 @@ def _show_some(
     with ThreadPoolExecutor(_THREADS) as threads:
         for source, picture in zip(sources, threads.map(show, sources), strict=True):
             if picture is not None:
-                written.append(folder.write(f"seen/{source.key}.jpg", picture))
+                written.append(folder.write(names.seen_file(source.key), picture))
                 index = places[source.key]
                 found.images[index] = replace(found.images[index], seen=written[-1])
     return written
@@ -215,11 +215,11 @@ def write_tables(
     """
     sparsities = prepared.edits.sparsities
     rows = tuple(_complete_row(prepared, row, sparsities) for row in found.tally.rows())
-    written = [folder.write("layers.csv", tables.render_csv(LayerRow, rows).encode())]
+    written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*prepared.skipped, *found.skipped]
     if skipped:
         text = tables.render_csv(SkippedImage, skipped)
-        written.append(folder.write("skipped.csv", text.encode()))
+        written.append(folder.write(names.SKIPPED, text.encode()))
     return rows, written
 
 

@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from hookcli.documents import DamagedError, decode_escaped, encode_escaped
-from hookcli.store.ownership import PARTS, TOP
+from hookcli.store.names import TOP, chunk_file
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages, read_top_images
 
@@ -24,12 +24,12 @@ def write_part(folder: RunFolder, part: Chunk) -> None:
         OutputError: it cannot be written.
     """
     text = encode_escaped(part)
-    folder.write(_name(part.number), hash_line(text) + text)
+    folder.write(chunk_file(part.number), hash_line(text) + text)
 
 
 def read_part(folder: RunFolder, number: int) -> Chunk | None:
     """The part, or None where it is missing or damaged."""
-    data = folder.read(_name(number)) or b""
+    data = folder.read(chunk_file(number)) or b""
     first, text = data[:_HASH_LINE], data[_HASH_LINE:]
     try:
         return decode_escaped(text, Chunk) if first == hash_line(text) else None
@@ -63,14 +63,10 @@ def remove_parts(folder: RunFolder, first: int) -> None:
     Raises:
         OutputError: one cannot be deleted.
     """
-    kept = {TOP, *map(_name, range(first))}
+    kept = {TOP, *map(chunk_file, range(first))}
     folder.remove(folder.list_parts() - kept)
 
 
 def hash_line(text: bytes) -> bytes:
     """The line before the text of a part: without it, a number that was changed would go into all sums."""
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
-
-
-def _name(number: int) -> str:
-    return f"{PARTS}/{number:06d}.json"

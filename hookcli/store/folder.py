@@ -21,12 +21,8 @@ from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.files import cannot_write, is_full
 from hookcli.records.command import list_differences
 from hookcli.store.directory import PARTIAL, Directory
+from hookcli.store.names import JOURNAL, MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import (
-    JOURNAL,
-    MANIFEST,
-    PARTS,
-    REQUEST,
-    PlannedNames,
     find_run,
     is_not_ours,
     list_damage,
@@ -41,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
 
 _RUN_AGAIN = "start again with --overwrite, or choose another -o"
@@ -424,7 +421,6 @@ def replace_page(path: Path, page: bytes) -> Path:
         RequestError: the folder is not a run's.
         OutputError: a run is going on in it, or it cannot be written.
     """
-    name = "report.html"
     try:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(Directory(path))
@@ -436,21 +432,21 @@ def replace_page(path: Path, page: bytes) -> Path:
                 raise RequestError(
                     f"{str(path)!r} is not a run's folder", "give the folder of a run"
                 )
-            is_free = folder.status(name) is None
-            if not is_free and not (name in held.known and folder.is_file(name)):
+            is_free = folder.status(PAGE) is None
+            if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
-                    f"{str(path / name)!r} is not known to be of the run, and would be written over",
+                    f"{str(path / PAGE)!r} is not known to be of the run, and would be written over",
                     "move it away, or run hookcli inspect again",
                 )
             remove_half_written(folder, held.begun)
-            folder.write(name, page)
-            if held.complete is not None and held.complete.sizes.get(name, len(page)) != len(page):
+            folder.write(PAGE, page)
+            if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
-                document["sizes"] = {**listed.sizes, name: len(page)}
+                document["sizes"] = {**listed.sizes, PAGE: len(page)}
                 folder.write(MANIFEST, render_json(document).encode())
     except OSError as error:
-        raise cannot_write(path / name, error) from error
-    return path / name
+        raise cannot_write(path / PAGE, error) from error
+    return path / PAGE
 
 
 def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:

@@ -17,10 +17,18 @@ from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.records.rows import LayerRow
 from hookcli.records.text import shape_text
-from hookcli.store.ownership import holds_data, list_damage
+from hookcli.store.names import (
+    INDEX,
+    LAYERS,
+    MANIFEST,
+    RECORDS,
+    REQUEST,
+    holds_data,
+    is_records_file,
+)
+from hookcli.store.ownership import list_damage
 from hookcli.store.shards import (
     AGAIN,
-    INDEX,
     SavedTensor,
     cannot_read,
     check_shard,
@@ -82,7 +90,7 @@ class Run:
         Raises:
             RequestError: the table is not there, or damaged.
         """
-        file = self.folder / "layers.csv"
+        file = self.folder / LAYERS
         try:
             text = read_regular(file, MOST_BYTES).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -104,14 +112,14 @@ class Run:
 
         from hookcli.store.parquet_reader import read_records
 
-        file = self.folder / "records.parquet"
+        file = self.folder / RECORDS
         try:
-            parts = [self.folder / name for name in self.manifest["files"] if _is_part(name)]
+            parts = [self.folder / name for name in self.manifest["files"] if is_records_file(name)]
             if not parts:  # of an earlier version
                 parts = sorted(file.iterdir()) if file.is_dir() else [file]
                 parts = [part for part in parts if part.match("*.parquet")]
             if not parts or not parts[0].exists():
-                raise RequestError(f"the run in {str(self.folder)!r} has no records.parquet", AGAIN)
+                raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
             return read_records(parts)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(file, error) from error
@@ -186,11 +194,11 @@ def load_run(folder: str | Path) -> Run:
             damaged, or a table or shard is missing or of another size than the run wrote.
     """
     folder = Path(folder)
-    file = folder / "manifest.json"
+    file = folder / MANIFEST
     if not folder.is_dir():
         raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
     if not file.exists():
-        if not (folder / "run.json").exists():
+        if not (folder / REQUEST).exists():
             raise RequestError(f"{str(folder)!r} is not a run's folder", "give the folder of a run")
         raise RequestError(
             f"{str(folder)!r} is of a run that did not come to its end",
@@ -252,11 +260,6 @@ def _find_places(run: Run, call_id: str) -> _Places:
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
         raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
     return {key: rows[key] for key in run.images if key in rows}
-
-
-def _is_part(name: str) -> bool:
-    folder, _, last = name.partition("/")
-    return folder == "records.parquet" and last.endswith(".parquet") and "/" not in last
 
 
 def _read_cell(name: str, text: str) -> Any:

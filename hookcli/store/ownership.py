@@ -8,7 +8,6 @@ lists: ``parts/written.jsonl``, to which every name is added before the file is 
 from __future__ import annotations
 
 import json
-import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
 from hookcli.store.directory import PARTIAL, Directory
+from hookcli.store.names import (
+    FOLDERS,
+    FOLDERS_BY_IMAGE,
+    JOURNAL,
+    MANIFEST,
+    REQUEST,
+    UNJOURNALED,
+    is_run_file,
+)
 
 if TYPE_CHECKING:
     import os
@@ -23,58 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+    from hookcli.store.names import PlannedNames
+
 R = TypeVar("R", Request, FileList)
-
-REQUEST, MANIFEST = "run.json", "manifest.json"
-PARTS, JOURNAL, TOP = "parts", "parts/written.jsonl", "parts/top.json"
-
-_ALWAYS = frozenset(
-    {REQUEST, MANIFEST, JOURNAL, TOP, "layers.csv", "skipped.csv", "report.html", "report.json"}
-)
-_PART = re.compile(r"parts/\d+\.json|records\.parquet/[^/]+\.parquet")
-_SHARD = re.compile(r"tensors/(shard-\d+\.safetensors|index\.json)")
-_PICTURE = re.compile(r"(seen|sheets|saliency)/([^/]+)\.(?:jpg|png)")
-_NUMBERED = re.compile(r"(grids|cam)/([^/]+)/\d{3,}_[^/]+\.png")
-_UNJOURNALED = frozenset({JOURNAL, MANIFEST, "report.html"})  # written when there is no journal
-_OPTIONAL = frozenset({"top_images.csv", "overview.png", "gradient_flow.png"})
-_FOLDERS = frozenset(
-    {"parts", "records.parquet", "tensors", "seen", "sheets", "saliency", "grids", "cam"}
-)
-_IN_KEYS = frozenset({"grids", "cam"})  # folders with a folder for each image
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedNames:
-    """The names that a run may write, as far as they can be told before it has begun.
-
-    Attributes:
-        keys: of the images.
-        pictures: the folders in which it writes pictures: ``seen``, ``grids``, …
-        optional: those of ``top_images.csv``, ``overview.png`` and ``gradient_flow.png`` that it writes.
-        tensors: whether it keeps tensors.
-    """
-
-    keys: frozenset[str] = frozenset()
-    pictures: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
-    tensors: bool = False
-
-    def includes(self, name: str) -> bool:
-        """Whether a file of this name, relative to the run folder, may be written."""
-        if name in _ALWAYS or name in self.optional or _PART.fullmatch(name):
-            return True
-        if _SHARD.fullmatch(name):
-            return self.tensors
-        match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
-        return match is not None and match[1] in self.pictures and match[2] in self.keys
-
-    def uses(self, folder: str) -> bool:
-        """Whether something may be written into this folder of the run folder."""
-        top, _, key = folder.partition("/")
-        if key:
-            return top in self.pictures and key in self.keys
-        always = top in ("parts", "records.parquet") or top in self.pictures
-        return always or (top == "tensors" and self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +69,7 @@ def find_run(folder: Directory) -> HeldRun | None:
         return None
     begun = frozenset(filter(is_run_file, _read_journal(folder)))
     listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
-    return HeldRun(begun.union({REQUEST}, listed), begun | _UNJOURNALED, listing)
+    return HeldRun(begun.union({REQUEST}, listed), begun | UNJOURNALED, listing)
 
 
 def is_run(path: Path) -> bool:
@@ -208,11 +167,6 @@ def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
     return found
 
 
-def holds_data(name: str) -> bool:
-    """Whether a file of a run holds what later commands compute with, and not a picture or a page."""
-    return name.endswith((".csv", ".parquet", ".safetensors")) or name == "tensors/index.json"
-
-
 def _decode(data: bytes | None, kind: type[R]) -> R | None:
     if data is None:
         return None
@@ -234,14 +188,6 @@ def _read_journal(folder: Directory) -> Iterator[str]:
             yield name
 
 
-def is_run_file(name: str) -> bool:
-    """Whether a run could have written a file of this name; a manifest may list anything."""
-    if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
-        return False
-    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED)
-    return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
-
-
 def _without_partial(name: str) -> str:
     top, _, last = name.rpartition("/")
     last = last.removeprefix(PARTIAL)
@@ -258,7 +204,9 @@ def _walk(folder: Directory, planned: PlannedNames) -> Iterator[tuple[str, os.st
     while waiting:
         for name, status in folder.entries(waiting.pop()):
             depth = name.count("/")
-            may_hold = name in _FOLDERS or (depth == 1 and name.partition("/")[0] in _IN_KEYS)
+            may_hold = name in FOLDERS or (
+                depth == 1 and name.partition("/")[0] in FOLDERS_BY_IMAGE
+            )
             if may_hold and planned.uses(name):
                 if not stat.S_ISDIR(status.st_mode):
                     raise is_not_ours(folder, name)

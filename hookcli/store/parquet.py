@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hookcli import escape
+from hookcli.documents import SCHEMA_VERSION
+from hookcli.store.names import records_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.records.layer_records import LayerRecord
 
-FOLDER = "records.parquet"
 _COLUMNS = (
     ("image", pa.string(), "key of the image"),
     ("call_id", pa.string(), "which call of which layer, as tables show it"),
@@ -57,7 +58,7 @@ _ORDER = (
 )
 SCHEMA = pa.schema(
     [pa.field(name, kind, metadata={"description": text}) for name, kind, text in _COLUMNS],
-    metadata={"schema_version": "1", "row_order": _ORDER},
+    metadata={"schema_version": str(SCHEMA_VERSION), "row_order": _ORDER},
 )
 
 
@@ -77,7 +78,7 @@ def write_records(
     table = pa.Table.from_pylist([_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
-    return write(f"{FOLDER}/part-{number:06d}.parquet", stream.getvalue())
+    return write(records_file(number), stream.getvalue())
 
 
 def _row(record: LayerRecord) -> dict[str, object]:

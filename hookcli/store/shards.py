@@ -23,6 +23,7 @@ from hookcli.documents import (
 from hookcli.errors import RequestError, first_line
 from hookcli.files import open_regular, read_regular
 from hookcli.records.text import shape_text
+from hookcli.store.names import TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INDEX = "tensors/index.json"
 AGAIN = "run hookcli inspect again"
 UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
@@ -71,7 +71,7 @@ class SavedTensor:
             ValueError: it is so.
         """
         folder, _, name = self.shard.partition("/")
-        if folder != "tensors" or "/" in name or not name.endswith(".safetensors"):
+        if folder != TENSORS or "/" in name or not name.endswith(".safetensors"):
             raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
         if not self.shape or self.shape[0] != len(self.images):
             raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")

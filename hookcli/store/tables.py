@@ -10,13 +10,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hookcli import escape
+from hookcli.documents import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from _typeshed import DataclassInstance
-
-SCHEMA_VERSION = 1
 
 
 def column_names(kind: type[DataclassInstance]) -> list[str]:

@@ -14,10 +14,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from hookcli.documents import decode
+from hookcli.documents import SCHEMA_VERSION, decode
 from hookcli.errors import OutputError
 from hookcli.escape import reversible
 from hookcli.files import open_regular, write_atomic
+from hookcli.store.names import INDEX, shard_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-FOLDER, INDEX = "tensors", "tensors/index.json"
-SCHEMA_VERSION = 1
 _ROWS = "rows"  # the only key of a shard's metadata: safetensors writes several in no fixed order
 _RESERVED = "__metadata__"
 
@@ -61,8 +60,7 @@ def write_shard(
             taken.add(name)
             tensors[name] = torch.cat([tensor for _, tensor in group]).cpu().contiguous()
             rows[name] = {"call_id": shown, "images": [reversible(key) for key, _ in group]}
-    name = f"{FOLDER}/shard-{number:06d}.safetensors"
-    return write(name, save(tensors, {_ROWS: json.dumps(rows)}))
+    return write(shard_file(number), save(tensors, {_ROWS: json.dumps(rows)}))
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:

@@ -15,6 +15,7 @@ from hookcli.records.pictures import Grid
 from hookcli.records.text import shape_text
 from hookcli.render.draw import grid as drawing
 from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image
+from hookcli.store.names import grid_file, is_sheet, sheet_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,13 +42,13 @@ class GridWriter:
 
     def write_grid(self, picture: Picture) -> str:
         """Queue one layer's grid; returns its file, relative to the run folder."""
-        file = f"grids/{picture.image}/{grid_name(picture.call)}"
+        file = grid_file(picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
         """Queue one picture of all layers; returns its file, relative to the run folder."""
-        file = f"sheets/{image_key}.png"
+        file = sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
@@ -109,7 +110,7 @@ def describe_grid(
     size = (canvas.shape[1], canvas.shape[0])
     if isinstance(content, Bars) or places is None:
         return Grid(picture.image, picture.call.id, file, size)
-    shown = _SHEET_TOP if file.startswith("sheets/") else None
+    shown = _SHEET_TOP if is_sheet(file) else None
     rows = content.figures[:, :shown].tolist()
     if content.scores is not None:
         rows.append(content.scores[:shown].tolist())

@@ -23,14 +23,14 @@ from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_IMAGES, Finding, ModelInfo
-from hookcli.store.ownership import MANIFEST, REQUEST, list_damage
+from hookcli.store.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
+from hookcli.store.ownership import list_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 
-DOCUMENT, PAGE = "report.json", "report.html"
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
     "NC": "one value a channel, without height and width",
@@ -182,7 +182,7 @@ def list_pictures(document: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     files = {grid["image"]: grid["file"] for grid in document["grids"]}
     places = {
-        key: file if file.startswith("sheets/") else f"{file.rpartition('/')[0]}/"
+        key: file if is_sheet(file) else f"{file.rpartition('/')[0]}/"
         for key, file in files.items()
     }
     return [(i["file"], places[i["key"]]) for i in document["images"] if i["key"] in places]

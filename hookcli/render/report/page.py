@@ -20,7 +20,6 @@ from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
 from hookcli.render.charts.flow_svg import draw_flow_svg
 from hookcli.render.report.document import (
-    DOCUMENT,
     choose_images,
     explain_flat,
     findings_by_image,
@@ -30,6 +29,7 @@ from hookcli.render.report.document import (
     read_report,
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
+from hookcli.store.names import DOCUMENT, is_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -96,7 +96,7 @@ def render_report(document: dict[str, Any], run: Path | None = None) -> str:
             address=address,
             once=lambda file: "" if file in given else address(file),
             first_grids={grid["call_id"]: grid for grid in reversed(first)},
-            sheets=any(grid["file"].startswith("sheets/") for grid in first),
+            sheets=any(is_sheet(grid["file"]) for grid in first),
             flat=explain_flat(layers, first),
             uncalled=group_uncalled(
                 [(each["layer"], each["reason"]) for each in document["uncalled"]],
