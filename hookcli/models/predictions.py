@@ -80,17 +80,21 @@ def _read_shares(logits: Tensor, categories: Sequence[str]) -> list[tuple[Predic
 def _read_boxes(part: dict[str, Tensor], categories: Sequence[str]) -> tuple[Prediction, ...]:
     scores = part["scores"].detach().float().cpu()
     order = scores.argsort(descending=True, stable=True)[:TOP].tolist()
-    boxes, labels = part["boxes"].detach().float().cpu(), part["labels"].cpu().tolist()
+    boxes, labels = part["boxes"].detach().float().cpu(), part["labels"].long().cpu().tolist()
     return tuple(
         Prediction(
             "score",
             name_class(labels[index], categories),
             labels[index],
             _finite(float(scores[index])),
-            tuple(round(value, 1) for value in boxes[index].tolist()),
+            _finite_box(boxes[index].tolist()),
         )
         for index in order
     )
+
+
+def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
+    return tuple(round(side, 1) for side in sides) if all(map(math.isfinite, sides)) else None
 
 
 def _read_flow(flow: Tensor) -> list[tuple[Prediction, ...]]:

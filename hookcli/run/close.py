@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookcli.activations.pooling import saved_channels
+from hookcli.documents import convert
 from hookcli.errors import OutputError
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.images.fit import require_image
@@ -24,6 +25,7 @@ from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import RunResult
 from hookcli.render.charts.overview_png import draw_overview
+from hookcli.render.report.document import ReportDocument
 from hookcli.run.environment import list_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
 from hookcli.store import names, tables
@@ -70,10 +72,11 @@ def close(folder: RunFolder, prepared: PreparedRun, found: RunTotals) -> RunResu
     details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
+    plain = tables.to_plain(facts | details)
+    document = convert(plain, ReportDocument)
     if prepared.config.backward is not None:
-        written.append(_write_flow(folder, prepared, rows))
-    document = tables.to_plain(facts | details)
-    written += _write_page(folder, document)
+        written.append(_write_flow(folder, prepared, document.layers))
+    written += _write_page(folder, plain, document)
     if prepared.config.overview:
         written.append(_write_overview(folder, document))
     shards = [file for file in found.files if names.is_shard(file)]
@@ -114,17 +117,17 @@ def _details(found: RunTotals) -> dict[str, Any]:
     }
 
 
-def _write_page(folder: RunFolder, document: dict[str, Any]) -> list[str]:
+def _write_page(folder: RunFolder, plain: dict[str, Any], document: ReportDocument) -> list[str]:
     """Write ``report.json`` and ``report.html``; returns their names."""
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write(names.DOCUMENT, tables.render_json(document).encode()),
+        folder.write(names.DOCUMENT, tables.render_json(plain).encode()),
         folder.write(names.PAGE, render_report(document).encode()),
     ]
 
 
-def _write_overview(folder: RunFolder, document: dict[str, Any]) -> str:
+def _write_overview(folder: RunFolder, document: ReportDocument) -> str:
     """Write ``overview.png``; returns its name.
 
     Raises:
@@ -147,7 +150,7 @@ def _write_flow(folder: RunFolder, prepared: PreparedRun, rows: Sequence[LayerRo
     info, style = prepared.loaded.info, prepared.config.backward
     note = f"{style.score} of {style.target}" if style else ""
     heading = [f"{info.name}   gradient flow", f"{note}; weights: {info.weights}"]
-    return folder.write(names.GRADIENT_FLOW, draw_flow(tables.to_plain(list(rows)), heading))
+    return folder.write(names.GRADIENT_FLOW, draw_flow(rows, heading))
 
 
 def _show_some(

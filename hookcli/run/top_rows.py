@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.images.read import ImageFile
 from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING
+from hookcli.render.report.document import TopChannel, choose_images
 from hookcli.store import tables
 
 if TYPE_CHECKING:
@@ -43,17 +44,17 @@ def render_top_rows(prepared: PreparedRun, top: TopImages) -> bytes:
     return b"".join(pieces)
 
 
-def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[dict[str, Any]]]:
+def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[TopChannel]]:
     """What the page shows of the top images: a few channels of each layer."""
     top, keys = found.top, [source.key for source in prepared.sources]
     most = MOST_CHANNELS if prepared.shows_all else 1
     return {
         call_id: [
-            {
-                "channel": channel,
-                "images": [keys[at] for at in top.places[call_id][channel] if at >= 0],
-                "values": [float(v) for v in top.values[call_id][channel] if v > -math.inf],
-            }
+            TopChannel(
+                channel,
+                tuple(keys[at] for at in top.places[call_id][channel] if at >= 0),
+                tuple(float(v) for v in top.values[call_id][channel] if v > -math.inf),
+            )
             for channel in channels
         ]
         for call_id in found.tally.calls
@@ -62,14 +63,9 @@ def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[dict[
 
 
 def name_shown(
-    found: RunTotals, findings: Sequence[Finding], best: dict[str, list[dict[str, Any]]]
+    found: RunTotals, findings: Sequence[Finding], best: dict[str, list[TopChannel]]
 ) -> set[str]:
     """Keys of the images that the page of a run over many images shows."""
-    from hookcli.render.report.document import choose_images
-
-    document = {
-        "images": [{"key": image.key} for image in found.images],
-        "findings": [{"images": finding.images} for finding in findings],
-    }
-    firing = dict.fromkeys(k for rows in best.values() for row in rows for k in row["images"])
-    return {image["key"] for image in choose_images(document)} | set(list(firing)[:MOST_FIRING])
+    firing = dict.fromkeys(key for rows in best.values() for row in rows for key in row.images)
+    shown = choose_images(found.images, findings)
+    return {image.key for image in shown} | set(list(firing)[:MOST_FIRING])

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import io
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hookcli.render.charts.gradient_flow import (
-    MARKS,
-    find_decades,
-    list_flow_layers,
-    list_ticks,
-    power_of_ten,
-    short_name,
-)
+from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from hookcli.records.rows import LayerRow
     from hookcli.render.charts.gradient_flow import FlowLayer, Mark
 
 _INK, _DIM, _GRID = "#1a1b22", "#5c5f6e", "#e4e5ea"
@@ -34,11 +29,11 @@ _LABEL = 0.15  # inches that one label of the x axis takes
 _LONGEST = 30
 
 
-def draw_flow(rows: Sequence[dict[str, Any]], heading: Sequence[str]) -> bytes:
+def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
     """The picture as a PNG file: norms of gradients, layer by layer, and below how large they are beside the weights.
 
     Args:
-        rows: as ``hookcli.render.charts.gradient_flow.list_flow_layers`` takes them.
+        rows: of gradients, in any order.
         heading: lines above, the first of them the title.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for

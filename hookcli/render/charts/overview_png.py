@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL import Image
+
+from hookcli.render.charts.depth_svg import list_depth_points
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,15 +15,20 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from hookcli.records.images import ImageResult
+    from hookcli.records.pictures import Grid
+    from hookcli.records.rows import LayerRow
+    from hookcli.render.report.document import ReportDocument
+
 _LAYERS, _TILES = 3, 6
 _INK, _DIM, _LINE, _BAND = "#1a1b22", "#5c5f6e", "#8c2f63", "#f0c9a8"
 
 
-def draw_overview(document: dict[str, Any], run: Path) -> bytes:
+def draw_overview(document: ReportDocument, run: Path) -> bytes:
     """The picture as a PNG file: image, predictions, channels of early, middle and late layers, figures over depth.
 
     Args:
-        document: as in ``report.json``.
+        document: what ``report.json`` holds.
         run: the folder with the pictures.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
@@ -31,24 +38,24 @@ def draw_overview(document: dict[str, Any], run: Path) -> bytes:
         2 + _LAYERS, 8, height_ratios=[2.2, *[1] * _LAYERS, 1.5], hspace=0.5, wspace=0.12,
         left=0.05, right=0.97, top=0.92, bottom=0.08,
     )  # fmt: skip
-    image = document["images"][0]
-    trained = "" if document["model"]["trained"] else "   NOT TRAINED"
+    image = document.images[0]
+    trained = "" if document.model.trained else "   NOT TRAINED"
     figure.suptitle(
-        f"{document['model']['name']}   {document['model']['weights']}{trained}".replace("$", r"\$"),
+        f"{document.model.name}   {document.model.weights}{trained}".replace("$", r"\$"),
         x=0.05, ha="left", color=_INK, fontsize=14,
     )  # fmt: skip
-    _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image["seen"]))
+    _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image.seen))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
-    grids = [g for g in document["grids"] if g["image"] == image["key"] and g["places"]]
+    grids = [g for g in document.grids if g.image == image.key and g.places]
     for row, grid in enumerate(_spread(grids, _LAYERS), 1):
-        with Image.open(run / grid["file"]) as picture:
+        with Image.open(run / grid.file) as picture:
             tiles = _cut(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        label.text(0, 0.5, _plain(grid["call_id"]), va="center", color=_INK, fontsize=9)
+        label.text(0, 0.5, _plain(grid.call_id), va="center", color=_INK, fontsize=9)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
-    _plot_depth(figure.add_subplot(spaces[-1, :]), document["layers"])
+    _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", metadata={"Software": None})
     return stream.getvalue()
@@ -60,33 +67,32 @@ def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
     axes.axis("off")
 
 
-def _write_predictions(axes: Axes, document: dict[str, Any], image: dict[str, Any]) -> None:
-    more = len(document["images"]) - 1
-    lines = [_plain(image["file"]) + (f"   (the first of {more + 1} images)" if more else "")]
-    for said in image["predictions"]:
-        value = "" if said["value"] is None else f"  {100 * said['value']:.1f}%"
-        value = f"  {said['value']:.3g} pixels" if said["measure"] == "pixels" else value
-        lines.append(f"   {_plain(said['category'])}{value}")
-    if image["predictions"] and not document["model"]["trained"]:
+def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
+    more = len(document.images) - 1
+    lines = [_plain(image.file) + (f"   (the first of {more + 1} images)" if more else "")]
+    for said in image.predictions:
+        value = "" if said.value is None else f"  {100 * said.value:.1f}%"
+        value = f"  {said.value:.3g} pixels" if said.measure == "pixels" else value
+        lines.append(f"   {_plain(said.category)}{value}")
+    if image.predictions and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
     axes.text(0.02, 1, "\n".join(lines), va="top", color=_INK, fontsize=10, linespacing=1.5)
 
 
-def _plot_depth(axes: Axes, layers: Sequence[dict[str, Any]]) -> None:
-    rows = [row for row in layers if row["mean"] is not None and row["side"] == "output"]
-    if not rows:
+def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
+    points = list_depth_points(layers)
+    if not points:
         axes.axis("off")
         return
-    places = range(1, len(rows) + 1)
-    means = [row["mean"] for row in rows]
-    lows = [row["mean"] - row["std"] for row in rows]
-    highs = [row["mean"] + row["std"] for row in rows]
+    places = range(1, len(points) + 1)
+    means = [point.mean for point in points]
+    lows = [point.mean - point.std for point in points]
+    highs = [point.mean + point.std for point in points]
     axes.fill_between(places, lows, highs, color=_BAND, linewidth=0)
     axes.plot(places, means, color=_LINE, marker="o", markersize=2.5, linewidth=1)
-    axes.set_yscale(
-        "symlog", linthresh=max(1e-6, sorted(row["std"] for row in rows)[len(rows) // 2])
-    )
+    spreads = sorted(point.std for point in points)
+    axes.set_yscale("symlog", linthresh=max(1e-6, spreads[len(points) // 2]))
     axes.set_title(
         "mean, with one spread up and down, layer by layer", fontsize=9, color=_DIM, loc="left"
     )
@@ -95,18 +101,18 @@ def _plot_depth(axes: Axes, layers: Sequence[dict[str, Any]]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spread(grids: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def _spread(grids: Sequence[Grid], count: int) -> list[Grid]:
     """Early, middle and late ones."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
-def _cut(picture: Image.Image, grid: dict[str, Any]) -> list[tuple[int, Image.Image]]:
+def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
     """The first tiles of a grid, each with its channel."""
-    places = grid["places"]
+    places = grid.places or {}
     tiles = []
-    for index, channel in enumerate(grid["channels"][:_TILES]):
+    for index, channel in enumerate(grid.channels[:_TILES]):
         left = places["left"] + index % places["columns"] * places["step_x"]
         top = places["top"] + index // places["columns"] * places["step_y"]
         box = (left, top, left + places["width"], top + places["height"])
