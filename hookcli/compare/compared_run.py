@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.compare.facts import check_call, list_saved_options
+from hookcli.compare.facts import KIND, check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import Size
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from hookcli.store.load import Run
 
-_OF_WHOLE = "--tensor-dtype"  # whole, in another dtype
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
@@ -123,14 +122,12 @@ class ComparedRun:
     @property
     def pooled(self) -> tuple[str, ...]:
         """What of each tensor was saved; empty for all of it, in whatever dtype."""
-        return tuple(words for words in self.saved if not words.startswith(_OF_WHOLE))
+        return split_saved(self.saved)[0]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Of the model, and of saved tensors where that is another."""
-        option = "--tensor-dtype "
-        others = (words.removeprefix(option) for words in self.saved if words.startswith(option))
-        return (self.facts["model"]["dtype"], *others)
+        return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
 
 
 def load_compared_run(name: str) -> ComparedRun:
@@ -156,7 +153,7 @@ def _read_run(name: str) -> ComparedRun:
     saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[RunCall]] = {key: [] for key in images}
-    is_whole = all(words.startswith(_OF_WHOLE) for words in saved)
+    is_whole = not split_saved(saved)[0]
     for row in run.records.to_pylist():
         check_call(row, images)
         image, call_id = row["image"], row["call_id"]
@@ -204,7 +201,7 @@ def _make_side(
 
 def _read_golden(name: str) -> ComparedRun:
     document = _read_document(name)
-    if not isinstance(document, dict) or document.get("kind") != "golden":
+    if not isinstance(document, dict) or document.get("kind") != KIND:
         raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
     version = convert(document, GoldenFile).sketch.version
     if version != sketches.VERSION:

@@ -10,7 +10,9 @@ from hookcli.documents import MOST_VALUES
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-SAVED_IN_PART = ("--pool", "--tensor-dtype", "--tensor-channels")  # not the tensor as it was
+KIND = "golden"  # what a golden file calls itself
+_DTYPE = "--tensor-dtype"
+SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # not the tensor as it was
 
 _FIGURES = ("mean", "std", "min", "max")
 _COUNTS = ("nan_count", "inf_count")
@@ -29,6 +31,12 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
                 raise ValueError(f"its command ends in {word}, without a value")
             found.append(f"{word} {command[place + 1]}")
     return tuple(found)
+
+
+def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of what ``list_saved_options`` found: the options that leave a part of a tensor out, and the dtypes."""
+    left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
+    return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
 def check_call(row: Mapping[str, Any], images: Collection[str]) -> None:

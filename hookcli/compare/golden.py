@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.compare.facts import SAVED_IN_PART
+from hookcli.compare.facts import KIND, SAVED_IN_PART
 from hookcli.distance import sketch as sketches
 from hookcli.documents import SCHEMA_VERSION
 from hookcli.errors import OutputError, RequestError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from hookcli.store.load import Run
 
-KIND = "golden"
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
 _FACTS = ("hookcli", "command", "model", "versions", "layers", "uncalled")

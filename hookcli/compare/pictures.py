@@ -49,11 +49,11 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
             "run both with --save tensors",
         )
     for side in (a, b):
-        cut = [words for words in side.saved if not words.startswith("--tensor-dtype")]
-        if cut:
+        if side.pooled:
             raise RequestError(
-                f"--pictures needs whole tensors, and {side.name!r} has them with {' '.join(cut)}", _WHOLE
-            )  # fmt: skip
+                f"--pictures needs whole tensors, and {side.name!r} has them with {' '.join(side.pooled)}",
+                _WHOLE,
+            )
     if a.saved != b.saved:
         said = " and ".join(f"{side.name!r} {' '.join(side.saved) or 'none'}" for side in (a, b))
         raise RequestError(

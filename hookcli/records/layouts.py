@@ -34,6 +34,16 @@ class Layout:
         """Whether a channel can be drawn as a picture."""
         return self.height * self.width > 1
 
+    @property
+    def frame_axis(self) -> int | None:
+        """Which axis holds the frames of a clip; None where there are none."""
+        return self.name.index("D") if "D" in self.name else None
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether the last axis holds the channels."""
+        return self.name.endswith("C")
+
 
 UNKNOWN = Layout()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import TYPE_CHECKING
 
 from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.charts.figures import DIM, INK, LINE, to_png
 from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
 
 if TYPE_CHECKING:
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
     from hookcli.render.charts.gradient_flow import FlowLayer, Mark
 
-_INK, _DIM, _GRID = "#1a1b22", "#5c5f6e", "#e4e5ea"
-_LINE, _DOTS, _WARNING = "#8c2f63", "#1f6f9c", "#d6281c"
+_GRID, _DOTS, _WARNING = "#e4e5ea", "#1f6f9c", "#d6281c"
 _MARKS: dict[Mark, tuple[str, str]] = {
     "broken": ("v", _WARNING),
-    "none": ("x", _INK),
-    "zero": ("^", _DIM),
+    "none": ("x", INK),
+    "zero": ("^", DIM),
 }
 _LABEL = 0.15  # inches that one label of the x axis takes
 _LONGEST = 30
@@ -55,15 +54,13 @@ def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
     _plot_ratios(ratios, layers)
     _label_layers(ratios, names, width)
     norms.tick_params(labelbottom=False, length=0)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()
+    return to_png(figure)
 
 
 def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
     width, height = figure.get_size_inches()
     for index, line in enumerate(heading):
-        size, colour = (9, _DIM) if index else (13, _INK)
+        size, colour = (9, DIM) if index else (13, INK)
         figure.text(
             0.2 / width, 1 - (0.15 + 0.25 * index) / height, line, va="top", color=colour,
             fontsize=size, parse_math=False,
@@ -76,7 +73,7 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
-    axes.plot(heights, color=_LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
+    axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
     axes.plot(
         [at for at, _ in dots], [math.log10(norm) for _, norm in dots], linestyle="",
         marker="o", markersize=3.5, markerfacecolor="white", color=_DOTS, label="of parameters",
@@ -89,10 +86,10 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
                 places, [edge] * len(places), linestyle="", marker=shape, color=colour,
                 transform=axes.get_xaxis_transform(), label=MARKS[mark], markersize=7,
             )  # fmt: skip
-    axes.set_title("norm of the gradient", fontsize=9, color=_DIM, loc="left")
+    axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
     axes.legend(
         loc="lower right", bbox_to_anchor=(1, 1), ncols=5, fontsize=8, frameon=False,
-        labelcolor=_INK, handletextpad=0.3, columnspacing=1.2, borderaxespad=0.2,
+        labelcolor=INK, handletextpad=0.3, columnspacing=1.2, borderaxespad=0.2,
     )  # fmt: skip
     room = 0.08 * (high - low)
     _mark_decades(axes, low, high)
@@ -106,7 +103,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
     axes.set_title(
         "norm of a parameter's gradient over that of the parameter, the largest of each layer",
-        fontsize=9, color=_DIM, loc="left",
+        fontsize=9, color=DIM, loc="left",
     )  # fmt: skip
     _mark_decades(axes, low, high)
     axes.set_ylim(low, high)
@@ -115,7 +112,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 def _mark_decades(axes: Axes, low: int, high: int) -> None:
     ticks = list_ticks(low, high)
     axes.set_yticks(ticks, [power_of_ten(tick) for tick in ticks])
-    axes.tick_params(labelsize=8, colors=_DIM)
+    axes.tick_params(labelsize=8, colors=DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -130,4 +127,4 @@ def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
     axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
     if step > 1:
         note = f"{len(names)} layers, one in {step} named"
-        axes.set_xlabel(note, fontsize=8, color=_DIM, loc="right")
+        axes.set_xlabel(note, fontsize=8, color=DIM, loc="right")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from hookcli.render.charts.depth_svg import list_depth_points
+from hookcli.render.charts.figures import DIM, INK, LINE, to_png
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hookcli.render.report.document import ReportDocument
 
 _LAYERS, _TILES = 3, 6
-_INK, _DIM, _LINE, _BAND = "#1a1b22", "#5c5f6e", "#8c2f63", "#f0c9a8"
+_BAND = "#f0c9a8"
 
 
 def draw_overview(document: ReportDocument, run: Path) -> bytes:
@@ -42,7 +42,7 @@ def draw_overview(document: ReportDocument, run: Path) -> bytes:
     trained = "" if document.model.trained else "   NOT TRAINED"
     figure.suptitle(
         f"{document.model.name}   {document.model.weights}{trained}".replace("$", r"\$"),
-        x=0.05, ha="left", color=_INK, fontsize=14,
+        x=0.05, ha="left", color=INK, fontsize=14,
     )  # fmt: skip
     _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image.seen))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
@@ -52,18 +52,16 @@ def draw_overview(document: ReportDocument, run: Path) -> bytes:
             tiles = _cut(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        label.text(0, 0.5, _plain(grid.call_id), va="center", color=_INK, fontsize=9)
+        label.text(0, 0.5, _plain(grid.call_id), va="center", color=INK, fontsize=9)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()
+    return to_png(figure)
 
 
 def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
     axes.imshow(picture, interpolation="nearest")
-    axes.set_title(title, fontsize=7, color=_DIM, pad=2)
+    axes.set_title(title, fontsize=7, color=DIM, pad=2)
     axes.axis("off")
 
 
@@ -77,7 +75,7 @@ def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult)
     if image.predictions and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
-    axes.text(0.02, 1, "\n".join(lines), va="top", color=_INK, fontsize=10, linespacing=1.5)
+    axes.text(0.02, 1, "\n".join(lines), va="top", color=INK, fontsize=10, linespacing=1.5)
 
 
 def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
@@ -90,14 +88,14 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     lows = [point.mean - point.std for point in points]
     highs = [point.mean + point.std for point in points]
     axes.fill_between(places, lows, highs, color=_BAND, linewidth=0)
-    axes.plot(places, means, color=_LINE, marker="o", markersize=2.5, linewidth=1)
+    axes.plot(places, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
     spreads = sorted(point.std for point in points)
     axes.set_yscale("symlog", linthresh=max(1e-6, spreads[len(points) // 2]))
     axes.set_title(
-        "mean, with one spread up and down, layer by layer", fontsize=9, color=_DIM, loc="left"
+        "mean, with one spread up and down, layer by layer", fontsize=9, color=DIM, loc="left"
     )
     axes.locator_params(axis="x", integer=True, nbins=12)
-    axes.tick_params(labelsize=7, colors=_DIM)
+    axes.tick_params(labelsize=7, colors=DIM)
     axes.spines[["top", "right"]].set_visible(False)
 
 

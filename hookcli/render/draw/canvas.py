@@ -7,6 +7,7 @@ that are not finite, and a ramp for text.
 from __future__ import annotations
 
 import functools
+import io
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -82,6 +83,13 @@ def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
     image = Image.fromarray(canvas, "P")
     image.putpalette(palette)
     return image
+
+
+def to_png(image: Image.Image, *, compress_level: int = 6) -> bytes:
+    """The picture as a PNG file; a lower level is written faster and is larger."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=compress_level)
+    return stream.getvalue()
 
 
 def _spread_colours(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hookcli.records.pictures import MOST_BARS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 TILE = 112  # pixels on the longest side of a feature map
 TOP = 12  # channels
-MOST_BARS = 1024
 _COMPLEX_NOTE = (
     "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
 )
@@ -89,8 +90,7 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contra
     if not layout.is_spatial:
         return _take_bars(values, layout.channel_axis)
     notes = []
-    if layout.name in ("NCDHW", "NDHWC"):
-        axis = layout.name.index("D")
+    if (axis := layout.frame_axis) is not None:
         frame = _worst(apart, axis)
         notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
         one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
@@ -170,11 +170,9 @@ def _worst(apart: Values, axis: int) -> int:
 
 def _as_maps(values: Values, layout: Layout) -> Values:
     """(C, h, w) of a tensor (1, …) without an axis for frames."""
-    image: Values = values[0]
-    if layout.name in ("NHWC", "NDHWC"):
-        image = np.moveaxis(image, 2, 0)
-    if layout.name == "NLC":
-        image = image[layout.prefix :].T
+    image: Values = values[0, layout.prefix :] if layout.prefix else values[0]
+    if layout.channels_last:
+        image = np.moveaxis(image, -1, 0)
     return image.reshape(len(image), layout.height, layout.width)
 
 

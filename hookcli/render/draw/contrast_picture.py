@@ -6,7 +6,6 @@ Both colour maps share one palette, half of the levels each, so that the files s
 from __future__ import annotations
 
 import functools
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ from hookcli.render.draw.canvas import (
     load_palette,
     new_canvas,
     to_image,
+    to_png,
     write_text,
 )
 from hookcli.render.draw.contrast import TILE
@@ -70,9 +70,8 @@ def draw_contrast(
         signed: A and B are gradients, and have colours around zero like their difference.
     """
     canvas = (_draw_bars if contrast.is_flat else _draw_maps)(contrast, heading, signed=signed)
-    stream = io.BytesIO()
-    to_image(canvas, list(_palette())).save(stream, "PNG", compress_level=4)
-    return stream.getvalue(), (canvas.shape[1], canvas.shape[0])
+    data = to_png(to_image(canvas, list(_palette())), compress_level=4)
+    return data, (canvas.shape[1], canvas.shape[0])
 
 
 def list_labels(contrast: Contrast) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ from hookcli.files import safe_name
 from hookcli.records.pictures import Grid
 from hookcli.records.text import shape_text
 from hookcli.render.draw import grid as drawing
-from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image
+from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image, to_png
 from hookcli.store.names import grid_file, is_sheet, sheet_file
 
 if TYPE_CHECKING:
@@ -79,9 +78,7 @@ class GridWriter:
         ]
 
     def _encode(self, canvas: Pixels) -> bytes:
-        stream = io.BytesIO()
-        to_image(canvas, self._palette).save(stream, "PNG")
-        return stream.getvalue()
+        return to_png(to_image(canvas, self._palette))
 
 
 def grid_name(call: Call) -> str:
@@ -166,7 +163,7 @@ def _title(picture: Picture) -> str:
 
 def _frame_note(picture: Picture) -> str:
     """Which frame of a clip is shown; empty for pictures."""
-    axis = {"NCDHW": 2, "NDHWC": 1}.get(picture.layout.name)
+    axis = picture.layout.frame_axis
     if axis is None:
         return ""
     frames = picture.shape[axis]

@@ -20,6 +20,7 @@ from hookcli.render.draw.canvas import (
     load_palette,
     new_canvas,
     to_image,
+    to_png,
     write_text,
 )
 
@@ -152,6 +153,4 @@ def _encode(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) 
         beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)
         whole.paste(beside.resize(size, Image.Resampling.NEAREST), (right, top))
         whole.paste(bar.resize((width, _BAR), Image.Resampling.NEAREST), (right, below))
-    stream = io.BytesIO()
-    whole.save(stream, "PNG")
-    return stream.getvalue()
+    return to_png(whole)
