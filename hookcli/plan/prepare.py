@@ -23,7 +23,8 @@ from hookcli.plan.clock import Clock
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store import names
-from hookcli.store.folder import check_folder, finish_resume
+from hookcli.store.admission import check_folder
+from hookcli.store.finished import finish_resume
 from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:

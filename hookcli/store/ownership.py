@@ -7,7 +7,6 @@ lists: ``parts/written.jsonl``, to which every name is added before the file is 
 
 from __future__ import annotations
 
-import json
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
 from hookcli.store.directory import PARTIAL, Directory
+from hookcli.store.journal import read_journal
 from hookcli.store.names import (
     FOLDERS,
     FOLDERS_BY_IMAGE,
-    JOURNAL,
     MANIFEST,
     REQUEST,
     UNJOURNALED,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from hookcli.store.names import PlannedNames
+from hookcli.store.names import PlannedNames
 
 R = TypeVar("R", Request, FileList)
 
@@ -67,7 +66,7 @@ def find_run(folder: Directory) -> HeldRun | None:
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
-    begun = frozenset(filter(is_run_file, _read_journal(folder)))
+    begun = frozenset(filter(is_run_file, read_journal(folder)))
     listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
     return HeldRun(begun.union({REQUEST}, listed), begun | UNJOURNALED, listing)
 
@@ -174,18 +173,6 @@ def _decode(data: bytes | None, kind: type[R]) -> R | None:
         return decode_both(data, kind)[1]
     except DamagedError:
         return None
-
-
-def _read_journal(folder: Directory) -> Iterator[str]:
-    """The names in the journal; a last line that was cut off is of a file that was not written."""
-    lines = (folder.read(JOURNAL) or b"").split(b"\n")
-    for line in lines[:-1]:
-        try:
-            name = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(name, str):
-            yield name
 
 
 def _without_partial(name: str) -> str:

@@ -28,7 +28,7 @@ def report(
     Example: hookcli report hookcli-runs/resnet34-cat --open
     """
     from hookcli.render.report.page import remake_report
-    from hookcli.store.folder import replace_page
+    from hookcli.store.finished import replace_page
 
     page, state = remake_report(run, single_file=single_file)
     if state.missing:
