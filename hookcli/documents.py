@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -56,14 +56,14 @@ def decode(data: bytes, kind: type[T]) -> T:
         raise _damaged(error) from error
 
 
-def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, Any], T]:
+def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
     """Read a JSON object as it is, and as a value of ``kind``.
 
     Raises:
         LaterVersionError: its ``schema_version`` is not known yet.
         DamagedError: it is no JSON, or not of this kind.
     """
-    document = decode(data, dict[str, Any])
+    document = decode(data, dict[str, object])
     return document, convert(document, kind)
 
 
@@ -154,7 +154,7 @@ class Request:
     hookcli: str
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
     schema_version: int = SCHEMA_VERSION
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, object] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

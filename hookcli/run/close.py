@@ -72,7 +72,7 @@ def close(folder: RunFolder, prepared: PreparedRun, found: RunTotals) -> RunResu
     details = _details(found) | {"layers": rows, "top_images": best}
     if found.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
-    plain = tables.to_plain(facts | details)
+    plain = tables.plain_object(facts | details)
     document = convert(plain, ReportDocument)
     if prepared.config.backward is not None:
         written.append(_write_flow(folder, prepared, document.layers))
@@ -117,7 +117,7 @@ def _details(found: RunTotals) -> dict[str, Any]:
     }
 
 
-def _write_page(folder: RunFolder, plain: dict[str, Any], document: ReportDocument) -> list[str]:
+def _write_page(folder: RunFolder, plain: dict[str, object], document: ReportDocument) -> list[str]:
     """Write ``report.json`` and ``report.html``; returns their names."""
     from hookcli.render.report.page import render_report
 

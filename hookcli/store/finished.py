@@ -76,10 +76,13 @@ def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") 
         held, data = find_run(folder), folder.read(MANIFEST)
         if held is None or held.complete is None or data is None:
             return
-        done, _ = decode_both(data, Request)
-        wanted = {"hookcli": metadata.version("hookcli"), "command": to_plain(command)}
+        done, begun = decode_both(data, Request)
+        wanted: dict[str, object] = {
+            "hookcli": metadata.version("hookcli"),
+            "command": to_plain(command),
+        }
         if weights_sha256:
-            wanted["model"] = {**done.get("model", {}), "sha256": weights_sha256}
+            wanted["model"] = {**begun.model, "sha256": weights_sha256}
         for difference in list_differences(done, wanted):
             raise RequestError(
                 f"--resume: the run in {str(path)!r} was done {difference}",

@@ -11,7 +11,7 @@ import contextlib
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.documents import Request, decode_both
 from hookcli.errors import OutputError, RequestError
@@ -23,10 +23,10 @@ from hookcli.store.journal import Journal, write_all
 from hookcli.store.lock import lock_request, take_lock
 from hookcli.store.names import JOURNAL, MANIFEST, PARTS, REQUEST
 from hookcli.store.ownership import is_not_ours, remove_half_written, remove_known
-from hookcli.store.tables import render_json, to_plain
+from hookcli.store.tables import plain_object, render_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -48,7 +48,7 @@ class RunFolder:
     def __init__(
         self,
         path: Path,
-        request: dict[str, Any],
+        request: Mapping[str, object],
         planned: PlannedNames,
         *,
         replace_run: bool,
@@ -133,7 +133,7 @@ class RunFolder:
         """The names in ``parts/`` that this run is known to have written, without the journal."""
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - {JOURNAL}
 
-    def complete(self, manifest: dict[str, Any], files: Sequence[str]) -> None:
+    def complete(self, manifest: Mapping[str, object], files: Sequence[str]) -> None:
         """Write the manifest: the run is complete. What was written on the way and is not listed goes.
 
         Args:
@@ -151,7 +151,7 @@ class RunFolder:
             )
         parts = frozenset(self.list_parts())
         remove_known(self._folder, self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
-        text = render_json(manifest | {"files": list(sizes), "sizes": sizes})
+        text = render_json({**manifest, "files": list(sizes), "sizes": sizes})
         self.write(MANIFEST, text.encode())
         # Only now: without them a run that is killed here would have to begin again.
         remove_known(self._folder, parts)
@@ -280,13 +280,13 @@ def _write_whole(descriptor: int, text: bytes) -> None:
         raise
 
 
-def _refuse_other_run(begun: bytes, path: Path, request: dict[str, Any]) -> None:
+def _refuse_other_run(begun: bytes, path: Path, request: Mapping[str, object]) -> None:
     """See that the run that was begun in a folder is this one.
 
     Raises:
         RequestError: something differs; the message names it.
     """
-    wanted = to_plain(request)
+    wanted = plain_object(request)
     for difference in list_differences(decode_both(begun, Request)[0], wanted):
         raise RequestError(
             f"--resume: the run in {str(path)!r} was begun {difference}",

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow
-    from numpy.typing import NDArray
+
+    from hookcli.store.shards import Array
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """Which tensor, and which of its rows, holds what a call gave for an image; in the run's order."""
@@ -149,7 +150,7 @@ class Run:
                 )
         return (len(shapes), *shape)
 
-    def __getitem__(self, call_id: str) -> NDArray[Any]:
+    def __getitem__(self, call_id: str) -> Array:
         """What a call gave for all images, (images, …), in the run's order; bfloat16 comes as float32.
 
         Images for which it gave no tensor are left out: ``images_of`` names the rows.
@@ -169,7 +170,7 @@ class Run:
             whole[rows] = read_rows(self.folder, tensor, 0, len(rows))
         return whole
 
-    def tensor(self, call_id: str, image_key: str) -> NDArray[Any]:
+    def tensor(self, call_id: str, image_key: str) -> Array:
         """What a call gave for one image, without an axis for images; bfloat16 comes as float32.
 
         Raises:
@@ -262,7 +263,7 @@ def _find_places(run: Run, call_id: str) -> _Places:
     return {key: rows[key] for key in run.images if key in rows}
 
 
-def _read_cell(name: str, text: str) -> Any:
+def _read_cell(name: str, text: str) -> int | float | str | None:
     """A cell of ``layers.csv``, by what its column holds."""
     kind = _KINDS.get(name, "str")
     if not kind.startswith(("int", "float")):

@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
+Array: TypeAlias = "NDArray[Any]"  # of whatever dtype was saved
 
 AGAIN = "run hookcli inspect again"
 UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
@@ -79,7 +80,7 @@ class SavedTensor:
             raise ValueError(f"no tensor has the shape {shape_text(self.shape)}")
 
     @property
-    def array_dtype(self) -> np.dtype[Any]:
+    def array_dtype(self) -> np.dtype[np.generic]:
         """What numpy holds it as: bfloat16 as float32.
 
         Raises:
@@ -118,7 +119,7 @@ def check_shard(folder: Path, tensor: SavedTensor) -> None:
     read_rows(folder, tensor, 0, 0)
 
 
-def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArray[Any]:
+def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array:
     """Rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else of its shard.
 
     Raises:
@@ -135,14 +136,14 @@ def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArr
                 if (dtype, shape) != (tensor.dtype, tensor.shape):
                     raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
                 if dtype != _BFLOAT16:
-                    rows: NDArray[Any] = part[start:stop]
+                    rows: Array = part[start:stop]
                     return rows.astype(array_dtype, copy=False)
             return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:
         raise cannot_read(file, error) from error
 
 
-def read_json(file: Path, kind: type[T]) -> tuple[dict[str, Any], T]:
+def read_json(file: Path, kind: type[T]) -> tuple[dict[str, object], T]:
     """The object in a JSON file of a run, as it is and as a typed value.
 
     Raises:

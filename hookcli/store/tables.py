@@ -7,13 +7,13 @@ import dataclasses
 import io
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli import escape
 from hookcli.documents import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -51,25 +51,29 @@ def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def render_json(document: dict[str, Any]) -> str:
+def render_json(document: Mapping[str, object]) -> str:
     """One document, ``schema_version`` first; numbers that are not finite become null."""
-    whole = {"schema_version": SCHEMA_VERSION} | document
+    whole = {"schema_version": SCHEMA_VERSION, **document}
     return json.dumps(to_plain(whole), indent=1, allow_nan=False, ensure_ascii=True) + "\n"
 
 
 def render_line(row: DataclassInstance) -> str:
     """A row as a line of JSON, ``schema_version`` first; numbers that are not finite become null."""
-    whole = {"schema_version": SCHEMA_VERSION} | to_plain(row)
+    whole = {"schema_version": SCHEMA_VERSION, **_plain_fields(row)}
     return json.dumps(whole, allow_nan=False, ensure_ascii=True) + "\n"
 
 
-def to_plain(value: Any) -> Any:
+def plain_object(document: Mapping[str, object]) -> dict[str, object]:
+    """A document in terms of JSON, see ``to_plain``."""
+    return {str(name): to_plain(value) for name, value in document.items()}
+
+
+def to_plain(value: object) -> object:
     """``value`` in terms of JSON: dataclasses as objects, tuples as lists, text reversibly escaped."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: to_plain(getattr(value, name)) for name in names}
+        return _plain_fields(value)
     if isinstance(value, dict):
-        return {str(key): to_plain(part) for key, part in value.items()}
+        return plain_object(value)
     if isinstance(value, (list, tuple)):
         return [to_plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -77,13 +81,14 @@ def to_plain(value: Any) -> Any:
     return escape.reversible(value) if isinstance(value, str) else value
 
 
-def _cell(value: Any) -> str:
+def _plain_fields(row: DataclassInstance) -> dict[str, object]:
+    return {name: to_plain(getattr(row, name)) for name in column_names(type(row))}
+
+
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return "x".join(str(part) for part in value) if _numbers(value) else "; ".join(value)
+        is_shape = all(isinstance(part, int) for part in value)
+        return ("x" if is_shape else "; ").join(map(str, value))
     return escape.for_csv(value) if isinstance(value, str) else repr(value)
-
-
-def _numbers(value: tuple[Any, ...]) -> bool:
-    return all(isinstance(part, int) for part in value)

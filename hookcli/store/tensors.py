@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -51,7 +51,7 @@ def write_shard(
         OutputError: it cannot be written; nothing of it is left behind.
     """
     tensors: dict[str, Tensor] = {}
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, object]] = {}
     taken = {_RESERVED, *map(reversible, kept)}
     for call_id, pairs in kept.items():
         shown = reversible(call_id)
@@ -95,7 +95,7 @@ def write_index(
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
     """
-    calls: dict[str, list[dict[str, Any]]] = {}
+    calls: dict[str, list[dict[str, object]]] = {}
     chosen = {reversible(call_id): list(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
         for call_id, entry in _read_header(folder, shard):
@@ -138,7 +138,7 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
     return name
 
 
-def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, object]]]:
     """The call id and index entry of each tensor of a shard."""
     try:
         with open_regular(folder / shard) as stream, _open_shard(stream) as file:

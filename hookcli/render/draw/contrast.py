@@ -6,7 +6,7 @@ numpy, in float64. Nothing here draws, reads or writes files.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Contrast:
         return not len(self.channels)
 
 
-def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
+def take_contrast(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> Contrast:
     """A, B and B - A of two tensors of one shape, (1, …), of one image, that have values and differ.
 
     Args:
@@ -73,7 +73,7 @@ def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
     return contrast
 
 
-def _take_values(a: NDArray[Any], b: NDArray[Any]) -> tuple[Values, Values, Values]:
+def _take_values(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[Values, Values, Values]:
     """A, B and B - A as they are drawn: real ones, or the magnitudes of complex ones."""
     with np.errstate(invalid="ignore", over="ignore"):
         if np.iscomplexobj(a) or np.iscomplexobj(b):
@@ -217,14 +217,14 @@ def _shrink_to_largest(maps: Values, factor: int) -> Values:
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
-def _extremes(values: Values, starts: NDArray[Any], axis: int) -> Values:
+def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
     """Of each stretch along an axis the value of the largest magnitude; NaN where there is one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
 
 
-def _means(values: Values, starts: NDArray[Any]) -> Values:
+def _means(values: Values, starts: NDArray[np.int64]) -> Values:
     """(1, 1, n) means of stretches of (1, 1, m)."""
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -31,7 +30,7 @@ def ours(text: str) -> Markup:
     return Markup(text)  # noqa: S704
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     """Names as they are, with what would not be seen, or would turn the text around, written out."""
     return escape.for_page(value) if type(value) is str else value
 
