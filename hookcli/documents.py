@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -237,6 +237,41 @@ class RunFacts:
     def __post_init__(self) -> None:
         """Refuse images of one key."""
         refuse_twice("image", [image.key for image in self.images])
+
+
+class _MoreFigures(TypedDict, total=False):
+    layout: str | None
+    reason: str | None
+
+
+class CallFigures(_MoreFigures):
+    """The figures of one call for one image, as a golden file and ``records.parquet`` hold them.
+
+    ``layout`` and ``reason`` are not there in what earlier versions wrote.
+    """
+
+    image: str
+    call_id: str
+    module_type: str
+    shape: Annotated[list[Whole], Meta(max_length=64)]
+    dtype: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    nan_count: Whole | None
+    inf_count: Whole | None
+
+
+class _MoreOfRecord(TypedDict, total=False):
+    sketch: bytes | None
+
+
+class RecordRow(CallFigures, _MoreOfRecord):
+    """A row of ``records.parquet``, the columns that later commands look at."""
+
+    side: str
+    zero_fraction: float | None
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

@@ -16,8 +16,9 @@ from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import Size
 from hookcli.documents import (
     MOST_BYTES,
-    Axes,
+    CallFigures,
     DamagedError,
+    ImageFacts,
     LaterVersionError,
     RunFacts,
     Whole,
@@ -32,33 +33,21 @@ from hookcli.store.load import load_run
 from hookcli.store.shards import AGAIN, UPGRADE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from hookcli.documents import RecordRow
     from hookcli.store.load import Run
+    from hookcli.store.shards import Array
 
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenCall:
-    """What a golden file says of one call for one image; see ``RunCall``."""
+class GoldenCall(CallFigures):
+    """What a golden file says of one call for one image."""
 
-    image: str
-    call_id: str
-    module_type: str
-    shape: Axes
-    dtype: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    nan_count: Whole | None
-    inf_count: Whole | None
     sketch: str | None
-    layout: str | None = None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +84,7 @@ class RunCall:
     nans: int = 0
     infs: int = 0
     sketch: NDArray[np.float32] | None = None
-    read: Callable[[], NDArray[Any]] | None = None
+    read: Callable[[], Array] | None = None
     layout: str = "unknown"
 
 
@@ -114,7 +103,7 @@ class ComparedRun:
 
     name: str
     facts: Mapping[str, Any]
-    images: Mapping[str, Mapping[str, Any]]
+    images: Mapping[str, ImageFacts]
     calls: Mapping[str, tuple[RunCall, ...]] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
@@ -149,13 +138,14 @@ def load_compared_run(name: str) -> ComparedRun:
 
 def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
-    images = {image["key"]: image for image in run.manifest["images"]}
+    images = convert(run.manifest, RunFacts).images
     saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
-    calls: dict[str, list[RunCall]] = {key: [] for key in images}
+    calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
     is_whole = not split_saved(saved)[0]
-    for row in run.records.to_pylist():
-        check_call(row, images)
+    rows: list[RecordRow] = run.records.to_pylist()
+    for row in rows:
+        check_call(row, calls)
         image, call_id = row["image"], row["call_id"]
         has_tensor = image in places.get(call_id, ())
         sketch = row.get("sketch")
@@ -163,13 +153,13 @@ def _read_run(name: str) -> ComparedRun:
         calls[image].append(
             _make_call(row, None if sketch is None else sketches.from_bytes(sketch), read)
         )
-    return _make_side(name, run.manifest, calls, saved, run.damage)
+    return _make_run(name, run.manifest, images, calls, saved, run.damage)
 
 
-def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[], NDArray[Any]]:
+def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
     """What reads a tensor, in the shape of its record where it was saved whole."""
 
-    def read() -> NDArray[Any]:
+    def read() -> Array:
         values = run.tensor(row["call_id"], row["image"])
         if not is_whole:
             return values
@@ -184,18 +174,23 @@ def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[],
     return read
 
 
-def _make_side(
+def _make_run(
     name: str,
     facts: Mapping[str, Any],
+    images: Sequence[ImageFacts],
     calls: Mapping[str, list[RunCall]],
     saved: tuple[str, ...] = (),
     damage: tuple[str, ...] = (),
 ) -> ComparedRun:
     for key in calls:
         refuse_twice(f"call of {key!r}", [call.seen.call_id for call in calls[key]])
-    images = {image["key"]: image for image in facts["images"]}
     return ComparedRun(
-        name, facts, images, {key: tuple(calls[key]) for key in calls}, saved, damage
+        name,
+        facts,
+        {image.key: image for image in images},
+        {key: tuple(calls[key]) for key in calls},
+        saved,
+        damage,
     )
 
 
@@ -203,21 +198,22 @@ def _read_golden(name: str) -> ComparedRun:
     document = _read_document(name)
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
-    version = convert(document, GoldenFile).sketch.version
+    golden = convert(document, GoldenFile)
+    version = golden.sketch.version
     if version != sketches.VERSION:
         raise RequestError(
             f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
             "make the golden file again, with this version of hookcli",
         )
-    calls: dict[str, list[RunCall]] = {image["key"]: [] for image in document["images"]}
-    for row in document["calls"]:
+    calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
+    for row in golden.calls:
         check_call(row, calls)
         sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
         calls[row["image"]].append(_make_call(row, sketch, None))
-    return _make_side(name, document, calls)
+    return _make_run(name, document, golden.images, calls)
 
 
-def _read_document(name: str) -> Any:
+def _read_document(name: str) -> object:
     try:
         text = _read_stdin() if name == "-" else read_regular(name, MOST_BYTES)
     except FileNotFoundError as error:
@@ -230,7 +226,7 @@ def _read_document(name: str) -> Any:
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)
     try:
-        return decode(text, Any)
+        return decode(text, object)
     except DamagedError as error:
         raise RequestError(
             f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
@@ -250,9 +246,9 @@ def _read_stdin() -> bytes:
 
 
 def _make_call(
-    row: Mapping[str, Any],
+    row: CallFigures,
     sketch: NDArray[np.float32] | None,
-    read: Callable[[], NDArray[Any]] | None,
+    read: Callable[[], Array] | None,
 ) -> RunCall:
     shape = tuple(map(int, row["shape"]))
     mean, std = row["mean"], row["std"]
@@ -260,11 +256,11 @@ def _make_call(
     values = math.prod(shape) * (2 if str(row["dtype"]).startswith("complex") else 1)
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
-    rms = 0.0 if mean is None else math.hypot(mean, std)
+    rms = 0.0 if mean is None or std is None else math.hypot(mean, std)
     rms *= (
         math.sqrt((values - nans - infs) / values) if values else 0.0
     )  # the others count as zeros
-    ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
+    ends = [abs(end) for end in (row["min"], row["max"]) if end is not None]
     seen = CallTensor(
         row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
     )
@@ -278,13 +274,13 @@ def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
     """Image keys of A and B that belong together: of the same content, by key where there are several, or else by key."""
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():
-        if key not in a.images or a.images[key]["sha256"] != image["sha256"]:
-            contents.setdefault(image["sha256"], []).append(key)
+        if key not in a.images or a.images[key].sha256 != image.sha256:
+            contents.setdefault(image.sha256, []).append(key)
     for key, image in a.images.items():
         same_key = b.images.get(key)
-        if same_key is not None and same_key["sha256"] == image["sha256"]:
+        if same_key is not None and same_key.sha256 == image.sha256:
             yield key, key
-        elif contents.get(image["sha256"]):
-            yield key, contents[image["sha256"]].pop(0)
+        elif contents.get(image.sha256):
+            yield key, contents[image.sha256].pop(0)
         elif same_key is not None:
             yield key, key

@@ -194,10 +194,10 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
             "make both runs of the same images; two images: hookcli compare --against image=FILE",
         )
     for key, other in shared:
-        if a.images[key]["sha256"] != b.images[other]["sha256"]:
+        if a.images[key].sha256 != b.images[other].sha256:
             raise RequestError(
-                f"{key!r} is not the same image in both: {a.images[key]['file']} and "
-                f"{b.images[other]['file']} have different contents",
+                f"{key!r} is not the same image in both: {a.images[key].file} and "
+                f"{b.images[other].file} have different contents",
                 "make both runs of the same file; two images: hookcli compare --against image=FILE",
             )
     return shared

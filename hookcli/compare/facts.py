@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.documents import MOST_VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
+
+    from hookcli.documents import CallFigures
 
 KIND = "golden"  # what a golden file calls itself
 _DTYPE = "--tensor-dtype"
 SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # not the tensor as it was
-
-_FIGURES = ("mean", "std", "min", "max")
-_COUNTS = ("nan_count", "inf_count")
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
@@ -39,7 +38,7 @@ def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
-def check_call(row: Mapping[str, Any], images: Collection[str]) -> None:
+def check_call(row: CallFigures, images: Collection[str]) -> None:
     """See that a row of figures is of one of the ``images``, and is such as a tensor can have.
 
     Raises:
@@ -49,10 +48,10 @@ def check_call(row: Mapping[str, Any], images: Collection[str]) -> None:
     _expect(image in images, f"{call_id!r} is of {image!r}, and no image is called so")
     is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
     _expect(is_shape, f"{call_id!r} has no shape, but {shape!r:.80}")
-    numbers = [row[name] for name in _FIGURES]
+    numbers = [row["mean"], row["std"], row["min"], row["max"]]
     known = [number is not None and math.isfinite(number) for number in numbers]
     has_figures = all(known) or numbers == [None] * len(numbers)
-    counts = [row[name] or 0 for name in _COUNTS]
+    counts = [row["nan_count"] or 0, row["inf_count"] or 0]
     values = math.prod(shape) * 2  # of complex numbers both parts count
     _expect(
         has_figures and min(counts) >= 0 and sum(counts) <= values,

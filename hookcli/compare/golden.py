@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hookcli.documents import RecordRow
     from hookcli.store.load import Run
 
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
 _FACTS = ("hookcli", "command", "model", "versions", "layers", "uncalled")
 _IMAGE = ("key", "file", "sha256", "width", "height", "pixels_shape", "note")
-_CALL = ("image", "call_id", "module_type", "side", "shape", "dtype")
-_FIGURES = ("mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count")
 
 
-def make_golden(run: Run) -> dict[str, Any]:
+def make_golden(run: Run) -> dict[str, object]:
     """The golden document of a run: its calls image by image, in the order in which their tensors were seen.
 
     A call without values, such as a gradient that does not exist, has null for a sketch and says why
@@ -46,7 +45,7 @@ def make_golden(run: Run) -> dict[str, Any]:
         RequestError: the run kept neither sketches nor whole tensors, or a table or shard of it is
             damaged.
     """
-    rows = run.records.to_pylist()
+    rows: list[RecordRow] = run.records.to_pylist()
     has_sketches = any(row.get("sketch") is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
     return {
@@ -59,19 +58,21 @@ def make_golden(run: Run) -> dict[str, Any]:
         },
         **_read_facts(run),
         "calls": [
-            _describe_call(row, row["sketch"] if has_sketches else _sketch_saved(run, row, kept))
+            _describe_call(
+                row, row.get("sketch") if has_sketches else _sketch_saved(run, row, kept)
+            )
             for row in rows
         ],
     }
 
 
-def render_golden(document: Mapping[str, Any]) -> str:
+def render_golden(document: Mapping[str, object]) -> str:
     """The document as text, a call a line and a fact a line, so that what changed reads well."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in document.items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
-def write_golden(document: Mapping[str, Any], file: Path) -> Path:
+def write_golden(document: Mapping[str, object], file: Path) -> Path:
     """Write the document; the file is complete or as it was.
 
     Raises:
@@ -122,7 +123,7 @@ def _is_golden(file: Path) -> bool:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
-def _read_facts(run: Run) -> dict[str, Any]:
+def _read_facts(run: Run) -> dict[str, object]:
     """What the run depended on.
 
     Raises:
@@ -155,9 +156,7 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     return {call_id: frozenset(run.images_of(call_id)) for call_id in run.calls}
 
 
-def _sketch_saved(
-    run: Run, row: Mapping[str, Any], kept: Mapping[str, frozenset[str]]
-) -> bytes | None:
+def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
     """The sketch of the tensor that was saved of a call; None where there was none."""
     call_id, image = row["call_id"], row["image"]
     if 0 in row["shape"]:
@@ -167,17 +166,32 @@ def _sketch_saved(
     return sketches.to_bytes(sketches.sketch_values(run.tensor(call_id, image)))
 
 
-def _describe_call(row: Mapping[str, Any], sketch: bytes | None) -> dict[str, Any]:
-    facts = {name: row[name] for name in _CALL} | {name: _finite(row[name]) for name in _FIGURES}
-    facts["sketch"] = None if sketch is None else sketches.to_text(sketch)
-    return facts | ({"reason": row["reason"]} if row.get("reason") else {})
+def _describe_call(row: RecordRow, sketch: bytes | None) -> dict[str, object]:
+    reason = row.get("reason")
+    return {
+        "image": row["image"],
+        "call_id": row["call_id"],
+        "module_type": row["module_type"],
+        "side": row["side"],
+        "shape": row["shape"],
+        "dtype": row["dtype"],
+        "mean": _finite(row["mean"]),
+        "std": _finite(row["std"]),
+        "min": _finite(row["min"]),
+        "max": _finite(row["max"]),
+        "zero_fraction": _finite(row["zero_fraction"]),
+        "nan_count": row["nan_count"],
+        "inf_count": row["inf_count"],
+        "sketch": None if sketch is None else sketches.to_text(sketch),
+        **({"reason": reason} if reason else {}),
+    }
 
 
 def _finite(figure: float | None) -> float | None:
     return figure if figure is None or math.isfinite(figure) else None
 
 
-def _render_fact(fact: Any) -> str:
+def _render_fact(fact: object) -> str:
     """Objects a name a line, lists of objects one a line, anything else on one line."""
     if isinstance(fact, dict) and fact:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in fact.items()]
@@ -187,5 +201,5 @@ def _render_fact(fact: Any) -> str:
     return _one_line(fact)
 
 
-def _one_line(value: Any) -> str:
+def _one_line(value: object) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=True)

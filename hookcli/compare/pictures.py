@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hookcli.compare.compared_run import match_images
@@ -20,13 +20,13 @@ from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_differ
 from hookcli.store.names import MANIFEST, PAGE, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.distance.comparison import Comparison, DiffRow
+    from hookcli.documents import ImageFacts
+    from hookcli.store.shards import Array
 
 MOST_PICTURES = 12
 _OURS = b'content="hookcli diff"'  # in the head of every page that is made here
@@ -143,9 +143,9 @@ def _draw_pictures(
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
 
 
-def _size_of(image: Mapping[str, Any]) -> tuple[int, int] | None:
+def _size_of(image: ImageFacts) -> tuple[int, int] | None:
     """Height and width of what the network was given; None where that is not told."""
-    shape = image.get("pixels_shape", [])
+    shape = image.pixels_shape
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
@@ -153,7 +153,7 @@ def _find_call(side: ComparedRun, image: str, call_id: str) -> RunCall:
     return next(call for call in reversed(side.calls[image]) if call.seen.call_id == call_id)
 
 
-def _read(call: RunCall) -> NDArray[Any]:
+def _read(call: RunCall) -> Array:
     assert call.read is not None  # noqa: S101  a row that was measured from tensors
     return call.read().reshape(call.seen.shape)
 
