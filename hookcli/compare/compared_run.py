@@ -265,9 +265,14 @@ def _make_call(
         row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
     )
     return RunCall(
-        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read,
+        seen,
+        Size(rms, max(ends, default=None), None, values),
+        nans,
+        infs,
+        sketch,
+        read,
         row.get("layout") or "unknown",
-    )  # fmt: skip
+    )
 
 
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:

@@ -21,12 +21,31 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Match, Tolerance
 
 _FACTS = {
-    "model": ("name", "weights", "sha256", "device", "dtype", "preprocessing", "input_shape", "notes"),
-    "versions": (
-        "hookcli", "torch", "torchvision", "timm", "pillow", "numpy", "python", "platform", "processor",
-        "threads", "memory_format", "matmul",
+    "model": (
+        "name",
+        "weights",
+        "sha256",
+        "device",
+        "dtype",
+        "preprocessing",
+        "input_shape",
+        "notes",
     ),
-}  # fmt: skip
+    "versions": (
+        "hookcli",
+        "torch",
+        "torchvision",
+        "timm",
+        "pillow",
+        "numpy",
+        "python",
+        "platform",
+        "processor",
+        "threads",
+        "memory_format",
+        "matmul",
+    ),
+}
 
 
 def diff_sides(
@@ -52,11 +71,16 @@ def diff_sides(
             judge.add(measure_pair(key, one, two, a, b))
     keys, others = dict(shared), {other for _, other in shared}
     comparison = Comparison(
-        a.name, b.name, tolerance, judge.rows(), tuple(list_changed(a.facts, b.facts)), tuple(keys),
+        a.name,
+        b.name,
+        tolerance,
+        judge.rows(),
+        tuple(list_changed(a.facts, b.facts)),
+        tuple(keys),
         tuple(key for key in a.images if key not in keys),
         tuple(key for key in b.images if key not in others),
         notes=list_notes(a.facts["model"], b.facts["model"]),
-    )  # fmt: skip
+    )
     check_comparison(comparison, judge)
     return comparison
 

@@ -15,8 +15,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NEEDED = (
-    "image", "call_id", "module_type", "shape", "dtype", "mean", "std", "min", "max", "nan_count", "inf_count",
-)  # fmt: skip
+    "image",
+    "call_id",
+    "module_type",
+    "shape",
+    "dtype",
+    "mean",
+    "std",
+    "min",
+    "max",
+    "nan_count",
+    "inf_count",
+)
 _WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
 _MOST_ROWS = 1000  # of any file; larger ones have a row in every few bytes at most
 _LEAST_BYTES = 4  # of a row

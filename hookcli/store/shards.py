@@ -40,9 +40,21 @@ UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
-    "F64": "f8", "F32": "f4", "F16": "f2", _BFLOAT16: "f4", "C64": "c8", "BOOL": "?",
-    "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1",
-}  # fmt: skip
+    "F64": "f8",
+    "F32": "f4",
+    "F16": "f2",
+    _BFLOAT16: "f4",
+    "C64": "c8",
+    "BOOL": "?",
+    "I64": "i8",
+    "I32": "i4",
+    "I16": "i2",
+    "I8": "i1",
+    "U64": "u8",
+    "U32": "u4",
+    "U16": "u2",
+    "U8": "u1",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,14 +80,16 @@ def _legend(rows: Sequence[DiffRow]) -> str:
         ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
         (f'<path d="{_EQUAL}" class="mark holds"/>', "equal", any(row.rel_l2 == 0 for row in rows)),
         (
-            f'<path d="{_CROSS}" class="mark differs"/>', "no distance",
+            f'<path d="{_CROSS}" class="mark differs"/>',
+            "no distance",
             any(not row.holds and not _shown(row.rel_l2) for row in rows),
         ),
         (
-            '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>', "tolerance",
+            '<line x1="-9" x2="9" y1="0" y2="0" class="allowed"/>',
+            "tolerance",
             any(_limit(row) for row in rows),
         ),
-    ]  # fmt: skip
+    ]
     heading = f'<text x="{svg.LEFT}" y="14">relative L2 of the difference, call by call</text>'
     present = [(shape, text) for shape, text, is_there in entries if is_there]
     return svg.legend(heading, 270, present)

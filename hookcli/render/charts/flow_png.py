@@ -44,9 +44,15 @@ def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
     height = 4.5 + bottom + 0.25 * len(heading)
     figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
     spaces = figure.add_gridspec(
-        2, 1, height_ratios=[2.6, 1], hspace=0.22, left=0.75 / width, right=1 - 0.2 / width,
-        bottom=bottom / height, top=1 - (0.55 + 0.25 * len(heading)) / height,
-    )  # fmt: skip
+        2,
+        1,
+        height_ratios=[2.6, 1],
+        hspace=0.22,
+        left=0.75 / width,
+        right=1 - 0.2 / width,
+        bottom=bottom / height,
+        top=1 - (0.55 + 0.25 * len(heading)) / height,
+    )
     norms = figure.add_subplot(spaces[0])
     _write_heading(figure, heading)
     _plot_norms(norms, layers)
@@ -62,9 +68,14 @@ def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
     for index, line in enumerate(heading):
         size, colour = (9, DIM) if index else (13, INK)
         figure.text(
-            0.2 / width, 1 - (0.15 + 0.25 * index) / height, line, va="top", color=colour,
-            fontsize=size, parse_math=False,
-        )  # fmt: skip
+            0.2 / width,
+            1 - (0.15 + 0.25 * index) / height,
+            line,
+            va="top",
+            color=colour,
+            fontsize=size,
+            parse_math=False,
+        )
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
@@ -75,22 +86,41 @@ def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
     axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
     axes.plot(
-        [at for at, _ in dots], [math.log10(norm) for _, norm in dots], linestyle="",
-        marker="o", markersize=3.5, markerfacecolor="white", color=_DOTS, label="of parameters",
-    )  # fmt: skip
+        [at for at, _ in dots],
+        [math.log10(norm) for _, norm in dots],
+        linestyle="",
+        marker="o",
+        markersize=3.5,
+        markerfacecolor="white",
+        color=_DOTS,
+        label="of parameters",
+    )
     for mark, (shape, colour) in _MARKS.items():
         places = [at for at, layer in enumerate(layers) if layer.mark == mark]
         edge = 0.97 if mark == "broken" else 0.03
         if places:
             axes.plot(
-                places, [edge] * len(places), linestyle="", marker=shape, color=colour,
-                transform=axes.get_xaxis_transform(), label=MARKS[mark], markersize=7,
-            )  # fmt: skip
+                places,
+                [edge] * len(places),
+                linestyle="",
+                marker=shape,
+                color=colour,
+                transform=axes.get_xaxis_transform(),
+                label=MARKS[mark],
+                markersize=7,
+            )
     axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
     axes.legend(
-        loc="lower right", bbox_to_anchor=(1, 1), ncols=5, fontsize=8, frameon=False,
-        labelcolor=INK, handletextpad=0.3, columnspacing=1.2, borderaxespad=0.2,
-    )  # fmt: skip
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=5,
+        fontsize=8,
+        frameon=False,
+        labelcolor=INK,
+        handletextpad=0.3,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+    )
     room = 0.08 * (high - low)
     _mark_decades(axes, low, high)
     axes.set_ylim(low - room, high + room)
@@ -103,8 +133,10 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
     axes.set_title(
         "norm of a parameter's gradient over that of the parameter, the largest of each layer",
-        fontsize=9, color=DIM, loc="left",
-    )  # fmt: skip
+        fontsize=9,
+        color=DIM,
+        loc="left",
+    )
     _mark_decades(axes, low, high)
     axes.set_ylim(low, high)
 

@@ -35,15 +35,25 @@ def draw_overview(document: ReportDocument, run: Path) -> bytes:
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
     spaces = figure.add_gridspec(
-        2 + _LAYERS, 8, height_ratios=[2.2, *[1] * _LAYERS, 1.5], hspace=0.5, wspace=0.12,
-        left=0.05, right=0.97, top=0.92, bottom=0.08,
-    )  # fmt: skip
+        2 + _LAYERS,
+        8,
+        height_ratios=[2.2, *[1] * _LAYERS, 1.5],
+        hspace=0.5,
+        wspace=0.12,
+        left=0.05,
+        right=0.97,
+        top=0.92,
+        bottom=0.08,
+    )
     image = document.images[0]
     trained = "" if document.model.trained else "   NOT TRAINED"
     figure.suptitle(
         f"{document.model.name}   {document.model.weights}{trained}".replace("$", r"\$"),
-        x=0.05, ha="left", color=INK, fontsize=14,
-    )  # fmt: skip
+        x=0.05,
+        ha="left",
+        color=INK,
+        fontsize=14,
+    )
     _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image.seen))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]

@@ -124,9 +124,16 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
             "and in B - A the largest of them"
         )
     return Contrast(
-        _shrink(one, factor), _shrink(two, factor), _shrink_to_largest(apart, factor), low, high,
-        _largest(flat), (~np.isfinite(flat)).sum(1), channels, tuple(notes),
-    )  # fmt: skip
+        _shrink(one, factor),
+        _shrink(two, factor),
+        _shrink_to_largest(apart, factor),
+        low,
+        high,
+        _largest(flat),
+        (~np.isfinite(flat)).sum(1),
+        channels,
+        tuple(notes),
+    )
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool = False) -> Contrast:
@@ -148,9 +155,16 @@ def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool =
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
     said = f"only the class token differs: in {differing}" if is_token else f"{differing} differ"
     return Contrast(
-        one, two, _extremes(apart, starts, 2), low, high, _largest(flat), (~np.isfinite(flat)).sum(1),
-        np.zeros(0, np.int64), (f"{said}, {most}", _bars_note(count, total, run)),
-    )  # fmt: skip
+        one,
+        two,
+        _extremes(apart, starts, 2),
+        low,
+        high,
+        _largest(flat),
+        (~np.isfinite(flat)).sum(1),
+        np.zeros(0, np.int64),
+        (f"{said}, {most}", _bars_note(count, total, run)),
+    )
 
 
 def _bars_note(count: int, total: int, run: int) -> str:
