@@ -1,4 +1,4 @@
-"""One side of a comparison: a run folder or a golden file, in one form. No torch."""
+"""A run to compare, read from its folder or from a golden file. No torch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
 class GoldenCall(CallFigures):
-    """What a golden file says of one call for one image."""
+    """One call for one image, as a golden file holds it."""
 
     sketch: str | None
 
@@ -59,7 +59,7 @@ class SketchForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenFile(RunFacts):
-    """What a golden file says: what the run depended on, how sketches were taken, and the calls in their order."""
+    """The content of a golden file: facts about the run, the form of sketches, and the calls."""
 
     sketch: SketchForm
     calls: tuple[GoldenCall, ...]
@@ -67,16 +67,16 @@ class GoldenFile(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """What a run knows of one call for one image.
+    """What a run holds about one call for one image.
 
     Attributes:
-        seen: which call, its shape and dtype.
-        size: of its values, from its figures.
-        nans: how many values are NaN.
-        infs: how many are infinite.
-        sketch: (67,); None without one.
-        read: gives the tensor that was saved; None where none was.
-        layout: what its axes mean, as in ``Layout.name``.
+        seen: the call, its shape and its dtype.
+        size: the size of the values, computed from the recorded figures.
+        nans: the number of values that are NaN.
+        infs: the number of values that are infinite.
+        sketch: the sketch, (67,); None if none was taken.
+        read: a function that reads the saved tensor; None if none was saved.
+        layout: the meaning of the axes, as in ``Layout.name``.
     """
 
     seen: CallTensor
@@ -90,15 +90,16 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run, from its folder or from its golden file.
+    """A run, read from its folder or from its golden file.
 
     Attributes:
-        name: as the user gave it.
-        facts: what the run depended on: ``command``, ``model``, ``versions``.
-        images: what is known of each, by its key.
-        calls: of each image, in the order in which they completed.
-        saved: how tensors were saved: empty for whole ones.
-        damage: what of a run folder is missing or of another size, though nothing is computed from it.
+        name: the name of the folder or file, as the user gave it.
+        facts: the facts that the run depended on: ``command``, ``model``, ``versions``.
+        images: facts about each image, by its key.
+        calls: the calls in the order in which they completed, by image key.
+        saved: the options that changed how tensors were saved; empty if they were saved whole.
+        damage: sentences about files of the run folder that are missing or have a different size,
+            though nothing is computed from them.
     """
 
     name: str
@@ -110,21 +111,21 @@ class ComparedRun:
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """What of each tensor was saved; empty for all of it, in whatever dtype."""
+        """The options by which only a part of each tensor was saved; empty if all of it was."""
         return split_saved(self.saved)[0]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Of the model, and of saved tensors where that is another."""
+        """The dtype of the model, and that of saved tensors if it is different."""
         return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
 
 
 def load_compared_run(name: str) -> ComparedRun:
-    """A run folder, a golden file, or a golden file on standard input (``-``).
+    """Read a run from its folder, from a golden file, or from standard input (``-``).
 
     Raises:
-        RequestError: it is neither, the run did not come to its end, it is damaged, or it was written by a
-            later version.
+        RequestError: the name is of neither, the run is unfinished, or what was read is damaged or
+            was written by a later version.
     """
     try:
         return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
@@ -157,7 +158,7 @@ def _read_run(name: str) -> ComparedRun:
 
 
 def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
-    """What reads a tensor, in the shape of its record where it was saved whole."""
+    """Return a function that reads a tensor, in the shape of its record if it was saved whole."""
 
     def read() -> Array:
         values = run.tensor(row["call_id"], row["image"])
@@ -165,8 +166,8 @@ def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
             return values
         if values.size != math.prod(row["shape"]):
             raise RequestError(
-                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is {shape_text(values.shape)}, "
-                f"and its record says {shape_text(row['shape'])}",
+                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is "
+                f"{shape_text(values.shape)}, and its record says {shape_text(row['shape'])}",
                 AGAIN,
             )
         return values.reshape(row["shape"])
@@ -234,10 +235,10 @@ def _read_document(name: str) -> object:
 
 
 def _read_stdin() -> bytes:
-    """What came on standard input.
+    """Read standard input.
 
     Raises:
-        DamagedError: it is larger than any golden file.
+        DamagedError: the input is larger than any golden file.
     """
     data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -259,7 +260,7 @@ def _make_call(
     rms = 0.0 if mean is None or std is None else math.hypot(mean, std)
     rms *= (
         math.sqrt((values - nans - infs) / values) if values else 0.0
-    )  # the others count as zeros
+    )  # NaN and Inf count as zeros
     ends = [abs(end) for end in (row["min"], row["max"]) if end is not None]
     seen = CallTensor(
         row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
@@ -276,7 +277,10 @@ def _make_call(
 
 
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
-    """Image keys of A and B that belong together: of the same content, by key where there are several, or else by key."""
+    """Yield the keys of matching images of A and B.
+
+    Images of the same content match, those of the same key first; the rest match by key.
+    """
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():
         if key not in a.images or a.images[key].sha256 != image.sha256:

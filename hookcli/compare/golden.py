@@ -1,7 +1,7 @@
-"""Golden files: what a run gave, in one small text that is kept beside the code, for ``hookcli diff``. No torch.
+"""Golden files: the figures of a run in one small text file, for ``hookcli diff``. No torch.
 
-A golden file holds the figures and the sketch of every call, and what the run depended on. It is made
-from a run folder, and the same folder gives the same bytes.
+A golden file is kept beside the code. It holds the figures and the sketch of every call, and what
+the run depended on. It is made from a run folder; the same folder makes the same bytes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ _IMAGE = ("key", "file", "sha256", "width", "height", "pixels_shape", "note")
 
 
 def make_golden(run: Run) -> dict[str, object]:
-    """The golden document of a run: its calls image by image, in the order in which their tensors were seen.
+    """Return the golden document of a run: its calls, image by image, in the order of the records.
 
-    A call without values, such as a gradient that does not exist, has null for a sketch and says why
-    under ``reason``.
+    A call without values, such as a gradient that does not exist, has null for a sketch and the
+    cause under ``reason``.
 
     Raises:
-        RequestError: the run kept neither sketches nor whole tensors, or a table or shard of it is
-            damaged.
+        RequestError: the run kept neither sketches nor whole tensors, or a file is damaged.
     """
     rows: list[RecordRow] = run.records.to_pylist()
     has_sketches = any(row.get("sketch") is not None for row in rows)
@@ -67,27 +66,28 @@ def make_golden(run: Run) -> dict[str, object]:
 
 
 def render_golden(document: Mapping[str, object]) -> str:
-    """The document as text, a call a line and a fact a line, so that what changed reads well."""
+    """Return the document as text, with one call or fact per line for the sake of diffs."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in document.items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
 def write_golden(document: Mapping[str, object], file: Path) -> Path:
-    """Write the document; the file is complete or as it was.
+    """Write the document; if that fails, the file is as it was before.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     return write_atomic(file, render_golden(document).encode())
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """See that ``file`` is not there, or a golden file, or may go whatever regular file it is.
+    """Raise if ``file`` exists and may not be replaced by a golden file.
 
-    Devices and pipes are never opened: a read could last for ever, and what is written takes their place.
+    A golden file may be replaced and, with ``overwrite``, any regular file. Devices and pipes are
+    never opened: a read could last for ever, and the golden file would take their place.
 
     Raises:
-        OutputError: it may not be replaced.
+        OutputError: the file may not be replaced.
     """
     name = str(file)
     if file.is_symlink():
@@ -118,16 +118,16 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
 
 
 def _is_golden(file: Path) -> bool:
-    """Whether it begins as golden files do; only the beginning is read."""
+    """Return whether a file begins as golden files do; only the beginning is read."""
     with open_regular(file) as stream:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
 def _read_facts(run: Run) -> dict[str, object]:
-    """What the run depended on.
+    """Return what the run depended on.
 
     Raises:
-        RequestError: the manifest lacks some of it.
+        RequestError: the manifest lacks a fact.
     """
     manifest = run.manifest
     try:
@@ -139,10 +139,10 @@ def _read_facts(run: Run) -> dict[str, object]:
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Of which images a whole tensor was saved, by call id.
+    """Return, by call id, the images whose whole tensors were saved.
 
     Raises:
-        RequestError: none was, or only a part of each.
+        RequestError: no tensors were saved, or not as they were.
     """
     again = "run hookcli inspect again, with --sketch"
     if not run.calls:
@@ -150,14 +150,15 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     for option in SAVED_IN_PART:
         if option in run.manifest["command"]:
             raise RequestError(
-                f"the run in {str(run.folder)!r} kept no sketches, and its tensors only with {option}",
+                f"the run in {str(run.folder)!r} kept no sketches, "
+                f"and its tensors only with {option}",
                 again,
             )
     return {call_id: frozenset(run.images_of(call_id)) for call_id in run.calls}
 
 
 def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
-    """The sketch of the tensor that was saved of a call; None where there was none."""
+    """Return the sketch of the saved tensor of a call; None if none was saved."""
     call_id, image = row["call_id"], row["image"]
     if 0 in row["shape"]:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
@@ -192,7 +193,7 @@ def _finite(figure: float | None) -> float | None:
 
 
 def _render_fact(fact: object) -> str:
-    """Objects a name a line, lists of objects one a line, anything else on one line."""
+    """Return a fact as JSON: one line per name of an object, and per object of a list."""
     if isinstance(fact, dict) and fact:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in fact.items()]
         return "{\n" + ",\n".join(lines) + "\n}"

@@ -1,4 +1,4 @@
-"""How far a call of one run is from the same call of another, from what both kept. No torch."""
+"""Measure how far matching calls of two runs are apart, from what both runs kept. No torch."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 def measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, side_a: ComparedRun, side_b: ComparedRun
 ) -> CallPair:
-    """A call of A and the one of B that belongs to it, for the image ``key`` of A, and how far they are apart.
+    """Measure how far a call of A and the matching call of B are apart, for the image ``key`` of A.
 
-    Whole tensors go before sketches, and these before tensors of which only a part was saved.
+    Whole tensors are preferred to sketches, and sketches to tensors of which only a part was saved.
 
     Raises:
-        RequestError: a shard is damaged, or tensors have other shapes than their records.
+        RequestError: a shard is damaged, or tensors have different shapes than their records.
     """
     if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
         return CallPair(key, a.seen if a else None, b.seen if b else None)
     if a.read and b.read and not (side_a.saved or side_b.saved):
         return CallPair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
     one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
-    if one is not None and two is not None:  # before tensors that tell only a part
+    if one is not None and two is not None:  # preferred to parts of tensors
         counts = (a.nans, a.infs), (b.nans, b.infs)
         return CallPair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
     if a.read and b.read and side_a.pooled == side_b.pooled:
@@ -43,10 +43,10 @@ def measure_pair(
 
 
 def _measure_saved(a: RunCall, b: RunCall, side_a: ComparedRun, side_b: ComparedRun) -> Distance:
-    """From tensors that both runs saved.
+    """Measure the distance of tensors that both runs saved.
 
     Raises:
-        RequestError: they have other shapes.
+        RequestError: the tensors differ in shape.
     """
     assert a.read is not None and b.read is not None  # noqa: S101, PT018
     one, two = a.read(), b.read()
@@ -61,7 +61,7 @@ def _measure_saved(a: RunCall, b: RunCall, side_a: ComparedRun, side_b: Compared
 
 
 def _say_missing(*sides: tuple[ComparedRun, RunCall, NDArray[np.float32] | None]) -> str:
-    """Why a call could not be measured."""
+    """Return why a call could not be measured."""
     if all(call.read for _, call, _ in sides):
         ways = [f"{side.name!r} {' '.join(side.saved) or 'whole'}" for side, _, _ in sides]
         return f"tensors are not saved in the same way: {', '.join(ways)}"
@@ -70,7 +70,7 @@ def _say_missing(*sides: tuple[ComparedRun, RunCall, NDArray[np.float32] | None]
 
 
 def _sketch_of(call: RunCall, side: ComparedRun) -> NDArray[np.float32] | None:
-    """(67,) the sketch, made from the tensor where a whole one was saved; None without either."""
+    """Return the sketch, (67,), taken from the saved tensor if need be; None without either."""
     if call.sketch is not None or call.read is None or side.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -1,4 +1,4 @@
-"""A page with pictures of how two runs differ, made from the tensors that both saved. No torch."""
+"""Write a page with pictures of how two runs differ, from the tensors that both saved. No torch."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from hookcli.store.shards import Array
 
 MOST_PICTURES = 12
-_OURS = b'content="hookcli diff"'  # in the head of every page that is made here
+_OURS = b'content="hookcli diff"'  # in the head of every page that is written here
 _PNG = "[0-9][0-9]_*.png"
 _ANOTHER = "choose another folder for --pictures"
 _WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Refuse, before anything is compared or written, what could not be drawn.
+    """Raise if the pictures could not be drawn or written, before anything is compared.
 
     Raises:
         RequestError: a run kept no whole tensors.
-        OutputError: the folder is a run's, or holds other files than such a page's.
+        OutputError: the folder is that of a run, or holds files that are not of a comparison.
     """
     without = [repr(side.name) for side in (a, b) if not _has_tensors(side)]
     if without:
@@ -51,7 +51,8 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
     for side in (a, b):
         if side.pooled:
             raise RequestError(
-                f"--pictures needs whole tensors, and {side.name!r} has them with {' '.join(side.pooled)}",
+                f"--pictures needs whole tensors, and {side.name!r} "
+                f"has them with {' '.join(side.pooled)}",
                 _WHOLE,
             )
     if a.saved != b.saved:
@@ -68,13 +69,13 @@ def write_pictures(
     sides: tuple[ComparedRun, ComparedRun],
     said: Sequence[str],
 ) -> Path:
-    """Write the page and its pictures; what such a page left there before goes.
+    """Write the page and its pictures, deleting those of an earlier comparison; return the page.
 
     Args:
-        folder: where they go.
-        comparison: of the two sides.
-        sides: A and B.
-        said: the verdict, and what else there is to say.
+        folder: the folder for the page and the pictures.
+        comparison: the comparison of the two runs.
+        sides: the runs A and B.
+        said: the verdict, followed by notes.
 
     Raises:
         OutputError: a file cannot be written.
@@ -91,7 +92,7 @@ def write_pictures(
     try:
         for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
-        # The page first: it says which pictures are of a comparison, also when this is killed.
+        # The page first: it tells which pictures are of a comparison, even if this is killed.
         file = write_atomic(folder / PAGE, page.encode())
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
@@ -104,7 +105,7 @@ def write_pictures(
 
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
-    """The calls to draw: the first that differs, then the worst; none that are equal."""
+    """Return the calls to draw: the first that differs, then the worst; equal ones are left out."""
     rows = [
         row
         for row in comparison.rows
@@ -120,7 +121,7 @@ def _has_tensors(side: ComparedRun) -> bool:
 def _draw_pictures(
     comparison: Comparison, a: ComparedRun, b: ComparedRun
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Each picture, and its file's bytes."""
+    """Yield each picture with the bytes of its file."""
     others = dict(match_images(a, b))
     several = len(comparison.images) > 1
 
@@ -144,7 +145,7 @@ def _draw_pictures(
 
 
 def _size_of(image: ImageFacts) -> tuple[int, int] | None:
-    """Height and width of what the network was given; None where that is not told."""
+    """Return height and width of what the network was given; None if they are not known."""
     shape = image.pixels_shape
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
@@ -154,7 +155,7 @@ def _find_call(side: ComparedRun, image: str, call_id: str) -> RunCall:
 
 
 def _read(call: RunCall) -> Array:
-    assert call.read is not None  # noqa: S101  a row that was measured from tensors
+    assert call.read is not None  # noqa: S101  the row was measured from tensors
     return call.read().reshape(call.seen.shape)
 
 
@@ -175,7 +176,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _say_protected(folder: Path) -> str:
-    """Why nothing may be written there; empty where it may."""
+    """Return why nothing may be written into the folder; empty if it may."""
     if not folder.is_symlink() and not folder.exists():
         return ""
     if not folder.is_dir():
@@ -187,10 +188,10 @@ def _say_protected(folder: Path) -> str:
 
 
 def _list_known(folder: Path) -> set[str]:
-    """The page that a comparison left in the folder, and the pictures that it shows; empty where there is none.
+    """Return the names of the page of an earlier comparison and of its pictures; empty without one.
 
     Raises:
-        OutputError: it cannot be read.
+        OutputError: the folder cannot be read.
     """
     page = folder / PAGE
     try:

@@ -57,4 +57,4 @@ class HeatPicture:
 LEVELS = 240
 MIDDLE = LEVELS // 2  # the level of zero where levels are signed, with as many on either side of it
 NOT_FINITE = 240  # the level that stands for NaN and Inf
-MOST_BARS = 1024  # that are drawn of an activation without spatial form
+MOST_BARS = 1024  # the most bars that are drawn of an activation without spatial form

@@ -1,4 +1,4 @@
-"""Whether a run may be written into a folder: looked at before anything is changed."""
+"""Check whether a run may be written into a folder, before anything in it is changed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 def check_folder(
     path: Path, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """The run that stands in ``path``, where a new one may be written; nothing is changed.
+    """Return the run that is in ``path``, or None, if a new run may be written there.
+
+    Nothing is changed.
 
     Raises:
-        OutputError: it is protected, in use, or not a folder, or a file of somebody else has a name
-            that the run may write.
+        OutputError: the folder is protected, in use, or not a folder, or a file that no run wrote
+            has a name that the new run may write.
     """
     if not path.exists() and not path.is_symlink():
         return None
@@ -42,7 +44,7 @@ def check_folder(
 def look_around(
     folder: Directory, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """The run that stands in a folder into which may be written.
+    """Return the run that is in a folder, or None, if a new run may be written there.
 
     Raises:
         OutputError: nothing may be written there.
@@ -65,15 +67,15 @@ def look_around(
 
 
 def is_a_file(path: Path) -> OutputError:
-    """The error for a file where a folder is wanted."""
+    """Return the error for a file where a folder is expected."""
     return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
 
 
 def _no_replacing(folder: Directory, held: HeldRun) -> OutputError:
-    """The error for a run that stands in a folder and may not go.
+    """Return the error for a run that is in a folder and may not be replaced.
 
     Raises:
-        OutputError: it is being written.
+        OutputError: the run is still being written.
     """
     name = repr(str(folder.path))
     if held.complete is not None:

@@ -1,4 +1,4 @@
-"""A run folder after its run: the page is made again, and what a resumed run has left over is taken away."""
+"""Changes to the folder of a finished run: its page is replaced, leftover chunks are removed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _RUN_AGAIN = "start again with --overwrite, or choose another -o"
 
 
 def replace_page(path: Path, page: bytes) -> Path:
-    """Write the page of a run that stands there again, and its size into the manifest; returns the file.
+    """Replace the page of a run, update its size in the manifest, and return the file.
 
     Raises:
-        RequestError: the folder is not a run's.
-        OutputError: a run is going on in it, or it cannot be written.
+        RequestError: the folder is not that of a run.
+        OutputError: the run is still being written, or the page cannot be written.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -43,7 +43,8 @@ def replace_page(path: Path, page: bytes) -> Path:
             is_free = folder.status(PAGE) is None
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
-                    f"{str(path / PAGE)!r} is not known to be of the run, and would be written over",
+                    f"{str(path / PAGE)!r} is not known to be of the run, "
+                    "and would be written over",
                     "move it away, or run hookcli inspect again",
                 )
             remove_half_written(folder, held.begun)
@@ -58,16 +59,17 @@ def replace_page(path: Path, page: bytes) -> Path:
 
 
 def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:
-    """See that there is something left to resume; of a run that is complete, take away what it needed on the way.
+    """Raise if the run is complete already, after deleting the chunks that it left behind.
 
     Args:
         path: the run folder.
-        command: what is asked now.
-        weights_sha256: of a weights file that is named.
+        command: the words of the command that resumes.
+        weights_sha256: the hash of the weights file, if one is named.
 
     Raises:
-        CompleteError: the run in ``path`` came to its end.
-        RequestError: another one did, or one of its files is missing or of another size.
+        CompleteError: the run in ``path`` is complete.
+        RequestError: a different run in ``path`` is complete, or a file of the run is missing or
+            has a different size.
         OutputError: another process is writing into the folder.
     """
     if not path.is_dir():

@@ -1,8 +1,9 @@
-"""The run folder itself: who may write into it, what was asked, and the manifest that closes it.
+"""The run folder while a run writes into it: the request, the files, and the manifest at the end.
 
-``run.json`` is written first and locked while the run lives; ``manifest.json`` is written last, so
-its presence means that the run is complete. In between the journal holds the name of every file
-before it is written: only what stands there, or in a manifest, is ever changed or deleted.
+``run.json`` is written first and stays locked while the run lives; ``manifest.json`` is written
+last, so its presence means that the run is complete. In between, the journal receives the name of
+every file before the file is written: only files that are named there, or in a manifest, are ever
+changed or deleted.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class RunFolder:
     """A folder that belongs to one run while the ``with`` block lasts.
 
     Attributes:
-        path: where it is.
+        path: the path of the folder.
 
     Raises:
-        OutputError: on entering, when the folder is protected, in use, or cannot be written, or when a
-            file of somebody else has a name that the run may write.
+        OutputError: on entering, if the folder is protected, in use, or cannot be written, or a
+            file that no run wrote has a name that this run may write.
     """
 
     def __init__(
@@ -55,15 +56,21 @@ class RunFolder:
         replace_any: bool,
         resume: bool = False,
     ) -> None:
-        """``replace_run`` lets a run that stands there go; ``replace_any`` writes among other files too.
+        """Prepare the folder; nothing is opened or written before the ``with`` block.
 
-        ``resume`` goes on with the same run, if it stands there.
+        Args:
+            path: the path of the folder.
+            request: the content of ``run.json``.
+            planned: the names that the run may write.
+            replace_run: delete a run that is in the folder.
+            replace_any: write even if the folder holds files that no run wrote.
+            resume: go on with the same run if it is in the folder.
         """
         self.path = path
         self._request, self._planned = request, planned
         self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
-        self._known: set[str] = set()  # what this run, or the one it goes on with, has written
-        self._claimed: set[str] = set()  # of these, what this process has looked at
+        self._known: set[str] = set()  # written by this run, or the one it resumes
+        self._claimed: set[str] = set()  # the known names that this process has checked
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._lock: int | None = None
@@ -101,64 +108,65 @@ class RunFolder:
             error.hint = "make room and go on with --resume, or choose another folder with -o"
 
     def write(self, name: str, data: bytes) -> str:
-        """Write one file of the run; returns its name. Threads may write at the same time.
+        """Write one file of the run and return its name; safe to call from several threads.
 
         Raises:
-            OutputError: it cannot be written, or a file of somebody else stands there.
+            OutputError: the file cannot be written, or a file that no run wrote has its name.
         """
         self._claim(name)
         return self._folder.write(name, data)
 
     def read(self, name: str) -> bytes | None:
-        """Read a file that this run is known to have written; None where there is none.
+        """Read a file that this run is known to have written; None if there is none.
 
         Raises:
-            OutputError: it may not be read.
+            OutputError: the file may not be read.
         """
         return self._folder.read(name) if name in self._known else None
 
     def holds(self, name: str) -> bool:
-        """Whether a file that this run is known to have written is there."""
+        """Return whether a file exists that this run is known to have written."""
         return name in self._known and self._folder.is_file(name)
 
     def remove(self, names: set[str]) -> None:
-        """Delete those of these files that this run is known to have written.
+        """Delete the given files, except any that this run is not known to have written.
 
         Raises:
-            OutputError: one cannot be deleted.
+            OutputError: a file cannot be deleted.
         """
         remove_known(self._folder, names & self._known)
 
     def list_parts(self) -> set[str]:
-        """The names in ``parts/`` that this run is known to have written, without the journal."""
+        """Return the files in ``parts/`` that this run wrote, without the journal."""
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - {JOURNAL}
 
     def complete(self, manifest: Mapping[str, object], files: Sequence[str]) -> None:
-        """Write the manifest: the run is complete. What was written on the way and is not listed goes.
+        """Write the manifest, which makes the run complete, and delete what it does not list.
 
         Args:
-            manifest: without ``files`` and ``sizes``.
-            files: what belongs to the run, beside ``run.json`` and the manifest itself.
+            manifest: the content of the manifest, without ``files`` and ``sizes``.
+            files: the files of the run, without ``run.json`` and the manifest itself.
 
         Raises:
-            OutputError: one of the files is gone, or the folder is.
+            OutputError: one of the files, or the folder, was deleted meanwhile.
         """
         sizes = {name: self._measure(name) for name in sorted({REQUEST, *files})}
         if not self._folder.is_in_place():
             raise OutputError(
-                f"the folder {str(self.path)!r} was deleted or moved while the run was writing into it",
+                f"the folder {str(self.path)!r} was deleted or moved "
+                "while the run was writing into it",
                 "run the same command again",
             )
         parts = frozenset(self.list_parts())
         remove_known(self._folder, self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
         text = render_json({**manifest, "files": list(sizes), "sizes": sizes})
         self.write(MANIFEST, text.encode())
-        # Only now: without them a run that is killed here would have to begin again.
+        # Only now: a run that is killed before this line can still be resumed from them.
         remove_known(self._folder, parts)
         remove_known(self._folder, {JOURNAL})
 
     def _close(self) -> None:
-        with contextlib.suppress(OSError):  # of a disk that is full
+        with contextlib.suppress(OSError):  # closing fails when the disk is full
             if self._journal is not None:
                 self._journal.close()
         with contextlib.suppress(OSError):
@@ -167,7 +175,7 @@ class RunFolder:
         self._journal = self._lock = None
 
     def _admit(self) -> HeldRun | None:
-        """The run that stands in the folder and may be replaced or gone on with.
+        """Return the run that is in the folder and may be replaced or resumed; None without one.
 
         Raises:
             OutputError: nothing may be written here.
@@ -178,11 +186,11 @@ class RunFolder:
         )
 
     def _begin(self, held: HeldRun | None) -> None:
-        """Leave what can be gone on with, take away what cannot, and say what was asked.
+        """Keep a run that is resumed, delete one that is replaced, and write the request.
 
         Raises:
-            RequestError: the run that is to be resumed is another one.
-            OutputError: something cannot be written or deleted.
+            RequestError: the run to resume is a different one.
+            OutputError: a file cannot be written or deleted.
         """
         text = render_json(self._request).encode()
         begun = self._folder.read(REQUEST)
@@ -193,7 +201,7 @@ class RunFolder:
             self._open_journal()
             return
         if held is not None and begun != b"":
-            # The journal first, so that a run that is killed while it deletes still knows what is its own.
+            # The journal first: a run that is killed while it deletes must know its files.
             self._known = set(held.known)
             remove_half_written(self._folder, held.begun)
             self._open_journal(held.known)
@@ -203,17 +211,19 @@ class RunFolder:
         self._open_journal({REQUEST})
 
     def _write_request(self, text: bytes, begun: bytes | None) -> None:
-        """Say what was asked. What stood there is replaced whole, so that the folder is always known as a run's.
+        """Write ``run.json``, replacing an older one as a whole.
+
+        At no moment is the folder without a request, so it is always known to be that of a run.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         assert self._lock is not None  # noqa: S101
         if not begun:
             try:
                 _write_whole(self._lock, text)
             except OSError:
-                self._folder.remove(REQUEST)  # an empty one is a run's only where it stands alone
+                self._folder.remove(REQUEST)  # an empty one marks a run only if it is alone
                 raise
             return
         new = self._folder.open_inside(PARTIAL + REQUEST, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -224,11 +234,13 @@ class RunFolder:
         except OSError:
             os.close(new)
             raise
-        os.close(self._lock)  # only now: until here nobody else could take the one or the other
+        os.close(
+            self._lock
+        )  # only now: until here no other run could lock the old file or the new one
         self._lock = new
 
     def _open_journal(self, names: set[str] | frozenset[str] = frozenset()) -> None:
-        """Begin the journal anew with ``names`` or, without any, go on with the one that is there."""
+        """Start a journal with ``names``; without any, go on with the existing one."""
         journal = Journal(self._folder, names)
         self._known.add(JOURNAL)
         if self._journal is not None:
@@ -236,10 +248,10 @@ class RunFolder:
         self._journal = journal
 
     def _claim(self, name: str) -> None:
-        """See that a name is free, or the run's own, and put it into the journal.
+        """Check that a name is free or the run's own, and add it to the journal.
 
         Raises:
-            OutputError: a file of somebody else stands there, or the journal cannot be written.
+            OutputError: a file that no run wrote has the name, or the journal cannot be written.
         """
         with self._mutex:
             if name in self._claimed:
@@ -253,25 +265,26 @@ class RunFolder:
             self._claimed.add(name)
 
     def _measure(self, name: str) -> int:
-        """The size of a file that the run has written.
+        """Return the size of a file that the run has written.
 
         Raises:
-            OutputError: it is gone.
+            OutputError: the file was deleted.
         """
         status = self._folder.status(name)
         if status is None or not stat.S_ISREG(status.st_mode):
             raise OutputError(
-                f"{str(self.path / name)!r} is gone: somebody deleted it while the run was going on",
+                f"{str(self.path / name)!r} is gone: "
+                "somebody deleted it while the run was going on",
                 "run the same command again",
             )
         return status.st_size
 
 
 def _write_whole(descriptor: int, text: bytes) -> None:
-    """Write a text into an empty file, which is left empty where it cannot hold all of it.
+    """Write a text into an empty file, which is empty again if not all of it can be written.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the text cannot be written.
     """
     try:
         write_all(descriptor, text)
@@ -281,10 +294,10 @@ def _write_whole(descriptor: int, text: bytes) -> None:
 
 
 def _refuse_other_run(begun: bytes, path: Path, request: Mapping[str, object]) -> None:
-    """See that the run that was begun in a folder is this one.
+    """Raise if the run that was begun in a folder is not the requested one.
 
     Raises:
-        RequestError: something differs; the message names it.
+        RequestError: the requests differ; the message says in what.
     """
     wanted = plain_object(request)
     for difference in list_differences(decode_both(begun, Request)[0], wanted):

@@ -1,6 +1,7 @@
-"""The journal of a run: the name of every file of it, written down before the file is.
+"""The journal of a run: the name of each of its files, added before the file is written.
 
-Whatever happens to the run, what it may have written is known, and nothing else is ever changed or deleted.
+Whatever happens to the run, the files that it may have written are known, and no other file is ever
+changed or deleted.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """The journal of a run that is going on, open for more names."""
+    """The journal of an unfinished run, open for more names."""
 
     def __init__(self, folder: Directory, names: Iterable[str] = ()) -> None:
-        """Begin it anew with ``names`` or, without any, go on with the one that is there.
+        """Start a journal with ``names``; without any, go on with the existing one.
 
         Raises:
-            OSError: it cannot be opened.
-            OutputError: it cannot be written.
+            OSError: the file cannot be opened.
+            OutputError: the file cannot be written.
         """
         names = {*names}
         if names or not folder.is_file(JOURNAL):
@@ -36,10 +37,10 @@ class Journal:
         self._descriptor = folder.open_inside(JOURNAL, os.O_WRONLY | os.O_APPEND)
 
     def add(self, name: str) -> None:
-        """Write down a name.
+        """Add a name.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: the name cannot be written.
         """
         _append(self._descriptor, _to_line(name), self._file)
 
@@ -47,13 +48,13 @@ class Journal:
         """Close the file.
 
         Raises:
-            OSError: the system cannot, of a disk that is full.
+            OSError: the file cannot be closed, as happens when the disk is full.
         """
         os.close(self._descriptor)
 
 
 def read_journal(folder: Directory) -> Iterator[str]:
-    """The names in the journal; a last line that was cut off is of a file that was not written."""
+    """Yield the names in the journal; a cut-off last line names a file that was never written."""
     lines = (folder.read(JOURNAL) or b"").split(b"\n")
     for line in lines[:-1]:
         try:
@@ -65,10 +66,10 @@ def read_journal(folder: Directory) -> Iterator[str]:
 
 
 def _append(descriptor: int, line: bytes, file: Path) -> None:
-    """Add a line to the journal; a line that cannot be written whole is taken out again.
+    """Add a line to the journal; a line that cannot be written whole is removed again.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the line cannot be written.
     """
     before = os.fstat(descriptor).st_size
     try:
@@ -79,10 +80,10 @@ def _append(descriptor: int, line: bytes, file: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, in as many calls as the system takes.
+    """Write all bytes, in as many calls as the system needs.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written.
     """
     view = memoryview(data)
     while view:

@@ -1,4 +1,4 @@
-"""The lock of a run folder: ``run.json`` is locked while a run, or a command that changes its folder, lives."""
+"""The lock of a run folder: ``run.json``, locked while anything writes into the folder."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def lock_request(folder: Directory) -> tuple[int, bool]:
-    """A descriptor of ``run.json`` that holds the lock, and whether the file was made here and is still empty.
+    """Lock ``run.json``; return its descriptor, and whether the file is new and still empty.
 
     Raises:
-        OSError: it cannot be opened.
-        OutputError: something else stands there, or another run holds the lock.
+        OSError: the file cannot be opened.
+        OutputError: the name is not that of a regular file, or another run holds the lock.
     """
     while True:
         is_new = folder.status(REQUEST) is None
@@ -40,7 +40,7 @@ def lock_request(folder: Directory) -> tuple[int, bool]:
         except OutputError:
             os.close(lock)
             raise
-        os.close(lock)  # another run has put its own in the place of this one
+        os.close(lock)  # another run has replaced the file meanwhile
 
 
 def take_lock(lock: int, path: Path) -> None:

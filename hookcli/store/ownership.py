@@ -1,8 +1,9 @@
-"""Which files on disk are a run's: hookcli changes and deletes only what a run of it is known to have written.
+"""Which files on disk belong to a run: hookcli changes and deletes no others.
 
-A folder is a run's when its ``run.json`` is ours, or its ``manifest.json`` where there is no ``run.json``.
-What a run wrote is what its manifest lists and, while it lives or after it was killed, what its journal
-lists: ``parts/written.jsonl``, to which every name is added before the file is written.
+A folder is that of a run if its ``run.json`` was written by hookcli or, without a ``run.json``, its
+``manifest.json`` was. The files of a run are those that its manifest lists and, while it lives or
+after it was killed, those that its journal lists (``parts/written.jsonl``), to which every name is
+added before the file is written.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ R = TypeVar("R", Request, FileList)
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """A run that stands in a folder.
+    """A run that is in a folder.
 
     Attributes:
-        known: the files that it is known to have written.
-        begun: files that a killed writer may have left half written, under their ``.partial-`` names.
-        complete: what its manifest says; None for a run that did not come to its end.
+        known: the files that the run is known to have written.
+        begun: files that may be left half written, under their ``.partial-`` names, by a run that
+            was killed.
+        complete: the content of the manifest; None for an unfinished run.
     """
 
     known: frozenset[str]
@@ -51,7 +53,7 @@ class HeldRun:
 
 
 def find_run(folder: Directory) -> HeldRun | None:
-    """The run that stands in a folder; None where there is none, whatever else is there.
+    """Return the run that is in a folder; None if there is none, whatever else is there.
 
     Raises:
         OutputError: the folder may not be read.
@@ -62,7 +64,7 @@ def find_run(folder: Directory) -> HeldRun | None:
         is_ours = listing is not None and folder.status(REQUEST) is None
     elif request:
         is_ours = _decode(request, Request) is not None
-    else:  # killed before it could say what was asked
+    else:  # the run was killed before it could write its request
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
@@ -72,7 +74,7 @@ def find_run(folder: Directory) -> HeldRun | None:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run's."""
+    """Return whether a folder is that of a run."""
     try:
         with Directory(path) as folder:
             return find_run(folder) is not None
@@ -81,11 +83,11 @@ def is_run(path: Path) -> bool:
 
 
 def find_holder(file: Path, out: Path | None = None) -> Path | None:
-    """The run folder in which a file has the name of a run's own file; None for any other file.
+    """Return the run folder in which a file has the name of one of the run's files, or None.
 
     Args:
-        file: by any name.
-        out: a folder that is going to be a run's.
+        file: the file, by any name.
+        out: a folder that is going to be that of a run.
     """
     full = file.resolve()
     for folder in full.parents[:3]:
@@ -96,10 +98,10 @@ def find_holder(file: Path, out: Path | None = None) -> Path | None:
 
 
 def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Refuse to write into a folder in which a file of somebody else has a name that the run may write.
+    """Raise if a file that no run wrote has a name that the new run may write.
 
     Raises:
-        OutputError: there is such a file, or a link in the place of a folder; it is named.
+        OutputError: there is such a file, or a link in the place of a folder; the message names it.
     """
     known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
     for name, status in _walk(folder, planned):
@@ -113,7 +115,7 @@ def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNa
 
 
 def is_not_ours(folder: Directory, name: str) -> OutputError:
-    """The error for a name that stands there and that no run is known to have written."""
+    """Return the error for an existing file that no run is known to have written."""
     return OutputError(
         f"{str(folder.path / name)!r} is not a run's, and this run would write over it",
         "choose another folder with -o",
@@ -121,10 +123,10 @@ def is_not_ours(folder: Directory, name: str) -> OutputError:
 
 
 def remove_known(folder: Directory, names: AbstractSet[str]) -> None:
-    """Delete these files, and the folders that become empty by that.
+    """Delete the given files, and the folders that are empty after that.
 
     Raises:
-        OutputError: one cannot be deleted.
+        OutputError: a file cannot be deleted.
     """
     emptied = set()
     for name in sorted(names):
@@ -136,10 +138,10 @@ def remove_known(folder: Directory, names: AbstractSet[str]) -> None:
 
 
 def remove_half_written(folder: Directory, names: AbstractSet[str]) -> None:
-    """Delete what a killed writer left half written of these files, which stand in a journal.
+    """Delete the half-written versions of the given files, which a killed run left behind.
 
     Raises:
-        OutputError: one cannot be deleted.
+        OutputError: a file cannot be deleted.
     """
     tops = {name: name.rpartition("/") for name in names}
     partials = {name: f"{top}{slash}{PARTIAL}{last}" for name, (top, slash, last) in tops.items()}
@@ -147,11 +149,13 @@ def remove_half_written(folder: Directory, names: AbstractSet[str]) -> None:
 
 
 def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
-    """The files of a complete run that are missing or of another size, with what is wrong; links are followed.
+    """Return the files of a complete run that are missing or have a different size, with sentences.
+
+    Links are followed.
 
     Args:
         path: the run folder.
-        sizes: what the manifest says of them; runs of earlier versions do not say it.
+        sizes: the sizes in the manifest; empty for runs of earlier versions.
     """
     found = {}
     for name, size in sizes.items():
@@ -182,10 +186,10 @@ def _without_partial(name: str) -> str:
 
 
 def _walk(folder: Directory, planned: PlannedNames) -> Iterator[tuple[str, os.stat_result]]:
-    """What stands in the run folder and in those of its folders that the run would use.
+    """Yield everything in the run folder and in its subfolders that the new run would use.
 
     Raises:
-        OutputError: a link, or a file, stands in the place of such a folder.
+        OutputError: a link or a file has the name of such a subfolder.
     """
     waiting = [""]
     while waiting:

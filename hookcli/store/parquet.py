@@ -1,4 +1,7 @@
-"""``records.parquet``: one row an image, call and output, in files of bounded size that are written as a run goes."""
+"""Write ``records.parquet``: one row per image, call and output.
+
+The table consists of several files of bounded size, which are written while the run goes on.
+"""
 
 from __future__ import annotations
 
@@ -65,15 +68,15 @@ SCHEMA = pa.schema(
 def write_records(
     write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
 ) -> str:
-    """Write the records of one part; returns the file, relative to the run folder.
+    """Write the records of one chunk and return the name of the file.
 
     Args:
-        write: writes a file of the run folder.
-        number: of the part, from 0.
-        records: in the order of the images.
+        write: a function that writes a file of the run folder.
+        number: the number of the chunk, from 0.
+        records: the records, in the order of the images.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     table = pa.Table.from_pylist([_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()

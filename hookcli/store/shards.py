@@ -1,4 +1,4 @@
-"""What a run saved of each call: the index, and rows of its shards as arrays."""
+"""Read the tensors that a run saved: the index, and rows of the shards as arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
-Array: TypeAlias = "NDArray[Any]"  # of whatever dtype was saved
+Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
 
 AGAIN = "run hookcli inspect again"
 UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
@@ -62,12 +62,12 @@ class SavedTensor:
     """One tensor of one shard, as the index describes it.
 
     Attributes:
-        shard: its file, relative to the run folder.
-        tensor: its name in there.
-        shape: (images, …).
-        dtype: as safetensors names it: ``F32``, ``BF16``.
-        images: the key of each row.
-        channels: which were saved; empty when all were.
+        shard: the file that holds the tensor, relative to the run folder.
+        tensor: the name of the tensor in the shard.
+        shape: the shape, (images, …).
+        dtype: the dtype as safetensors names it: ``F32``, ``BF16``.
+        images: the image key of each row.
+        channels: the channels that were saved; empty if all were.
     """
 
     shard: str
@@ -78,10 +78,10 @@ class SavedTensor:
     channels: tuple[Whole, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a shard that is not of this run, and rows that are not those of images.
+        """Check that the shard is in the run folder and that there is one row per image.
 
         Raises:
-            ValueError: it is so.
+            ValueError: a check failed.
         """
         folder, _, name = self.shard.partition("/")
         if folder != TENSORS or "/" in name or not name.endswith(".safetensors"):
@@ -93,10 +93,10 @@ class SavedTensor:
 
     @property
     def array_dtype(self) -> np.dtype[np.generic]:
-        """What numpy holds it as: bfloat16 as float32.
+        """The dtype of the array that is returned: float32 for bfloat16.
 
         Raises:
-            RequestError: numpy has no such type.
+            RequestError: numpy lacks the dtype.
         """
         if self.dtype not in _DTYPES:
             raise RequestError(
@@ -108,40 +108,40 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True)
 class TensorIndex:
-    """What ``tensors/index.json`` says: by call id the tensors that were saved of it, in the order of the shards."""
+    """The content of ``tensors/index.json``: by call id, saved tensors in the order of shards."""
 
     calls: dict[str, tuple[SavedTensor, ...]]
 
 
 def read_index(file: Path) -> dict[str, tuple[SavedTensor, ...]]:
-    """The saved tensors of each call id, in the order of the shards.
+    """Return the saved tensors of each call id, in the order of the shards.
 
     Raises:
-        RequestError: the index is not there, or damaged.
+        RequestError: the index is missing or damaged.
     """
     return read_json(file, TensorIndex)[1].calls
 
 
 def check_shard(folder: Path, tensor: SavedTensor) -> None:
-    """See that a shard holds a tensor as the index says; none of its values is read.
+    """Raise if a shard does not hold a tensor as the index says; no value is read.
 
     Raises:
-        RequestError: the shard is not there, damaged, or not what the index says.
+        RequestError: the shard is missing, damaged, or not what the index says.
     """
     read_rows(folder, tensor, 0, 0)
 
 
 def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array:
-    """Rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else of its shard.
+    """Read rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else.
 
     Raises:
-        RequestError: the shard is not there, damaged, or not what the index says, or numpy has no
-            such type.
+        RequestError: the shard is missing, damaged, or not what the index says, or numpy lacks the
+            dtype.
     """
     file, array_dtype = folder / tensor.shard, tensor.array_dtype
     try:
         with open_regular(file) as stream:
-            # By its descriptor, so that what is read is the file that was looked at.
+            # By its descriptor, so that the file that was checked is the one that is read.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
                 part = shard.get_slice(tensor.tensor)
                 dtype, shape = part.get_dtype(), tuple(part.get_shape())
@@ -156,10 +156,10 @@ def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array
 
 
 def read_json(file: Path, kind: type[T]) -> tuple[dict[str, object], T]:
-    """The object in a JSON file of a run, as it is and as a typed value.
+    """Return the object in a JSON file of a run, as it is and as a typed value.
 
     Raises:
-        RequestError: it is not there, damaged, or was written by a later version.
+        RequestError: the file is missing, damaged, or was written by a later version.
     """
     try:
         return decode_both(read_regular(file, MOST_BYTES), kind)
@@ -172,13 +172,13 @@ def read_json(file: Path, kind: type[T]) -> tuple[dict[str, object], T]:
 
 
 def cannot_read(file: Path, error: Exception) -> RequestError:
-    """The error for a file of a run that is not there, or not what a run writes."""
+    """Return the error for a file of a run that is missing or not what a run writes."""
     reason = getattr(error, "strerror", None) or first_line(error)
     return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:
-    """A hint: names like ``wanted``, or the first of those there are."""
+    """Return a hint with names similar to ``wanted``, or else with the first known names."""
     names = list(known)
     close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     if close:
@@ -190,7 +190,7 @@ def name_close(wanted: str, known: Iterable[str]) -> str:
 def _read_bfloat16(
     stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
 ) -> NDArray[np.float32]:
-    """Rows as float32, exactly: a bfloat16 is the upper half of one. numpy has no such type."""
+    """Return rows as float32, which is exact: a bfloat16 is the upper half of a float32."""
     width = math.prod(tensor.shape[1:])
     stream.seek(0)
     length = int.from_bytes(stream.read(8), "little")

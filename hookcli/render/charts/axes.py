@@ -1,4 +1,4 @@
-"""Logarithmic axes, and the names of calls along an axis: numbers and text, whoever draws them."""
+"""Numbers and texts of logarithmic axes, and names of calls; nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Powers of ten that the values, all above 0, lie strictly between; -1 and 1 without values."""
+    """Return exponents of ten strictly below and above all values, which are positive.
+
+    Without values they are -1 and 1.
+    """
     logs = [math.log10(value) for value in values]
     if not logs:
         return -1, 1
@@ -22,16 +25,16 @@ def find_decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def list_ticks(low: int, high: int) -> list[int]:
-    """Exponents from ``low`` on to label, at most eight of them."""
+    """Return the exponents to label, from ``low`` on and at most eight."""
     return list(range(low, high + 1, -(-(high - low) // 7)))
 
 
 def short_name(call_id: str, longest: int) -> str:
-    """A call as an axis names it: without the side that all have, and of a long one the end."""
+    """Return a call id for an axis: without ``grad_output:``, and of a long one only the end."""
     shown = for_page(call_id).removeprefix("grad_output:")
     return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
 
 
 def power_of_ten(exponent: int) -> str:
-    """``10⁻³``."""
+    """Return ``10⁻³``."""
     return "10" + str(exponent).translate(_SUPERSCRIPTS)

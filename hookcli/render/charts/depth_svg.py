@@ -1,4 +1,4 @@
-"""Small drawings of numbers as SVG text; names in them are escaped."""
+"""Draw statistics over depth and small histograms as SVG text; names are escaped."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from hookcli.records.rows import LayerRow
 
-_FEW = 3  # layers that make no band
+_FEW = 3  # fewer layers than this make no band
 _BAND, _SHARE, _PARAMS, _GAP = 180, 60, 60, 26
 
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The figures of one output, which has at least one finite value.
+    """The figures of one output with at least one finite value.
 
     Attributes:
-        call_id: whose output it is.
-        mean: of the finite values.
-        std: their spread.
+        call_id: the call that returned the output.
+        mean: the mean of the finite values.
+        std: the standard deviation of the finite values.
         zeros: the share of exact zeros, 0 to 1.
-        params: how many parameters the module has itself.
+        params: the number of parameters of the module itself.
     """
 
     call_id: str
@@ -38,7 +38,7 @@ class DepthPoint:
 
 
 def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
-    """The outputs that have figures, in the order of the rows."""
+    """Return the figures of all outputs that have any, in the order of the rows."""
     return [
         DepthPoint(row.call_id, row.mean, row.std, row.zero_fraction or 0.0, row.params)
         for row in rows
@@ -47,7 +47,10 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 
 
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
-    """Mean with the spread around it, zero fraction and parameters of every layer, in the order of calls."""
+    """Draw mean with spread, zero fraction and parameters of every layer, in the order of calls.
+
+    Without outputs that have figures, the text is empty.
+    """
     points = list_depth_points(rows)
     if not points:
         return ""
@@ -68,7 +71,7 @@ def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def draw_histogram(counts: Sequence[int]) -> str:
-    """The distribution of a sample of the values, from the smallest to the largest."""
+    """Draw the distribution of a sample of values, from the smallest to the largest."""
     if not counts or not max(counts):
         return ""
     width = 96 / len(counts)
@@ -82,7 +85,7 @@ def draw_histogram(counts: Sequence[int]) -> str:
 
 
 def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
-    """Mean and one spread up and down, on a scale that is straight near zero and logarithmic far off."""
+    """Draw mean and spread on a scale that is linear near zero and logarithmic far from it."""
     spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
     lows = [math.asinh((point.mean - point.std) / unit) for point in points]
@@ -126,7 +129,7 @@ def _bars(
     label: str,
     caption: str,
 ) -> str:
-    """One bar a layer, from zero to ``scale``, which is labelled."""
+    """Draw one bar per layer on a scale from zero to ``scale``, which has the label."""
     width = svg.bar_width(step)
     bars = "".join(
         svg.bar(x, top + _SHARE * (1 - value / scale), width, _SHARE * value / scale)

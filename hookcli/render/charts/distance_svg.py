@@ -1,4 +1,4 @@
-"""How far two runs are apart, call by call, as SVG text; names in it are escaped."""
+"""Draw how far two runs are apart, call by call, as SVG text; names are escaped."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
 
 
 def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
-    """The relative L2 of every call in the order in which they complete, and the tolerance; empty without any.
+    """Draw the relative L2 and the tolerance of every call, in the order in which calls complete.
+
+    If no call has a relative L2, the text is empty.
 
     Args:
-        rows: one a call, in any order.
-        anchors: where the page tells of a call, by its rank.
+        rows: one row per call, in any order.
+        anchors: the anchors of calls on the page, by rank.
     """
     rows = sorted(rows, key=lambda row: row.order)
     if not any(row.rel_l2 is not None for row in rows):
@@ -55,7 +57,8 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
         if tolerance:
             y = at(tolerance)
             parts.append(
-                f'<line x1="{x - step / 2:.1f}" x2="{x + step / 2:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="allowed"/>'
+                f'<line x1="{x - step / 2:.1f}" x2="{x + step / 2:.1f}" '
+                f'y1="{y:.1f}" y2="{y:.1f}" class="allowed"/>'
             )
     radius = 3.2 if len(rows) < 100 else 2
     for row, x in zip(rows, places, strict=True):
@@ -74,7 +77,7 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
 
 
 def _legend(rows: Sequence[DiffRow]) -> str:
-    """What the shapes stand for: those that are there."""
+    """Draw the meaning of each shape that is used."""
     entries = [
         ('<circle r="3.2" class="differs"/>', "differs", any(not row.holds for row in rows)),
         ('<circle r="3.2" class="holds"/>', "holds", any(row.holds and row.rel_l2 for row in rows)),
@@ -96,17 +99,17 @@ def _legend(rows: Sequence[DiffRow]) -> str:
 
 
 def _limit(row: DiffRow) -> float | None:
-    """What is tolerated of the relative L2, where that decides and there is a limit to draw."""
+    """Return the tolerance if it is one of the relative L2 and can be drawn."""
     return _shown(row.tolerance) if row.metric == "rel-l2" else None
 
 
 def _shown(value: float | None) -> float | None:
-    """What a logarithmic axis can take, or None."""
+    """Return the value if a logarithmic axis has a place for it, or None."""
     return value if value and math.isfinite(value) else None
 
 
 def _title(row: DiffRow) -> str:
-    """One call, as the mouse sees it."""
+    """Return the tooltip of one call."""
     parts = [for_page(row.names)]
     if row.rel_l2 is not None:
         parts.append(f"relative L2 {row.rel_l2:.3g}")

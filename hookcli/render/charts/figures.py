@@ -1,4 +1,4 @@
-"""What pictures that matplotlib draws have in common."""
+"""Colours and PNG encoding of the pictures that matplotlib draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
 
 
 def to_png(figure: Figure) -> bytes:
-    """The figure as a PNG file that does not name matplotlib's version: the same figure gives the same bytes."""
+    """Return the figure as a PNG file, without the version of matplotlib in it."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", metadata={"Software": None})
     return stream.getvalue()

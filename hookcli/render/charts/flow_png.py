@@ -1,4 +1,4 @@
-"""``gradient_flow.png``: gradient norms over depth, for a slide or a pull request."""
+"""Draw ``gradient_flow.png``: gradient norms over depth, for a slide or a pull request."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MARKS: dict[Mark, tuple[str, str]] = {
     "none": ("x", INK),
     "zero": ("^", DIM),
 }
-_LABEL = 0.15  # inches that one label of the x axis takes
+_LABEL = 0.15  # inches per label of the x axis
 _LONGEST = 30
 
 
 def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
-    """The picture as a PNG file: norms of gradients, layer by layer, and below how large they are beside the weights.
+    """Return a PNG file with gradient norms over depth and, below, their ratio to the weights.
 
     Args:
-        rows: of gradients, in any order.
-        heading: lines above, the first of them the title.
+        rows: the rows of gradients, in any order.
+        heading: the lines above the picture, the title first.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
@@ -79,7 +79,7 @@ def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
-    """A line for outputs, dots for parameters, and marks at the edges for what has no place on a log axis."""
+    """Draw a line for outputs, dots for parameters, and marks for what a log axis cannot show."""
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
@@ -152,7 +152,7 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
 
 
 def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
-    """Every layer's name, or every n-th where they would run into each other."""
+    """Write the name of every layer, or of every n-th if they would overlap."""
     step = max(1, math.ceil(len(names) * _LABEL / (width - 0.95)))
     places = range(0, len(names), step)
     axes.set_xticks(places, names[::step], rotation=90, fontsize=7, parse_math=False)

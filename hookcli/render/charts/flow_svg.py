@@ -1,4 +1,4 @@
-"""Gradient flow over depth as SVG text for the page; names in it are escaped."""
+"""Draw gradient flow over depth as SVG text for the page; names are escaped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from hookcli.render.charts.gradient_flow import FlowLayer
 
 _TOP, _EDGE, _NORMS, _GAP, _RATIOS = 24, 16, 200, 30, 80
-_MANY = 100  # layers whose dots are smaller
-_BOTTOM = _TOP + 2 * _EDGE + _NORMS  # of the upper plot
-_BASE = _BOTTOM + _GAP + _RATIOS  # of the lower
+_MANY = 100  # from this many layers on, dots are smaller
+_BOTTOM = _TOP + 2 * _EDGE + _NORMS  # the lower edge of the upper plot
+_BASE = _BOTTOM + _GAP + _RATIOS  # the lower edge of the lower plot
 _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M-4,4H4L0,-4Z"}
 
 
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
-    """Norms of gradients, layer by layer, and below how large they are beside the weights; empty without rows.
+    """Draw the norms of gradients over depth and, below, their ratio to the weights.
+
+    Without rows, the text is empty.
 
     Args:
-        rows: of gradients, in any order.
-        anchors: where the page tells of a call, by call id; what has no place is no link.
+        rows: the rows of gradients, in any order.
+        anchors: the anchors of calls on the page, by call id; other calls are not links.
     """
     layers = list_flow_layers(rows)
     if not layers:
@@ -48,7 +50,7 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
-    """A line for outputs, broken where there is no norm, dots for parameters, marks at the edges."""
+    """Draw a line for outputs, broken where there is no norm, dots for parameters, and marks."""
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
@@ -97,7 +99,7 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    """What the shapes stand for; of the marks, those that are there."""
+    """Draw the meaning of each shape; of the marks, only those that are used."""
     entries = [
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',
@@ -112,7 +114,7 @@ def _legend(layers: Sequence[FlowLayer]) -> str:
 
 
 def _title(layer: FlowLayer) -> str:
-    """The numbers of one layer, as the mouse sees them."""
+    """Return the tooltip of one layer."""
     parts = [for_page(layer.call_id)]
     if layer.norm:
         parts.append(f"output {layer.norm:.3g}")

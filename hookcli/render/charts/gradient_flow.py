@@ -1,6 +1,6 @@
-"""Where gradients shrink, grow or break, layer by layer: what the two pictures of it show.
+"""Where gradients shrink, grow or break over depth, as numbers.
 
-Numbers only; ``flow_png`` and ``flow_svg`` draw them.
+``flow_png`` and ``flow_svg`` draw them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero":
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradients of one call, and of its module's parameters at the module's first call.
+    """The gradients of one call and, if it is the first of its module, of the module's parameters.
 
     Attributes:
-        call_id: of the call; the module path where only parameters are known.
-        norm: of the gradient of its output; None where it is zero, not finite or missing.
-        params: norms of the parameters' gradients, of those that are finite and not zero.
-        ratio: the largest norm of a parameter's gradient over that of the parameter; None without one.
-        mark: ``broken`` where anything is NaN or Inf, ``none`` without any gradient, ``zero`` where all are.
+        call_id: the call id; the module path if only parameters are known.
+        norm: the norm of the output's gradient; None if it is zero, not finite or missing.
+        params: the norms of the parameters' gradients that are finite and not zero.
+        ratio: the largest ratio of the norm of a parameter's gradient to that of the parameter;
+            None without one.
+        mark: ``broken`` if anything is NaN or Inf, ``none`` if there is no gradient, ``zero`` if
+            all gradients are zero.
         note: the counts of NaN and Inf, or why there is no gradient; empty for neither.
     """
 
@@ -40,10 +42,10 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    """One for each call, in the order of calls; rows of ``grad_input`` are left out.
+    """Return the gradients of each call, in the order of calls, leaving out those of inputs.
 
     Args:
-        rows: of gradients, in any order.
+        rows: the rows of gradients, in any order.
     """
     rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
@@ -84,7 +86,7 @@ def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
 
 
 def _shown(value: float | None, row: LayerRow) -> float | None:
-    """A number that a logarithmic axis can take, or None."""
+    """Return the value if a logarithmic axis has a place for it, or None."""
     if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

@@ -1,4 +1,4 @@
-"""``overview.png``: one picture for a slide or a pull request, drawn from what a run folder holds."""
+"""Draw ``overview.png``, one picture of a run for a slide or a pull request."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _BAND = "#f0c9a8"
 
 
 def draw_overview(document: ReportDocument, run: Path) -> bytes:
-    """The picture as a PNG file: image, predictions, channels of early, middle and late layers, figures over depth.
+    """Return a PNG file with image, predictions, channels of three layers, and figures over depth.
 
     Args:
-        document: what ``report.json`` holds.
-        run: the folder with the pictures.
+        document: the content of ``report.json``.
+        run: the run folder, which holds the pictures.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
@@ -110,14 +110,14 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
 
 
 def _spread(grids: Sequence[Grid], count: int) -> list[Grid]:
-    """Early, middle and late ones."""
+    """Return ``count`` of the grids, evenly spread from the first to the last."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
 def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
-    """The first tiles of a grid, each with its channel."""
+    """Return the first tiles of a grid, each with its channel."""
     places = grid.places or {}
     tiles = []
     for index, channel in enumerate(grid.channels[:_TILES]):
@@ -129,6 +129,6 @@ def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
 
 
 def _plain(text: str) -> str:
-    """Text that matplotlib takes for no formula, on one short line."""
+    """Return text as one short line that matplotlib does not take for a formula."""
     line = text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
     return "".join(c if c.isprintable() else "?" for c in line).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""``report.json``: read from a run folder, and the parts of it that a page shows."""
+"""Read ``report.json`` of a run folder, and choose what the page shows of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FLAT_ELSE = "its maps have no height and width"
 
 @dataclass(frozen=True, slots=True)
 class UncalledLayer:
-    """A selected layer that did not run, and why."""
+    """A selected layer that did not run, and the reason."""
 
     layer: str
     reason: str
@@ -50,7 +50,10 @@ class UncalledLayer:
 
 @dataclass(frozen=True, slots=True)
 class TopChannel:
-    """A channel, the images that fire it most, and its largest value in each; None where that is not finite."""
+    """A channel, the keys of the images that fire it most, and its largest value in each.
+
+    A value is None if it is not finite.
+    """
 
     channel: int
     images: tuple[str, ...]
@@ -59,7 +62,7 @@ class TopChannel:
 
 @dataclass(frozen=True, slots=True)
 class FocusBox:
-    """The box of ``--focus``, as given and as shares of the picture that is shown."""
+    """The box of ``--focus``, as the user gave it and as shares of the picture that is shown."""
 
     box: Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
     seen: Annotated[tuple[float, ...], Meta(min_length=4, max_length=4)]
@@ -67,23 +70,23 @@ class FocusBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportDocument:
-    """What ``report.json`` holds: all that the page of a run is made of.
+    """The content of ``report.json``, from which the page of a run is made.
 
     Attributes:
         command: the words that repeat the run.
-        model: which model ran.
-        versions: of what the run depended on.
-        images: those that went through the model.
-        skipped: those that did not.
-        uncalled: selected layers that did not run.
-        findings: what deserves a look.
+        model: the model that ran.
+        versions: the versions of everything that the run depended on.
+        images: the images that went through the model.
+        skipped: the images that did not.
+        uncalled: the selected layers that did not run.
+        findings: the findings, the gravest first.
         layers: the rows of ``layers.csv``.
-        histograms: by call id, see ``LayerRecord.histogram``.
-        grids: what the pictures show.
+        histograms: the histograms by call id, see ``LayerRecord.histogram``.
+        grids: the pictures of layers, and what their tiles show.
         focus: the box of ``--focus``; None without one.
-        heats: maps that were drawn over images.
-        written: by call id, which module wrote over what the call returned.
-        top_images: by call id, the channels with the images that fire them most.
+        heats: the maps that were drawn over images.
+        written: the module that wrote over what a call returned, by call id.
+        top_images: channels with the images that fire them most, by call id.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
@@ -104,12 +107,12 @@ class ReportDocument:
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """What of a run folder is not as the run left it.
+    """The differences between a run folder and what the run left there.
 
     Attributes:
-        missing: pictures of the page that are not there.
-        damage: what else is missing or of another size, as sentences.
-        complete: whether the run came to its end, so that the folder has a manifest.
+        missing: the pictures of the page that are missing.
+        damage: sentences about other files that are missing or have a different size.
+        complete: whether the folder has a readable manifest, which is written last.
     """
 
     missing: tuple[str, ...] = ()
@@ -121,11 +124,11 @@ AS_LEFT = FolderState()
 
 
 def read_report(run: Path) -> tuple[ReportDocument, FolderState]:
-    """What ``report.json`` of a run folder holds, and what of the folder is not as the run left it.
+    """Return the content of ``report.json``, and how the folder differs from what the run left.
 
     Raises:
-        RequestError: the folder is no run's, the run did not come to its end, or the file is damaged.
-        OutputError: it cannot be read.
+        RequestError: the folder is not that of a run, or the run is unfinished or damaged.
+        OutputError: the file cannot be read.
     """
     if not run.is_dir():
         raise RequestError(f"there is no folder {str(run)!r}", "give the folder of a run")
@@ -158,12 +161,12 @@ def _look_at(run: Path, report: ReportDocument) -> FolderState:
 def _is_there(run: Path, file: str) -> bool:
     try:
         return (run / file).is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a possible name of a file
         return False
 
 
 def _read_list(run: Path) -> FileList | None:
-    """What the manifest, which is written last, says of the files; None where it is not there or damaged."""
+    """Return the files that the manifest lists; None if it is missing or damaged."""
     try:
         return read_document(run / MANIFEST, FileList)
     except (OSError, DamagedError):
@@ -173,7 +176,10 @@ def _read_list(run: Path) -> FileList | None:
 def choose_images(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """All images; of more than 200 those with a finding of their own, or the first for want of any."""
+    """Return the images to show: all, or of more than 200 those that a finding names.
+
+    If no finding names an image, the first of more than 200 is shown.
+    """
     if len(images) <= MOST_IMAGES:
         return images
     named = findings_by_image(findings)
@@ -181,7 +187,7 @@ def choose_images(
 
 
 def findings_by_image(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """The findings that name an image, by its key."""
+    """Return the findings that name an image, by the key of the image."""
     found: dict[str, list[Finding]] = {}
     for finding in findings:
         for key in finding.images:
@@ -190,7 +196,7 @@ def findings_by_image(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 
 
 def grids_by_image(grids: Iterable[Grid]) -> dict[str, list[Grid]]:
-    """The grids of each image, by its key."""
+    """Return the grids of each image, by the key of the image."""
     found: dict[str, list[Grid]] = {}
     for grid in grids:
         found.setdefault(grid.image, []).append(grid)
@@ -198,7 +204,7 @@ def grids_by_image(grids: Iterable[Grid]) -> dict[str, list[Grid]]:
 
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
-    """Of a run whose page shows some of its images: the file of each, and its sheet or folder of grids."""
+    """Return each image's file and its sheet or grid folder, if the page shows only some images."""
     if len(document.images) <= MOST_IMAGES:
         return []
     files = {grid.image: grid.file for grid in document.grids}
@@ -212,12 +218,13 @@ def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
 def for_script(
     grids: Sequence[Grid], places: Mapping[str, int], address: Callable[[str], str] | None
 ) -> dict[str, object]:
-    """What the script needs of one image's grids; of the first image's it takes the addresses from the page.
+    """Return what the script of the page needs to know about the grids of one image.
 
     Args:
-        grids: of the image.
-        places: of each call id among those of the page.
-        address: of a picture; None for the first image.
+        grids: the grids of the image.
+        places: the position of each call id on the page.
+        address: a function that returns the address of a picture; None for the first image, whose
+            addresses the script takes from the page.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -239,7 +246,7 @@ def for_script(
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
-    """By call id, why a layer has no feature maps, and bars instead."""
+    """Return, by call id, why a layer has bars instead of feature maps."""
     layouts = {row.call_id: row.layout for row in layers}
     return {
         grid.call_id: _FLAT.get(layouts.get(grid.call_id, ""), _FLAT_ELSE)

@@ -1,4 +1,4 @@
-"""A run's document as one HTML page that needs nothing but the files beside it."""
+"""Render the document of a run as one HTML page that needs only the files beside it."""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """What the page shows beside the document, made from it.
+    """The content of the page that is derived from the document.
 
     Attributes:
-        command: the words that repeat the run, as a shell takes them.
-        backwards: whether gradients were recorded, and not activations.
-        columns: of the table, the fields of its rows with their titles.
-        images: those that have a section of their own.
-        image_of: all images, by their key.
-        findings_of: the findings that name an image, by its key.
-        heats_of: the maps that were drawn over an image, by its key.
-        links: what is named, and where a link leads, of the pictures that have no section.
-        anchors: where the page tells of a call, by call id.
-        place_of: the position of each call in the table, by call id.
-        pictured: the calls that have a place for pictures.
+        command: the words that repeat the run, quoted for a shell.
+        backwards: whether gradients were recorded instead of activations.
+        columns: the fields of the rows of the table, with their titles.
+        images: the images that have a section of their own.
+        image_of: all images, by key.
+        findings_of: the findings that name an image, by the key of the image.
+        heats_of: the maps that were drawn over an image, by the key of the image.
+        links: the texts and addresses of links to pictures, if only some images have a section.
+        anchors: the anchors of calls on the page, by call id.
+        place_of: the positions of calls in the table, by call id.
+        pictured: the call ids that have a place for pictures.
         first_grids: the grids of the first image, by call id.
-        sheets: whether the pictures show all layers of an image.
-        flat: why a layer is drawn as bars, by call id.
-        uncalled: selected layers that did not run, in groups.
-        histograms: drawings, by call id.
+        sheets: whether each picture shows all layers of an image.
+        flat: the reasons why layers are drawn as bars, by call id.
+        uncalled: the selected layers that did not run, in groups.
+        histograms: the drawings of histograms, by call id.
         depth: the drawing over depth; empty without one.
-        data: what the script knows of the page.
-        grid_data: what the script knows of the grids of each image.
-        script: the script itself.
-        hashes: of what may run, for the Content-Security-Policy.
-        style: of the page.
+        data: the JSON about the page for the script.
+        grid_data: the JSON about the grids of each image for the script.
+        script: the text of the script.
+        hashes: the hashes of the scripts that may run, for the Content-Security-Policy.
+        style: the style sheet.
     """
 
     command: Markup
@@ -103,11 +103,11 @@ class RunPage:
 
 
 def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """The page of a run folder, and what of the folder is not as the run left it.
+    """Return the page of a run folder, and how the folder differs from what the run left.
 
     Raises:
-        RequestError: the folder is no run's, or ``report.json`` is not what a run writes.
-        OutputError: it cannot be read.
+        RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
+        OutputError: the file cannot be read.
     """
     try:
         document, state = read_report(run)
@@ -127,12 +127,12 @@ def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, FolderS
 def render_report(
     document: ReportDocument, state: FolderState = AS_LEFT, run: Path | None = None
 ) -> str:
-    """The page as text. Pure, but for ``run``: the same document gives the same page.
+    """Return the page as text; the same document makes the same page, unless ``run`` is given.
 
     Args:
-        document: what ``report.json`` holds.
-        state: what of the run folder is not as the run left it.
-        run: the run folder, whose pictures are put into the page itself; None links to them.
+        document: the content of ``report.json``.
+        state: how the run folder differs from what the run left.
+        run: the run folder, to embed its pictures in the page; None links to them.
     """
     given: set[str] = set()
     address = _embedded(run, given) if run else linked
@@ -199,7 +199,10 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
-    """The fields that the table shows, with their titles: other ones for gradients, and those of edits where there are any."""
+    """Return the fields that the table shows, with their titles.
+
+    They depend on what was recorded; fields about edits are shown if any row has a value.
+    """
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
     if any(row.change is not None for row in layers):
         columns["change"] = "change"
@@ -209,13 +212,13 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 
 def _script_data(data: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end the script element that it is in."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _focused(grid: Grid) -> list[tuple[int, float | None]]:
-    """The channels that fire more inside the box, the first five."""
+    """Return the first five of the channels that fire more inside the box, with their scores."""
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
@@ -228,7 +231,7 @@ def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
             if not (run / file).resolve().is_relative_to(run.resolve()):
                 return ""
             data = read_regular(run / file, MOST_BYTES)
-        except (OSError, RuntimeError):  # RuntimeError: a link that leads to itself
+        except (OSError, RuntimeError):  # RuntimeError: a link to itself
             return linked(file)
         given.add(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
@@ -237,7 +240,7 @@ def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
 
 
 def _hashes(texts: Iterable[str]) -> list[str]:
-    """What the Content-Security-Policy lets run: these texts and nothing else."""
+    """Return the hashes of scripts, by which the Content-Security-Policy lets them run."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
