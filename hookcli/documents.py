@@ -285,5 +285,5 @@ def refuse_twice(noun: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"the {noun} {name!r} stands there {names.count(name)} times")
+            raise ValueError(f"the {noun} {name!r} appears {names.count(name)} times")
         seen.add(name)

@@ -426,12 +426,12 @@ def test_the_page_is_made_again_from_the_folder_without_torch(ran):
 
 def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
     Path("empty").mkdir()
-    assert run("report", "empty").err.startswith("error: 'empty' is not a run's folder\n")
+    assert run("report", "empty").err.startswith("error: 'empty' is not the folder of a run\n")
     assert run("report", "nowhere").code == 2
     (ran / "report.json").write_text("{")
     assert "is damaged" in run("report", "run").err
     (ran / "report.json").unlink()
-    assert "did not come to its end" in run("report", "run").err
+    assert "is the folder of an unfinished run" in run("report", "run").err
 
 
 def test_a_document_that_lacks_a_part_is_refused(ran, run):

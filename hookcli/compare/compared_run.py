@@ -258,9 +258,8 @@ def _make_call(
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
     rms = 0.0 if mean is None or std is None else math.hypot(mean, std)
-    rms *= (
-        math.sqrt((values - nans - infs) / values) if values else 0.0
-    )  # NaN and Inf count as zeros
+    # NaN and Inf count as zeros.
+    rms *= math.sqrt((values - nans - infs) / values) if values else 0.0
     ends = [abs(end) for end in (row["min"], row["max"]) if end is not None]
     seen = CallTensor(
         row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""

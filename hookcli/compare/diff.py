@@ -66,7 +66,7 @@ def diff_sides(
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
-    judge = Judge(tolerance, tuple(dtype for side in (a, b) for dtype in side.dtypes))
+    judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes))
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
             judge.add(measure_pair(key, one, two, a, b))
@@ -106,13 +106,13 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         needs_tensors = comparison.tolerance.metric in ("max-abs", "mean-abs")
         hint = f"run {exact}" if needs_tensors else f"run both with --sketch, or {exact}"
         raise RequestError(f"nothing could be compared: {judge.missing}", hint)
-    ones, others = ([row for row in reasons if row.reason == f"only in {side}"] for side in "AB")
+    ones, others = ([row for row in reasons if row.reason == f"only in {run}"] for run in "AB")
     if len(ones) + len(others) == len(comparison.rows):
         names = (_some([row.call_id for row in rows]) for rows in (ones, others))
         places = [f"{name} in {run}" for name, run in zip(names, "AB", strict=True)]
         raise RequestError(
             f"no call is in both: {', and '.join(places)}",
-            "record the same layers and sides; of layers with other names: "
+            "record the same layers and sides; if layers have other names: "
             "hookcli diff --match order",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
@@ -134,9 +134,9 @@ def pair_calls(
     A call without a match is paired with None.
     """
     if match == "id":
-        mine, others = ({call.seen.call_id: call for call in calls} for calls in (a, b))
-        for call_id, other_id in pair_ids(tuple(mine), tuple(others)):
-            yield mine.get(call_id), others.get(other_id)
+        of_a, of_b = ({call.seen.call_id: call for call in calls} for calls in (a, b))
+        for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
+            yield of_a.get(call_id), of_b.get(other_id)
     else:
         yield from _pair_by_order(a, b)
 
@@ -183,11 +183,11 @@ def _pair_by_order(
     a: Sequence[RunCall], b: Sequence[RunCall]
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
     """Yield matching calls: long sequences of equal types and shapes, and the rest in order."""
-    mine, others = (
+    kinds_of_a, kinds_of_b = (
         [(_side(call), call.seen.module_type, call.seen.shape) for call in calls]
         for calls in (a, b)
     )
-    matcher = SequenceMatcher(None, mine, others, autojunk=False)
+    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
     for _, start, end, other_start, other_end in matcher.get_opcodes():
         yield from zip_longest(a[start:end], b[other_start:other_end])
 
@@ -213,11 +213,9 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
     Raises:
         RequestError: there are none, or a key stands for different images.
     """
-    for side in (a, b):
-        if not side.images:
-            raise RequestError(
-                f"{side.name!r} holds no image", "make it of images that can be read"
-            )
+    for run in (a, b):
+        if not run.images:
+            raise RequestError(f"{run.name!r} holds no image", "make it of images that can be read")
     shared = list(match_images(a, b))
     if not shared:
         raise RequestError(

@@ -45,9 +45,9 @@ def check_call(row: CallFigures, images: Collection[str]) -> None:
         ValueError: a check failed.
     """
     call_id, image, shape = row["call_id"], row["image"], row["shape"]
-    _expect(image in images, f"{call_id!r} is of {image!r}, and no image is called so")
+    _expect(image in images, f"{call_id!r} is of the image {image!r}, which is not in the run")
     is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
-    _expect(is_shape, f"{call_id!r} has no shape, but {shape!r:.80}")
+    _expect(is_shape, f"{call_id!r} has an impossible shape: {shape!r:.80}")
     numbers = [row["mean"], row["std"], row["min"], row["max"]]
     known = [number is not None and math.isfinite(number) for number in numbers]
     has_figures = all(known) or numbers == [None] * len(numbers)
@@ -55,7 +55,7 @@ def check_call(row: CallFigures, images: Collection[str]) -> None:
     values = math.prod(shape) * 2  # both parts of a complex number count
     _expect(
         has_figures and min(counts) >= 0 and sum(counts) <= values,
-        f"{call_id!r} has figures that are none of a tensor",
+        f"{call_id!r} has figures that no tensor can have",
     )
 
 

@@ -112,7 +112,7 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     except OSError as error:
         raise cannot_write(file, error) from error
     raise OutputError(
-        f"{name!r} is there already and is not a golden file",
+        f"{name!r} already exists and is not a golden file",
         "replace it with --overwrite, or choose another -o",
     )
 

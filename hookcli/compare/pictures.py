@@ -42,21 +42,21 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
         RequestError: a run kept no whole tensors.
         OutputError: the folder is that of a run, or holds files that are not of a comparison.
     """
-    without = [repr(side.name) for side in (a, b) if not _has_tensors(side)]
+    without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
         raise RequestError(
             f"--pictures needs tensors, and {' and '.join(without)} kept none",
             "run both with --save tensors",
         )
-    for side in (a, b):
-        if side.pooled:
+    for run in (a, b):
+        if run.pooled:
             raise RequestError(
-                f"--pictures needs whole tensors, and {side.name!r} "
-                f"has them with {' '.join(side.pooled)}",
+                f"--pictures needs whole tensors, and {run.name!r} "
+                f"has them with {' '.join(run.pooled)}",
                 _WHOLE,
             )
     if a.saved != b.saved:
-        said = " and ".join(f"{side.name!r} {' '.join(side.saved) or 'none'}" for side in (a, b))
+        said = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
         raise RequestError(
             f"--pictures needs tensors of one kind: {said}", "run both with the same --tensor-dtype"
         )
@@ -66,7 +66,7 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
 def write_pictures(
     folder: Path,
     comparison: Comparison,
-    sides: tuple[ComparedRun, ComparedRun],
+    runs: tuple[ComparedRun, ComparedRun],
     said: Sequence[str],
 ) -> Path:
     """Write the page and its pictures, deleting those of an earlier comparison; return the page.
@@ -74,15 +74,15 @@ def write_pictures(
     Args:
         folder: the folder for the page and the pictures.
         comparison: the comparison of the two runs.
-        sides: the runs A and B.
+        runs: the runs A and B.
         said: the verdict, followed by notes.
 
     Raises:
         OutputError: a file cannot be written.
     """
-    names = [side.facts["model"]["name"] for side in sides]
+    names = [run.facts["model"]["name"] for run in runs]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
-    drawn = list(_draw_pictures(comparison, *sides))
+    drawn = list(_draw_pictures(comparison, *runs))
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
     known = _list_known(folder)
@@ -114,8 +114,8 @@ def choose_rows(comparison: Comparison) -> list[DiffRow]:
     return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
 
 
-def _has_tensors(side: ComparedRun) -> bool:
-    return any(call.read for calls in side.calls.values() for call in calls)
+def _has_tensors(run: ComparedRun) -> bool:
+    return any(call.read for calls in run.calls.values() for call in calls)
 
 
 def _draw_pictures(
@@ -150,8 +150,8 @@ def _size_of(image: ImageFacts) -> tuple[int, int] | None:
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
-def _find_call(side: ComparedRun, image: str, call_id: str) -> RunCall:
-    return next(call for call in reversed(side.calls[image]) if call.seen.call_id == call_id)
+def _find_call(run: ComparedRun, image: str, call_id: str) -> RunCall:
+    return next(call for call in reversed(run.calls[image]) if call.seen.call_id == call_id)
 
 
 def _read(call: RunCall) -> Array:

@@ -55,11 +55,11 @@ def look_around(
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.status(mark) is not None:
             raise OutputError(
-                f"{name} holds a {mark} that is not a run's", "choose another folder with -o"
+                f"{name} holds a {mark} that no run wrote", "choose another folder with -o"
             )
     if held is None and not replace_any and next(folder.entries(), None) is not None:
         raise OutputError(
-            f"{name} holds files that are not a run's",
+            f"{name} holds files that no run wrote",
             "choose another folder with -o; --overwrite writes there and deletes none of them",
         )
     refuse_strangers(folder, held, planned)

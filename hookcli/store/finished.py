@@ -38,13 +38,12 @@ def replace_page(path: Path, page: bytes) -> Path:
             held = find_run(folder)
             if held is None:
                 raise RequestError(
-                    f"{str(path)!r} is not a run's folder", "give the folder of a run"
+                    f"{str(path)!r} is not the folder of a run", "give the folder of a run"
                 )
             is_free = folder.status(PAGE) is None
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
-                    f"{str(path / PAGE)!r} is not known to be of the run, "
-                    "and would be written over",
+                    f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
                     "move it away, or run hookcli inspect again",
                 )
             remove_half_written(folder, held.begun)

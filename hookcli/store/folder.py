@@ -234,9 +234,8 @@ class RunFolder:
         except OSError:
             os.close(new)
             raise
-        os.close(
-            self._lock
-        )  # only now: until here no other run could lock the old file or the new one
+        # Only now: until here no other run could lock the old file or the new one.
+        os.close(self._lock)
         self._lock = new
 
     def _open_journal(self, names: set[str] | frozenset[str] = frozenset()) -> None:

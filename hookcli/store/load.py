@@ -123,13 +123,13 @@ class Run:
 
         file = self.folder / RECORDS
         try:
-            parts = [self.folder / name for name in self.manifest["files"] if is_records_file(name)]
-            if not parts:  # written by an earlier version
-                parts = sorted(file.iterdir()) if file.is_dir() else [file]
-                parts = [part for part in parts if part.match("*.parquet")]
-            if not parts or not parts[0].exists():
+            files = [self.folder / name for name in self.manifest["files"] if is_records_file(name)]
+            if not files:  # written by an earlier version
+                files = sorted(file.iterdir()) if file.is_dir() else [file]
+                files = [each for each in files if each.match("*.parquet")]
+            if not files or not files[0].exists():
                 raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
-            return read_records(parts)
+            return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(file, error) from error
 
@@ -217,9 +217,11 @@ def load_run(folder: str | Path) -> Run:
         raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
     if not file.exists():
         if not (folder / REQUEST).exists():
-            raise RequestError(f"{str(folder)!r} is not a run's folder", "give the folder of a run")
+            raise RequestError(
+                f"{str(folder)!r} is not the folder of a run", "give the folder of a run"
+            )
         raise RequestError(
-            f"{str(folder)!r} is of a run that did not come to its end",
+            f"{str(folder)!r} is the folder of an unfinished run",
             "finish it: the same command with --resume",
         )
     document, listed = read_json(file, FileList)

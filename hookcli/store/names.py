@@ -30,7 +30,7 @@ _NUMBERED = re.compile(rf"({GRIDS}|{CAM})/([^/]+)/\d{{3,}}_[^/]+\.png")
 
 FOLDERS = frozenset({PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, GRIDS, CAM})
 FOLDERS_BY_IMAGE = frozenset({GRIDS, CAM})  # these hold one folder per image
-UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # written after the journal was removed
+UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # may be written while there is no journal
 
 
 def chunk_file(number: int) -> str:

@@ -117,7 +117,7 @@ def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNa
 def is_not_ours(folder: Directory, name: str) -> OutputError:
     """Return the error for an existing file that no run is known to have written."""
     return OutputError(
-        f"{str(folder.path / name)!r} is not a run's, and this run would write over it",
+        f"{str(folder.path / name)!r} was not written by a run, and this run would overwrite it",
         "choose another folder with -o",
     )
 

@@ -44,20 +44,22 @@ def read_records(files: Sequence[Path]) -> pa.Table:
         pyarrow.ArrowException: a file is not Parquet, or is damaged.
         OSError: a file cannot be read, or is no regular file.
     """
-    return pa.concat_tables([_read_part(file) for file in files], promote_options="default")
+    return pa.concat_tables([_read_file(file) for file in files], promote_options="default")
 
 
-def _read_part(file: Path) -> pa.Table:
+def _read_file(file: Path) -> pa.Table:
     with open_regular(file) as stream:
         metadata = parquet.read_metadata(stream)
         texts = [name for name in _TEXTS if name in metadata.schema.to_arrow_schema().names]
-        part = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
-        size, rows = stream.seek(0, 2), part.metadata.num_rows
+        opened = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
+        size, rows = stream.seek(0, 2), opened.metadata.num_rows
         _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
-        groups = [part.metadata.row_group(index) for index in range(part.metadata.num_row_groups)]
+        groups = [
+            opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)
+        ]
         unpacked = sum(group.total_byte_size for group in groups)
         _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
-        table = _expand_texts(part.read())
+        table = _expand_texts(opened.read())
     _check_columns(table.schema)
     for name in _WITHOUT_NULLS:
         _expect(not table[name].null_count, f"an empty cell in the column {name!r}")

@@ -143,12 +143,12 @@ def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array
         with open_regular(file) as stream:
             # By its descriptor, so that the file that was checked is the one that is read.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
-                part = shard.get_slice(tensor.tensor)
-                dtype, shape = part.get_dtype(), tuple(part.get_shape())
+                saved = shard.get_slice(tensor.tensor)
+                dtype, shape = saved.get_dtype(), tuple(saved.get_shape())
                 if (dtype, shape) != (tensor.dtype, tensor.shape):
                     raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
                 if dtype != _BFLOAT16:
-                    rows: Array = part[start:stop]
+                    rows: Array = saved[start:stop]
                     return rows.astype(array_dtype, copy=False)
             return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:

@@ -144,14 +144,14 @@ def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, obje
         with open_regular(folder / shard) as stream, _open_shard(stream) as file:
             said = (file.metadata() or {}).get(_ROWS, "")
             for name, rows in decode(said.encode(), dict[str, _Rows]).items():
-                part = file.get_slice(name)
+                saved = file.get_slice(name)
                 yield (
                     rows.call_id,
                     {
                         "shard": shard,
                         "tensor": name,
-                        "shape": part.get_shape(),
-                        "dtype": part.get_dtype(),
+                        "shape": saved.get_shape(),
+                        "dtype": saved.get_dtype(),
                         "images": list(rows.images),
                     },
                 )

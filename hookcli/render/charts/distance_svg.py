@@ -65,9 +65,7 @@ def _distances(rows: Sequence[DiffRow], places: Sequence[float], step: float) ->
         kind = "holds" if row.holds else "differs"
         if value := _shown(row.rel_l2):
             parts.append(f'<circle cx="{x:.1f}" cy="{at(value):.1f}" r="{radius}" class="{kind}"/>')
-        elif (
-            row.rel_l2 is not None or not row.holds
-        ):  # nothing was measured, and nothing is missing
+        elif row.rel_l2 is not None or not row.holds:
             equal = row.rel_l2 == 0 and row.holds
             shape, y = (_EQUAL, _BASE - 6) if equal else (_CROSS, _TOP + 8)
             parts.append(

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 _HALF = 60  # levels of tide on either side of zero
-_EMBERS = (
-    LEVELS - 1 - (2 * _HALF + 1)
-)  # levels of ember; two levels are kept for values that are not finite
+# Levels of ember; of the LEVELS + 1 in all, two are kept for values that are not finite.
+_EMBERS = LEVELS - 1 - (2 * _HALF + 1)
 _ZERO = _EMBERS + _HALF
 _NOT_FINITE, _NOT_FINITE_APART = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
@@ -179,8 +178,8 @@ def _between(values: Values, low: Values, high: Values) -> Pixels:
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
     """Return levels of bars: bars of equal length have the same colour."""
-    part = np.abs(values) / np.where(largest > 0, largest, 1)
-    return _marked(part * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
+    share = np.abs(values) / np.where(largest > 0, largest, 1)
+    return _marked(share * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
 def _around_zero(values: Values, largest: Values) -> Pixels:

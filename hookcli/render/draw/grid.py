@@ -95,9 +95,9 @@ def draw_bars(
     canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + _LABEL_ROW + _GAP))
     for row in range(rows):
         y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
-        part = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
+        shown = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
         write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
-        strip = _bar_strip(part, low, span, max(2, thick), signed=signed)
+        strip = _bar_strip(shown, low, span, max(2, thick), signed=signed)
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
             strip
         )

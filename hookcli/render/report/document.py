@@ -136,7 +136,7 @@ def read_report(run: Path) -> tuple[ReportDocument, FolderState]:
         _, report = decode_both(read_regular(run / DOCUMENT, MOST_BYTES), ReportDocument)
     except FileNotFoundError as error:
         known = (run / REQUEST).exists()
-        reason = "is of a run that did not come to its end" if known else "is not a run's folder"
+        reason = "is the folder of an unfinished run" if known else "is not the folder of a run"
         raise RequestError(f"{str(run)!r} {reason}", _AGAIN) from error
     except OSError as error:
         raise OutputError(f"cannot read {str(run / DOCUMENT)!r}: {error.strerror}") from error
