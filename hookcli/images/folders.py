@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.store import ownership
+from hookcli.store import names, ownership
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def entries(folder: str) -> list[os.DirEntry[str]]:
 
 def is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
     """Return whether a run is in a folder; files of these names may be a different tool's."""
-    marks = {ownership.REQUEST, ownership.MANIFEST}
+    marks = {names.REQUEST, names.MANIFEST}
     return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 
 

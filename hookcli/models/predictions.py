@@ -91,14 +91,14 @@ def _read_shares(logits: Tensor, categories: Sequence[str]) -> tuple[Prediction,
 
 def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ...]:
     scores, boxes = found["scores"].detach().float().cpu(), found["boxes"].detach().float().cpu()
-    labels = found["labels"].cpu().tolist()
+    labels = found["labels"].long().cpu().tolist()
     return tuple(
         Prediction(
             "score",
             name_class(labels[index], categories),
             labels[index],
             _finite(float(scores[index])),
-            tuple(round(value, 1) for value in boxes[index].tolist()),
+            _finite_box(boxes[index].tolist()),
         )
         for index in _find_top(scores)
     )
@@ -112,6 +112,10 @@ def _find_top(values: Tensor) -> list[int]:
 
 def _names_that_fit(categories: Sequence[str], count: int) -> Sequence[str]:
     return categories if len(categories) == count else ()
+
+
+def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
+    return tuple(round(side, 1) for side in sides) if all(map(math.isfinite, sides)) else None
 
 
 def _read_flow(flow: Tensor) -> list[tuple[Prediction, ...]]:

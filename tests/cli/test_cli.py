@@ -389,7 +389,7 @@ def test_overwrite_does_not_write_over_a_file_that_is_not_a_runs(inspect, photo)
     Path("out/report.html").write_bytes(b"mine")
     err = check_error(inspect(photo, *TWO, "-o", "out", "--overwrite"), 5)
     assert err.startswith(
-        "error: 'out/report.html' is not a run's, and this run would write over it\n"
+        "error: 'out/report.html' was not written by a run, and this run would overwrite it\n"
     )
     assert contents("out") == {"report.html": b"mine"}
 

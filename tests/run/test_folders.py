@@ -732,7 +732,7 @@ def test_parts_without_their_request_are_nobodys_and_are_left_alone(run, cut, ho
     before = all_files("out")
     ended = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", how)
     assert (ended.code, all_files("out")) == (5, before)
-    assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that is not a run's"
+    assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that no run wrote"
 
 
 def test_what_a_killed_writer_left_half_written_is_gone_at_the_end(cut):

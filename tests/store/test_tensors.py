@@ -638,7 +638,7 @@ def test_tables_that_are_not_there_or_damaged_are_named():
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert refusal(lambda: load_run("nowhere"))[0] == "there is no folder 'nowhere'"
     Path("photos").mkdir()
-    assert refusal(lambda: load_run("photos"))[0] == "'photos' is not a run's folder"
+    assert refusal(lambda: load_run("photos"))[0] == "'photos' is not the folder of a run"
     (Path("photos") / "manifest.json").write_text('{"name": "an app"}')
     damaged = "'photos/manifest.json' is damaged: it lacks 'hookcli'"
     assert refusal(lambda: load_run("photos"))[0] == damaged
@@ -648,7 +648,7 @@ def test_a_run_that_did_not_come_to_its_end_is_refused():
     home = three_images()
     (home / "manifest.json").unlink()
     assert refusal(lambda: load_run(home)) == (
-        "'run' is of a run that did not come to its end",
+        "'run' is the folder of an unfinished run",
         "finish it: the same command with --resume",
     )
 

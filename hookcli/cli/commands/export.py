@@ -58,6 +58,7 @@ def export(
     Example: hookcli export hookcli-runs/resnet34-photos --to npy
     """
     from hookcli.store.load import choose_calls, load_run
+    from hookcli.store.names import MANIFEST, REQUEST
 
     opened = load_run(run)
     warn_of_damage(opened.damage)
@@ -65,7 +66,7 @@ def export(
     folder = out or Path("hookcli-exports") / run.resolve().name
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
-    if any((folder / name).exists() for name in ("run.json", "manifest.json")):
+    if any((folder / name).exists() for name in (REQUEST, MANIFEST)):
         raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
     _check_shapes(opened, chosen, to)
     names = _name_files(chosen)
