@@ -776,7 +776,7 @@ def test_a_complete_run_of_another_version_is_not_taken_for_this_one(run, cut):
     Path("done/manifest.json").write_text(json.dumps(old | {"hookcli": "0.0.1"}))
     code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "done", "--resume")
     assert code == 2
-    assert f"another hookcli: 0.0.1, not {old['hookcli']}" in err
+    assert f"a different hookcli: 0.0.1, not {old['hookcli']}" in err
 
 
 def test_a_complete_run_with_other_weights_in_the_file_is_not_taken_for_this_one(run):
