@@ -30,7 +30,7 @@ test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser
 
 golden: setup ## rewrite the golden files; look at the diff
-	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/test_golden.py tests/test_grids.py tests/test_report.py
+	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/cli/test_whole_outputs.py tests/render/draw/test_grid.py tests/render/report/test_page.py
 
 traps: setup ## write docs/TRAPS.md again: what each model does to hooks (minutes)
 	$(BIN)/python docs/traps.py

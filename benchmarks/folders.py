@@ -20,8 +20,15 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli import GridStyle, InspectConfig, ModelRequest
-from hookcli.config import part_size
+from hookcli.config import (
+    FolderRequest,
+    GridStyle,
+    ImageRequest,
+    InspectConfig,
+    ModelRequest,
+    RunRequest,
+    chunk_size,
+)
 from hookcli.hooks.filter import select_layers
 from hookcli.plan.prepare import prepare_run
 from hookcli.run.chunk_writer import ProgressListener
@@ -31,7 +38,7 @@ SAMPLES = Path(__file__).parent.parent / "sample_images"
 PHOTOS, TURNS = 300, 5
 FEW, MANY = 200, 2000
 BATCH = 8
-CHUNK = part_size(BATCH)
+CHUNK = chunk_size(BATCH)
 
 
 def main() -> None:
@@ -98,12 +105,13 @@ def plain_model() -> tuple[torch.nn.Module, object]:
 def ours(home: Path, photos: str = "photos", watcher: ProgressListener | None = None) -> float:
     """Seconds of the run, from the first image read to the manifest."""
     config = InspectConfig(
-        ModelRequest("resnet34", weights="random", device="cpu"),
-        images=(str(home / photos),),
+        RunRequest(
+            ModelRequest("resnet34", weights="random", device="cpu"),
+            ImageRequest((str(home / photos),)),
+        ),
+        FolderRequest(home / f"{photos}-run", overwrite=True),
+        GridStyle("none"),
         batch_size=BATCH,
-        grids=GridStyle("none"),
-        out=home / f"{photos}-run",
-        overwrite=True,
     )
     prepared = prepare_run(config)
     began = time.perf_counter()
@@ -153,7 +161,7 @@ def alone(home: Path, photos: str) -> tuple[list[float], int]:
 class Stopwatch(ProgressListener):
     """Prints the moment at which each whole chunk is done."""
 
-    def part_done(self, done: int, skipped: int) -> None:  # noqa: ARG002
+    def chunk_done(self, done: int, skipped: int) -> None:  # noqa: ARG002
         """Print it."""
         if done % CHUNK == 0:
             print(time.perf_counter())

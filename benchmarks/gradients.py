@@ -12,7 +12,7 @@ from torchvision.models import resnet34
 from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.models.scores import score_output
-from hookcli.passes.backward import HookedBackward
+from hookcli.passes.backward import BackwardSettings, run_backward
 
 TURNS = 25
 
@@ -33,13 +33,13 @@ def main() -> None:
     for layers, goal in (("conv", "at most 1.25"), ("leaf", "")):
         chosen = select_layers(model, [layers])
         grids = GridStyle(mode="none")
-        ours = HookedBackward(model, chosen, "output", grids, score=score, wanted=style)
+        settings = BackwardSettings(model, chosen, grids, score, style)
         ratios = []
         for turn in range(TURNS + 2):
             began = time.perf_counter()
             bare()
             middle = time.perf_counter()
-            ours.run(["photo"], pixels)
+            run_backward(settings, ["photo"], pixels)
             if turn >= 2:  # the first ones warm up
                 ratios.append((time.perf_counter() - middle) / (middle - began))
         what = f"gradients of '{layers}' and their parameters / bare forward and backward"

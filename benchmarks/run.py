@@ -98,14 +98,14 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
 
     from hookcli.config import GridStyle
     from hookcli.hooks.filter import select_layers
-    from hookcli.passes.forward import HookedForward
+    from hookcli.passes.forward import ForwardSettings, run_forward
 
     torch.manual_seed(0)
     model = resnet34(weights=None).eval()
     pixels = torch.randn(batch, 3, 224, 224)
     keys = [str(index) for index in range(batch)]
     chosen = select_layers(model, [layers])
-    observed = HookedForward(model, chosen, "output", GridStyle(mode="none"))
+    settings = ForwardSettings(model, chosen, "output", GridStyle(mode="none"))
 
     def bare() -> None:
         with torch.inference_mode():
@@ -113,9 +113,11 @@ def pair_forwards(batch: int, layers: str) -> list[float]:
 
     for _ in range(3):
         bare()
-        observed.run(keys, pixels)
+        run_forward(settings, keys, pixels)
     times = 40 if batch == 1 else 12
-    return [seconds(lambda: observed.run(keys, pixels)) / seconds(bare) for _ in range(times)]
+    return [
+        seconds(lambda: run_forward(settings, keys, pixels)) / seconds(bare) for _ in range(times)
+    ]
 
 
 def page_seconds() -> float:
@@ -158,15 +160,15 @@ def run_for_peak(side: str, batch: int) -> None:
 
     from hookcli.config import GridStyle
     from hookcli.hooks.filter import select_layers
-    from hookcli.passes.forward import HookedForward
+    from hookcli.passes.forward import ForwardSettings, run_forward
 
     model = resnet34(weights=None).eval()
     pixels = torch.randn(batch, 3, 224, 224)
     chosen = select_layers(model, ["conv"])
-    observed = HookedForward(model, chosen, "output", GridStyle(mode="none"))
+    settings = ForwardSettings(model, chosen, "output", GridStyle(mode="none"))
     for _ in range(3):
         if side == "observed":
-            observed.run([str(index) for index in range(batch)], pixels)
+            run_forward(settings, [str(index) for index in range(batch)], pixels)
         else:
             with torch.inference_mode():
                 model(pixels)

@@ -13,7 +13,7 @@ from hookcli.activations.sketch import take_sketches
 from hookcli.config import GridStyle
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.observe import observe
-from hookcli.passes.forward import HookedForward
+from hookcli.passes.forward import ForwardSettings, run_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,8 +50,8 @@ def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, Seq
     keys = [str(index) for index in range(len(pixels))]
     chosen = select_layers(model, ["conv"])
     style = GridStyle(mode="none")
-    figures = HookedForward(model, chosen, "output", style)
-    both = HookedForward(model, chosen, "output", style, sketch=True)
+    figures = ForwardSettings(model, chosen, "output", style)
+    both = ForwardSettings(model, chosen, "output", style, sketch=True)
 
     def bare() -> None:
         with torch.inference_mode():
@@ -66,8 +66,8 @@ def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, Seq
 
     kinds: dict[str, Callable[[], object]] = {
         "sketches alone": alone,
-        "figures": lambda: figures.run(keys, pixels),
-        "figures and sketches": lambda: both.run(keys, pixels),
+        "figures": lambda: run_forward(figures, keys, pixels),
+        "figures and sketches": lambda: run_forward(both, keys, pixels),
     }
     ratios: dict[str, list[float]] = {what: [] for what in kinds}
     for turn in range(turns + 3):

@@ -9,7 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.config import GridStyle, InspectConfig, ModelRequest, SaveStyle
+    from hookcli.config import (
+        BackwardStyle,
+        FindingRequest,
+        FolderRequest,
+        GradientsConfig,
+        GridStyle,
+        ImageRequest,
+        InspectConfig,
+        ModelRequest,
+        RunRequest,
+        SaveStyle,
+        TensorRequest,
+    )
     from hookcli.errors import HookcliError
     from hookcli.passes.capture import Captured, capture
     from hookcli.records.layer_records import LayerRecord, TensorStats
@@ -20,15 +32,22 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "BackwardStyle": "config",
     "Captured": "passes.capture",
+    "FindingRequest": "config",
+    "FolderRequest": "config",
+    "GradientsConfig": "config",
     "GridStyle": "config",
     "HookcliError": "errors",
+    "ImageRequest": "config",
     "InspectConfig": "config",
     "LayerRecord": "records.layer_records",
     "ModelRequest": "config",
     "Run": "store.load",
+    "RunRequest": "config",
     "RunResult": "records.runs",
     "SaveStyle": "config",
+    "TensorRequest": "config",
     "TensorStats": "records.layer_records",
     "capture": "passes.capture",
     "inspect_images": "run.pipeline",
@@ -36,15 +55,22 @@ _HOMES = {
 }
 
 __all__ = [
+    "BackwardStyle",
     "Captured",
+    "FindingRequest",
+    "FolderRequest",
+    "GradientsConfig",
     "GridStyle",
     "HookcliError",
+    "ImageRequest",
     "InspectConfig",
     "LayerRecord",
     "ModelRequest",
     "Run",
+    "RunRequest",
     "RunResult",
     "SaveStyle",
+    "TensorRequest",
     "TensorStats",
     "capture",
     "inspect_images",

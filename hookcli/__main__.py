@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from hookcli import errors
 from hookcli.cli import memory
+from hookcli.cli.help import PanelCommand
 from hookcli.cli.output import console
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class _Commands(Mapping[str, Any]):
         if name not in self._imported:
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
-            alone.command(name, short_help=_COMMANDS[name])(command)
+            alone.command(name, cls=PanelCommand, short_help=_COMMANDS[name])(command)
             self._imported[name] = typer.main.get_command(alone)
         return self._imported[name]
 

@@ -1,9 +1,13 @@
-"""What was asked: one frozen value a command, and the only place where a default is written."""
+"""What was asked: a frozen config for each command, and the only place where a default is written.
+
+A config is made of requests, and each request is about one subject: the model, the images, the
+run folder, the findings. Whoever needs one subject takes that request and not the whole config.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,13 +19,15 @@ Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 OnError: TypeAlias = Literal["stop", "skip"]
 EditedSide: TypeAlias = Literal["output", "grad_output"]
+Box: TypeAlias = tuple[int, int, int, int]
 Scale: TypeAlias = Literal["channel", "layer"]
 
-_PART = 32
-MOST_SKETCHED = 32  # images of a run whose tensors are sketched without being asked for
+_CHUNK = 32
+MOST_SKETCHED = 32  # a run of up to so many images keeps sketches without being asked to
 SCORES = ("logit", "probability", "cross-entropy", "sum")
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 EMBER = "ember"
-CLIP_FRAMES = 16  # of the clip that a video model is given
+CLIP_FRAMES = 16  # a video model is given a clip of so many frames
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
@@ -68,20 +74,34 @@ class SaveStyle:
 
 
 @dataclass(frozen=True, slots=True)
-class BackwardStyle:
-    """What a backward starts at, and what is taken from it.
+class ScoreRequest:
+    """The number that a backward starts at, or that an ablation looks at.
 
     Attributes:
-        target: ``predicted``, a class index, or a category's name.
+        target: ``predicted``, a class index, or the name of a category.
         score: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or ``FILE.py:FUNCTION``.
-        input_grad: the pixels need a gradient too.
-        times_activation: grids show activation times gradient instead of the gradient.
-        cams: forms of the filter language; a Grad-CAM is drawn of each call of these layers.
-        saliency: draw how strongly the score depends on each pixel.
     """
 
     target: str = "predicted"
     score: str = "logit"
+
+    @property
+    def needs_pixels(self) -> bool:
+        """Whether the backward goes on to the pixels."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStyle(ScoreRequest):
+    """The score that a backward starts at, and what is recorded and drawn on the way back.
+
+    Attributes:
+        input_grad: compute the gradient of the pixels too.
+        times_activation: grids show activation times gradient instead of the gradient.
+        cams: forms of the filter language; a Grad-CAM is drawn for each call of these layers.
+        saliency: draw how strongly the score depends on each pixel.
+    """
+
     input_grad: bool = False
     times_activation: bool = False
     cams: tuple[str, ...] = ()
@@ -95,17 +115,15 @@ class BackwardStyle:
 
 @dataclass(frozen=True, slots=True)
 class AblationStyle:
-    """Which channels are zeroed, one after the other.
+    """Which channels are zeroed, and how many at once.
 
     Attributes:
-        channels: these of each layer, counted from 0; None for all.
-        batch_size: how many are zeroed in one forward, each in a row of its own, at most.
-        top: how many the table shows.
+        channels: the channels of each layer, counted from 0; None for all.
+        batch_size: the largest number of channels in one forward, each in its own row.
     """
 
     channels: tuple[int, ...] | None = None
     batch_size: int = 16
-    top: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,101 +160,255 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class InspectConfig:
-    """What ``hookcli inspect`` or ``hookcli gradients`` was asked for.
+class ImageRequest:
+    """Which images, and how the names that were given are understood.
+
+    Attributes:
+        names: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
+        recursive: also take the images in the folders of a folder.
+        null_separated: names in lists end with NUL.
+        pair: the second picture for an optical flow model; None for the same one twice.
+        clip: a folder among ``names`` is a clip, and its files are the frames, in the order of their names.
+    """
+
+    names: tuple[str, ...]
+    recursive: bool = True
+    null_separated: bool = False
+    pair: str | None = None
+    clip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What every command that runs images through a model is told.
 
     Attributes:
         model: which model to run.
-        images: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
-        recursive: also take the images in the folders of a folder.
-        null_separated: names in lists end with NUL.
-        workers: processes that prepare images; None for what the machine and the number of images suggest.
-        resume: go on with a run that was interrupted.
-        verify: with ``resume``, read every image again to see that it is the same.
-        pair: the second picture for an optical flow model; None for the same twice.
-        clip: a folder among ``images`` is a clip, its files the frames in the order of their names.
-        layers: forms of the filter language; what any of them chooses is observed.
-        exclude: forms that take away from what ``layers`` chose.
-        at: ``output``, ``input`` or ``both``: which tensors of a call are recorded.
-        out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
-        overwrite: a run that stands in ``out`` may be replaced.
-        batch_size: how many images go through the model at once, at most.
-        on_error: what an image on which the model fails does to the run: ``stop`` ends it, ``skip`` goes on
+        images: which images to run it on.
+        layers: forms of the filter language; a layer that any of them matches is chosen.
+        exclude: forms of layers to leave out.
+        edits: changes to what passes through the layers, as ``--edit`` takes them.
+        prunes: weights to prune before the run, as ``--prune`` takes them.
+        on_error: what happens when the model fails on an image: ``stop`` ends the run, ``skip`` goes on
             without the image.
-        focus: left, top, width and height of a box in pixels of the image as given; channels are
-            then ranked by how much more they fire inside it.
-        overview: also draw one picture for a slide.
-        grids: how feature maps are drawn.
-        top_images: how many images are kept that fire each channel most; 0 for none.
-        save: which tensors are kept on disk; None for none.
-        max_disk: how large they may become together, in 1e9 bytes.
-        sketch: a sketch of every tensor is kept, by which runs are compared; None: if the run has at most
-            ``MOST_SKETCHED`` images.
-        rules: thresholds of findings that are not the default ones.
-        fail_on: rules of which a finding ends the run with code 7.
-        backward: gradients are recorded instead of activations; None for a forward only.
-        edits: what is changed on the way, as ``--edit`` takes it.
-        prunes: weights that are pruned before, as ``--prune`` takes it.
-        save_weights: where the pruned weights go; None for nowhere.
-        ablation: channels are zeroed and ``backward`` says which score is looked at; nothing is written.
-        compared: one side of ``hookcli compare``; nothing is written.
     """
 
     model: ModelRequest
-    images: tuple[str, ...]
-    recursive: bool = True
-    null_separated: bool = False
-    workers: int | None = None
-    resume: bool = False
-    verify: bool = False
-    pair: str | None = None
-    clip: bool = False
+    images: ImageRequest
     layers: tuple[str, ...] = ("conv",)
     exclude: tuple[str, ...] = ()
-    at: At = "output"
+    edits: tuple[str, ...] = ()
+    prunes: tuple[str, ...] = ()
+    on_error: OnError = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRequest:
+    """Where a run is written, and what may be replaced there.
+
+    Attributes:
+        out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
+        overwrite: replace a run that is in ``out``.
+        resume: go on with a run that was interrupted.
+        verify: with ``resume``, read every image again to check that it has not changed.
+    """
+
     out: Path | None = None
     overwrite: bool = False
-    batch_size: int = 8
-    on_error: OnError = "stop"
-    focus: tuple[int, int, int, int] | None = None
-    overview: bool = False
-    grids: GridStyle = field(default_factory=GridStyle)
-    top_images: int = 9
+    resume: bool = False
+    verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRequest:
+    """What is kept of the tensors beside their figures.
+
+    Attributes:
+        save: which tensors are kept on disk; None for none.
+        max_disk: how large they may become together, in 1e9 bytes.
+        sketch: keep a sketch of every tensor, by which runs are compared; None to keep them if the run
+            has at most ``MOST_SKETCHED`` images.
+    """
+
     save: SaveStyle | None = None
     max_disk: float = 10.0
     sketch: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRequest:
+    """Which findings there are, and which of them make the run fail.
+
+    Attributes:
+        rules: names of rules with the thresholds to use instead of the default ones.
+        fail_on: names of rules; a finding of one of them ends the run with exit code 7.
+    """
+
     rules: tuple[tuple[str, float], ...] = ()
     fail_on: tuple[str, ...] = ()
-    backward: BackwardStyle | None = None
-    edits: tuple[str, ...] = ()
-    prunes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What the commands that write a run folder share; see ``InspectConfig`` and ``GradientsConfig``.
+
+    The properties are what a run without the option does.
+
+    Attributes:
+        run: the model, the images, the layers and the changes to them.
+        folder: where the run is written.
+        grids: how feature maps are drawn.
+        tensors: what is kept of the tensors.
+        findings: the rules of the findings.
+        workers: processes that prepare images; None to choose by the machine and the number of images.
+        save_weights: the file for the pruned weights; None for none.
+    """
+
+    command: ClassVar[str]
+
+    run: RunRequest
+    folder: FolderRequest = FolderRequest()
+    grids: GridStyle = GridStyle()
+    tensors: TensorRequest = TensorRequest()
+    findings: FindingRequest = FindingRequest()
+    workers: int | None = None
     save_weights: Path | None = None
-    ablation: AblationStyle | None = None
-    compared: bool = False
 
     @property
-    def command(self) -> str:
-        """The command that asks for this."""
-        if self.compared:
-            return "compare"
-        if self.ablation is not None:
-            return "ablate"
-        return "inspect" if self.backward is None else "gradients"
-
-    @property
-    def edited_side(self) -> EditedSide:
-        """What an edit without a side changes."""
-        return "output" if self.backward is None else "grad_output"
+    def at(self) -> At:
+        """Which tensors of a call are observed: ``output``, ``input`` or ``both``."""
+        return "both"
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Which tensors of a call are recorded."""
-        return SIDES[self.at] if self.backward is None else ("grad_output", "grad_input")
+        """The sides of a call that are recorded."""
+        return SIDES[self.at]
+
+    @property
+    def edited_side(self) -> EditedSide:
+        """The side of a call that an edit changes if it names none."""
+        return "output" if self.backward is None else "grad_output"
+
+    @property
+    def backward(self) -> BackwardStyle | None:
+        """What a backward starts at; None for a run without one."""
+        return None
+
+    @property
+    def batch_size(self) -> int:
+        """How many images go through the model at once, at most."""
+        return 1
+
+    @property
+    def focus(self) -> Box | None:
+        """The box of the image inside which channels are ranked."""
+        return None
+
+    @property
+    def overview(self) -> bool:
+        """Whether one picture for a slide is drawn too."""
+        return False
+
+    @property
+    def top_images(self) -> int:
+        """How many images are kept that fire each channel most."""
+        return 0
 
 
-DEFAULTS = InspectConfig(ModelRequest(""), ())
+@dataclass(frozen=True, slots=True)
+class InspectConfig(RunConfig):
+    """What ``hookcli inspect`` was asked for.
+
+    Example:
+        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
+        >>> result = hookcli.inspect_images(InspectConfig(request, at="both"))
+
+    Attributes:
+        at: which tensors of a call are recorded: ``output``, ``input`` or ``both``.
+        batch_size: how many images go through the model at once, at most.
+        focus: left, top, width and height of a box in pixels of the image as given; channels are then
+            ranked by how much more they fire inside it.
+        overview: also draw one picture for a slide.
+        top_images: how many images are kept that fire each channel most; 0 for none.
+    """
+
+    command: ClassVar[str] = "inspect"
+
+    at: At = "output"
+    batch_size: int = 8
+    focus: Box | None = None
+    overview: bool = False
+    top_images: int = 9
 
 
-def part_size(batch_size: int) -> int:
-    """Images in a part of a run: whole batches, at least 32 images."""
-    return -(-_PART // batch_size) * batch_size
+@dataclass(frozen=True, slots=True)
+class GradientsConfig(RunConfig):
+    """What ``hookcli gradients`` was asked for.
+
+    Attributes:
+        backward: what the backward starts at, and what is recorded and drawn on the way back.
+    """
+
+    command: ClassVar[str] = "gradients"
+
+    backward: BackwardStyle = BackwardStyle()
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides of a call that are recorded."""
+        return ("grad_output", "grad_input")
+
+
+@dataclass(frozen=True, slots=True)
+class AblationConfig:
+    """What ``hookcli ablate`` was asked for; it writes no files.
+
+    Attributes:
+        run: the model, the images and the layers.
+        score: the number whose change ranks the channels.
+        style: which channels are zeroed, and how many at once.
+    """
+
+    run: RunRequest
+    score: ScoreRequest = ScoreRequest()
+    style: AblationStyle = AblationStyle()
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRequest:
+    """The second way in which ``hookcli compare`` runs a model.
+
+    Attributes:
+        name: what the user asked for, in their words.
+        run: the first way's request with what differs.
+        channels_last: weights and pixels are laid out channels last.
+        threads: how many threads torch uses; None for as many as in the first way.
+    """
+
+    name: str
+    run: RunRequest
+    channels_last: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompareConfig:
+    """What ``hookcli compare`` was asked for; it writes no files.
+
+    Attributes:
+        run: the first way to run the model, the reference.
+        other: the second way.
+        at: which tensors of a call are compared: ``output``, ``input`` or ``both``.
+    """
+
+    run: RunRequest
+    other: VariantRequest
+    at: At = "output"
+
+
+DEFAULTS = InspectConfig(RunRequest(ModelRequest(""), ImageRequest(())))
+
+
+def chunk_size(batch_size: int) -> int:
+    """Return the number of images in a chunk of a run: whole batches, at least 32 images."""
+    return -(-_CHUNK // batch_size) * batch_size

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+from hookcli.without_compiler import importing_torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,29 +22,37 @@ os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # two workers on two cores: torch's own threads would fight
 
+with (
+    importing_torchvision()
+):  # first, as hookcli does: test files that import it would load the compiler
+    import_module("torchvision")
+
 PHOTOS = Path(__file__).parent.parent / "sample_images"
 
 
+@contextlib.contextmanager
+def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
+    """Work in ``folder``, with caches there, and forget what was imported of files that tests wrote."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("TORCH_HOME", str(folder / "torch"))
+        for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+            patch.delenv(name, raising=False)
+        patch.setattr(sys, "path", list(sys.path))
+        patch.setattr(sys, "dont_write_bytecode", True)
+        before = set(sys.modules)
+        yield patch
+        for name in set(sys.modules) - before:
+            if str(folder.parent) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folders(tmp_path: Path) -> Iterator[None]:
     """Every test works in a folder of its own, with caches of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def own_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """What a test imports of files that tests wrote is forgotten after it."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if str(tmp_path.parent) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    with own_state(tmp_path):
+        yield
 
 
 class Ended(NamedTuple):
@@ -54,12 +68,41 @@ def run(
     """The command in this process, so that torch is imported once."""
     from hookcli.__main__ import _run
 
+    # under ``python -m pytest`` the usage would begin with that
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
+
     def command(*words: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["hookcli", *map(str, words)])
         code = _run()
         return Ended(code, *capsys.readouterr())
 
     return command
+
+
+def run_in(folder: Path, *words: object) -> Ended:
+    """The command in this process and another folder, for fixtures that several tests share."""
+    from hookcli.__main__ import _run
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
+    with (
+        own_state(folder) as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["hookcli", *map(str, words)])
+        patch.setattr(sys.modules["__main__"], "__package__", None)
+        code = _run()
+        out.flush()
+        err.flush()
+    return Ended(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is heard as in a program of its own; pytest's workers are deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -417,6 +417,26 @@ def make():
 """
 
 
+# Somebody presses Ctrl-C during the second forward.
+INTERRUPTED_NET = """
+import signal
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 2:
+            signal.raise_signal(signal.SIGINT)
+        return self.conv(x).mean((2, 3))
+"""
+
+
 # With the pixels 3, -4 and 0 in 4 places conv gives 3 and 4; the logits are 24 and 48.
 SMALL_NET = """
 import torch

@@ -1,30 +1,92 @@
-"""The options, each declared once; their defaults are those of ``hookcli.config``."""
+"""The options of the commands, each declared once; their defaults are those of ``hookcli.config``.
+
+Options that belong together are a group: a frozen dataclass that is one panel of ``--help``. A
+command names the groups that it takes in its signature, and ``command`` expands them into options.
+"""
 
 from __future__ import annotations
 
 import os
-from inspect import Parameter, get_annotations, signature
+import sys
+from copy import copy
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from hookcli import config
+from hookcli.cli import parse
 from hookcli.files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Iterator
 
 CACHE_ENV = "XDG_CACHE_HOME"
+_DEFAULTS, _GRIDS, _SAVE = config.DEFAULTS, config.DEFAULTS.grids, config.SaveStyle()
+_MODEL, _BACKWARD = config.DEFAULTS.run.model, config.BackwardStyle()
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Expand the option groups in a command's signature into options.
+
+    The command line then gives one value for each option, and the command gets the groups filled with
+    them. The panel of a group's options in ``--help`` is what its docstring says before the colon.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups = {
+        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
+    }
+    parameters: list[Parameter] = []
+    for name, parameter in signature(function).parameters.items():
+        if name in groups:
+            parameters += _list_options(groups[name])
+        else:
+            kind = hints[name]
+            parameters.append(parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(function)
+    def fill_groups(**values: object) -> None:
+        for name, group in groups.items():
+            given = {field.name: values.pop(field.name) for field in fields(group)}
+            lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+            values[name] = group(**given | lists)
+        function(**values)
+
+    fill_groups.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    fill_groups.__annotations__ = {each.name: each.annotation for each in parameters}
+    return fill_groups
+
+
+def _list_options(group: type) -> Iterator[Parameter]:
+    panel = (group.__doc__ or "").partition(":")[0]
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        kind, option = get_args(hints[field.name])
+        option = copy(option)
+        option.rich_help_panel = panel
+        default: object = Parameter.empty if field.default is MISSING else field.default
+        if get_origin(kind) is tuple:  # Typer takes lists
+            kind = list[str]
+        if isinstance(default, tuple):
+            default = list(default)
+        yield Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[kind, option],
+        )
 
 
 def names_file() -> Path:
-    """The list of model names that completion reads: small, and left by the last run."""
+    """Return the file with the list of model names for completion, which the last run left."""
     return Path(os.environ.get(CACHE_ENV) or Path.home() / ".cache") / "hookcli" / "models.txt"
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Model names that begin so, of those that the last run left."""
+    """Return the model names that begin so, of those that the last run left."""
     try:
         names = read_regular(names_file()).decode().split()
     except (OSError, ValueError):
@@ -50,7 +112,7 @@ Images = Annotated[
     ),
 ]
 Layers = Annotated[
-    list[str],
+    tuple[str, ...],
     typer.Option(
         metavar="FORM",
         help="Which layers: an alias (conv linear norm act pool attention dropout leaf all), a class name, "
@@ -59,44 +121,28 @@ Layers = Annotated[
     ),
 ]
 Exclude = Annotated[
-    list[str], typer.Option(metavar="FORM", help="Layers to leave out, in the same forms.")
+    tuple[str, ...],
+    typer.Option(metavar="FORM", help="Layers to leave out, in the same forms."),
 ]
 At = Annotated[
     config.At,
-    typer.Option(help="Record what a layer returned, received, or both."),
+    typer.Option(help="Record what a layer returned, received, or both.", rich_help_panel="Layers"),
 ]
-Edit = Annotated[
-    list[str],
+Pair = Annotated[
+    str | None,
     typer.Option(
-        metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
-        help="Change what passes there: 'conv[3]:zero', 'input:layer1.*{3,7}:scale=0.1'. SIDE: output input, in "
-        "hookcli gradients also grad_output grad_input param; WHAT: zero scale= clamp=LO:HI clip-norm= mean "
-        "set=. Repeatable, in this order.",
+        metavar="IMAGE",
+        help="The second image for optical flow.  [default: the same twice]",
+        rich_help_panel="Images",
     ),
 ]
-PruneOption = Annotated[
-    list[str],
+Clip = Annotated[
+    bool,
     typer.Option(
-        "--prune",
-        metavar="LAYERS=AMOUNT[:l1|random|ln]",
-        help="Zero this share of the weights first: 'conv=0.3'. Repeatable.",
+        "--clip",
+        help="A folder is a clip: its files are the frames, by name.",
+        rich_help_panel="Images",
     ),
-]
-SaveWeights = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.safetensors", help="With --prune: write the pruned weights."),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--out", metavar="DIR", help="The run folder.  [default: hookcli-runs/MODEL-IMAGE]"
-    ),
-]
-NoRecursive = Annotated[
-    bool, typer.Option("--no-recursive", help="Leave out the folders in a folder.")
-]
-NullSeparated = Annotated[
-    bool, typer.Option("-0", "--null", help="Names in lists end with NUL, as of find -print0.")
 ]
 Workers = Annotated[
     int | None,
@@ -104,36 +150,15 @@ Workers = Annotated[
         metavar="N",
         min=0,
         help="Processes that read and prepare images.  [default: by the number of cores]",
+        rich_help_panel="Images",
     ),
 ]
-OnError = Annotated[
-    config.OnError,
+BatchSize = Annotated[
+    int,
     typer.Option(
-        help="When the model fails on an image: end the run there, or list the image in skipped.csv and go on."
+        metavar="N", min=1, help="Images in one forward, at most.", rich_help_panel="Images"
     ),
 ]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on with the run that was interrupted in the run folder."),
-]
-Verify = Annotated[
-    bool, typer.Option("--verify", help="With --resume: compare hashes of images, not only times.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a run that stands in the run folder.")
-]
-Weights = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|pretrained|random|NAME|FILE",
-        help="auto: trained if they can be had, else random; a member such as IMAGENET1K_V1; or a .pth, .pt, .safetensors file.",
-    ),
-]
-Seed = Annotated[int, typer.Option(metavar="N", help="For random weights.")]
-Device = Annotated[
-    str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
-]
-Dtype = Annotated[config.Dtype, typer.Option(help="Of weights and pixels.")]
 Size = Annotated[
     int | None,
     typer.Option(
@@ -143,108 +168,21 @@ Size = Annotated[
         help="Side of the square the network sees, in pixels.  [default: the weights' own]",
     ),
 ]
-Resize = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=config.LARGEST_SIDE,
-        help="Short side before the middle is cut out, in pixels.",
-    ),
-]
-Mean = Annotated[
-    str | None,
-    typer.Option(metavar="R,G,B", help="Taken off the colours, from 0 to 1: '0.485,0.456,0.406'."),
-]
-Std = Annotated[str | None, typer.Option(metavar="R,G,B", help="What the colours are divided by.")]
-Interpolation = Annotated[
-    config.Interpolation | None, typer.Option(help="How pictures are resized.")
-]
-Pair = Annotated[
-    str | None,
-    typer.Option(
-        metavar="IMAGE", help="The second image for optical flow.  [default: the same twice]"
-    ),
-]
-Clip = Annotated[
-    bool, typer.Option("--clip", help="A folder is a clip: its files are the frames, by name.")
-]
 ModelArg = Annotated[
-    list[str],
+    tuple[str, ...],
     typer.Option(metavar="KEY=VALUE", help="For the model's builder: num_classes=50. Repeatable."),
 ]
-BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Images in one forward, at most.")]
-Grids = Annotated[
-    config.GridMode,
-    typer.Option(help="One picture a layer, one an image, or none."),
-]
-Top = Annotated[int, typer.Option(metavar="N", min=1, help="How many channels a grid shows.")]
 Channels = Annotated[
     str | None,
     typer.Option(metavar="all|LIST", help="These channels, counted from 0: '3,7,10-20'."),
 ]
-Rank = Annotated[config.Rank, typer.Option(help="What puts a channel first.")]
-Scale = Annotated[
-    config.Scale,
-    typer.Option(help="Dark to light over each channel's range, or the layer's."),
-]
-Colormap = Annotated[str, typer.Option(metavar="NAME", help="ember, or any matplotlib map.")]
-Tile = Annotated[
-    int, typer.Option(metavar="PX", min=8, max=1024, help="The longest side of a tile.")
-]
-Overview = Annotated[
-    bool, typer.Option("--overview", help="Also draw overview.png, one picture for a slide.")
-]
-Focus = Annotated[
-    str | None,
-    typer.Option(
-        metavar="X,Y,W,H",
-        help="Rank channels by how much more they fire inside this box of the image, in its pixels.",
-    ),
-]
-TopImages = Annotated[
-    int,
-    typer.Option(metavar="N", min=0, help="Of several images, the N that fire each channel most."),
-]
-Save = Annotated[
-    Literal["tensors"] | None,
-    typer.Option(help="Also keep what the layers gave, for hookcli.load_run and hookcli export."),
-]
-Pool = Annotated[
-    str,
-    typer.Option(
-        metavar="none|mean|max|N", help="With --save: over height and width, or to N x N."
-    ),
-]
-TensorDtype = Annotated[config.Dtype | None, typer.Option(help="With --save: the dtype on disk.")]
-TensorChannels = Annotated[
-    str | None, typer.Option(metavar="LIST", help="With --save: these channels only: '3,7,10-20'.")
-]
-MaxDisk = Annotated[
-    float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
-]
-Sketch = Annotated[
-    bool | None,
-    typer.Option(
-        "--sketch/--no-sketch",
-        help="Keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.  "
-        f"[default: in runs of up to {config.MOST_SKETCHED} images]",
-        show_default=False,
-    ),
-]
-Rule = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME=VALUE", help="Another threshold for a finding: dead=0.5. Repeatable."
-    ),
-]
-FailOn = Annotated[
-    str,
-    typer.Option(metavar="RULES", help="End with code 7 when one of these is found: nan,inf,dead."),
-]
 Format = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
-    typer.Option("--format", help="What is written to stdout; jsonl: a row a line."),
+    typer.Option(
+        "--format",
+        help="What is written to stdout; jsonl: a row a line.",
+        rich_help_panel="Output",
+    ),
 ]
 FileFormat = Annotated[
     Literal["text", "json", "jsonl"],
@@ -253,40 +191,367 @@ FileFormat = Annotated[
     ),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No plan, no summary; warnings and errors stay.")
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="No plan, no summary; warnings and errors stay.",
+        rich_help_panel="Output",
+    ),
 ]
-ShowTime = Annotated[bool, typer.Option("--time", help="Say how long each stage took.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+ShowTime = Annotated[
+    bool,
+    typer.Option("--time", help="Say how long each stage took.", rich_help_panel="Output"),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel="Output")
+]
 
 
-def share_options(
-    command: Callable[..., None],
-    others: Callable[..., None],
-    own: Mapping[str, tuple[Any, Any]],
-    left_out: Collection[str],
-) -> None:
-    """Give a command the options of another one but those ``left_out``, and its ``own``.
+@dataclass(frozen=True, slots=True)
+class LayerOptions:
+    """Layers: which modules are observed."""
 
-    Its own stand in the place of another's of the same name, or else after the layers.
+    layers: Layers = _DEFAULTS.run.layers
+    exclude: Exclude = _DEFAULTS.run.exclude
 
-    Args:
-        command: takes its words as ``**words``.
-        others: the command whose options it shares.
-        own: type and default by name.
-        left_out: names of options of ``others``.
-    """
-    kinds = get_annotations(others, eval_str=True)
-    mine = {
-        name: Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for name, (kind, default) in own.items()
-    }
-    shared = [
-        mine.pop(name, parameter.replace(annotation=kinds[name]))
-        for name, parameter in signature(others).parameters.items()
-        if name not in left_out
-    ]
-    after = [parameter.name for parameter in shared].index("exclude") + 1
-    parameters = [*shared[:after], *mine.values(), *shared[after:]]
-    command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
-        parameters=parameters, return_annotation=None
+
+@dataclass(frozen=True, slots=True)
+class EditOptions:
+    """Changes: what is changed in the model or on the way."""
+
+    edit: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
+            help="Change what passes there: 'conv[3]:zero', 'input:layer1.*{3,7}:scale=0.1'. SIDE: output input, in "
+            "hookcli gradients also grad_output grad_input param; WHAT: zero scale= clamp=LO:HI clip-norm= mean "
+            "set=. Repeatable, in this order.",
+        ),
+    ] = ()
+    prune: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--prune",
+            metavar="LAYERS=AMOUNT[:l1|random|ln]",
+            help="Zero this share of the weights first: 'conv=0.3'. Repeatable.",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Model: which weights, where it runs, and how images are prepared for it."""
+
+    weights: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|pretrained|random|NAME|FILE",
+            help="auto: trained if they can be had, else random; a member such as IMAGENET1K_V1; or a .pth, .pt, .safetensors file.",
+        ),
+    ] = _MODEL.weights
+    seed: Annotated[int, typer.Option(metavar="N", help="For random weights.")] = _MODEL.seed
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
+    ] = _MODEL.device
+    dtype: Annotated[config.Dtype, typer.Option(help="Of weights and pixels.")] = _MODEL.dtype
+    size: Size = _MODEL.size
+    resize: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=config.LARGEST_SIDE,
+            help="Short side before the middle is cut out, in pixels.",
+        ),
+    ] = _MODEL.resize
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,G,B", help="Taken off the colours, from 0 to 1: '0.485,0.456,0.406'."
+        ),
+    ] = None
+    std: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="What the colours are divided by.")
+    ] = None
+    interpolation: Annotated[
+        config.Interpolation | None, typer.Option(help="How pictures are resized.")
+    ] = _MODEL.interpolation
+    model_arg: ModelArg = ()
+
+    def request(self, name: str, *, quiet: bool) -> config.ModelRequest:
+        """Return what is asked of the model ``name``.
+
+        Raises:
+            RequestError: an option cannot be read.
+        """
+        return config.ModelRequest(
+            name,
+            self.weights,
+            self.seed,
+            self.device,
+            self.dtype,
+            self.size,
+            self.resize,
+            parse.read_numbers("--mean", self.mean),
+            parse.read_numbers("--std", self.std),
+            self.interpolation,
+            parse.read_model_arguments(self.model_arg),
+            progress=not quiet and sys.stderr.isatty(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """Images: how names are understood, and what happens when the model fails on one."""
+
+    no_recursive: Annotated[
+        bool, typer.Option("--no-recursive", help="Leave out the folders in a folder.")
+    ] = False
+    null: Annotated[
+        bool,
+        typer.Option("-0", "--null", help="Names in lists end with NUL, as of find -print0."),
+    ] = False
+    on_error: Annotated[
+        config.OnError,
+        typer.Option(
+            help="When the model fails on an image: end the run there, or list the image in skipped.csv and go on."
+        ),
+    ] = _DEFAULTS.run.on_error
+
+    def request(
+        self, names: list[str], pair: str | None = None, *, clip: bool = False
+    ) -> config.ImageRequest:
+        """Return which images are asked for."""
+        return config.ImageRequest(tuple(names), not self.no_recursive, self.null, pair, clip)
+
+
+@dataclass(frozen=True, slots=True)
+class GridOptions:
+    """Pictures: how feature maps are drawn."""
+
+    grids: Annotated[
+        config.GridMode, typer.Option(help="One picture a layer, one an image, or none.")
+    ] = _GRIDS.mode
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many channels a grid shows.")
+    ] = _GRIDS.top or 0
+    channels: Channels = None
+    rank: Annotated[config.Rank, typer.Option(help="What puts a channel first.")] = _GRIDS.rank
+    scale: Annotated[
+        config.Scale,
+        typer.Option(help="Dark to light over each channel's range, or the layer's."),
+    ] = _GRIDS.scale
+    colormap: Annotated[str, typer.Option(metavar="NAME", help="ember, or any matplotlib map.")] = (
+        _GRIDS.colormap
     )
+    tile: Annotated[
+        int, typer.Option(metavar="PX", min=8, max=1024, help="The longest side of a tile.")
+    ] = _GRIDS.tile
+
+    def style(self) -> config.GridStyle:
+        """Return how feature maps are drawn.
+
+        Raises:
+            RequestError: the channels cannot be read.
+        """
+        every = self.channels == "all"
+        return config.GridStyle(
+            self.grids,
+            None if every else self.top,
+            None if every else parse.read_channels(self.channels),
+            self.rank,
+            self.scale,
+            self.colormap,
+            self.tile,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PictureOptions:
+    """Pictures: more of them, and what puts a channel first."""
+
+    focus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X,Y,W,H",
+            help="Rank channels by how much more they fire inside this box of the image, in its pixels.",
+        ),
+    ] = None
+    overview: Annotated[
+        bool, typer.Option("--overview", help="Also draw overview.png, one picture for a slide.")
+    ] = _DEFAULTS.overview
+    top_images: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Of several images, the N that fire each channel most."
+        ),
+    ] = _DEFAULTS.top_images
+
+
+@dataclass(frozen=True, slots=True)
+class TensorOptions:
+    """Tensors: what is kept of them beside their figures."""
+
+    save: Annotated[
+        Literal["tensors"] | None,
+        typer.Option(
+            help="Also keep what the layers gave, for hookcli.load_run and hookcli export."
+        ),
+    ] = None
+    pool: Annotated[
+        str,
+        typer.Option(
+            metavar="none|mean|max|N", help="With --save: over height and width, or to N x N."
+        ),
+    ] = _SAVE.pool
+    tensor_dtype: Annotated[
+        config.Dtype | None, typer.Option(help="With --save: the dtype on disk.")
+    ] = _SAVE.dtype
+    tensor_channels: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="With --save: these channels only: '3,7,10-20'."),
+    ] = None
+    max_disk: Annotated[
+        float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
+    ] = _DEFAULTS.tensors.max_disk
+    sketch: Annotated[
+        bool | None,
+        typer.Option(
+            "--sketch/--no-sketch",
+            help="Keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.  "
+            f"[default: in runs of up to {config.MOST_SKETCHED} images]",
+            show_default=False,
+        ),
+    ] = _DEFAULTS.tensors.sketch
+
+    def request(self) -> config.TensorRequest:
+        """Return what is kept of the tensors.
+
+        Raises:
+            RequestError: an option cannot be read, or is for tensors that are not saved.
+        """
+        channels = parse.read_channels(self.tensor_channels, "--tensor-channels")
+        style = config.SaveStyle(self.pool, self.tensor_dtype, channels)
+        save = parse.read_save(self.save, style)
+        return config.TensorRequest(save, self.max_disk, self.sketch)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingOptions:
+    """Findings: what is reported as worth a look, and what makes the command fail."""
+
+    rule: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="NAME=VALUE", help="Another threshold for a finding: dead=0.5. Repeatable."
+        ),
+    ] = ()
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            metavar="RULES", help="End with code 7 when one of these is found: nan,inf,dead."
+        ),
+    ] = ""
+
+    def request(self) -> config.FindingRequest:
+        """Return the rules of the findings.
+
+        Raises:
+            RequestError: a threshold cannot be read.
+        """
+        fail_on = tuple(name.strip() for name in self.fail_on.split(",") if name.strip())
+        return config.FindingRequest(parse.read_rules(self.rule), fail_on)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOptions:
+    """Output: where the run is written, and what may be replaced there."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="DIR",
+            help="The run folder.  [default: hookcli-runs/MODEL-IMAGE]",
+        ),
+    ] = _DEFAULTS.folder.out
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run that stands in the run folder.")
+    ] = False
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run that was interrupted in the run folder."),
+    ] = False
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="With --resume: compare hashes of images, not only times."),
+    ] = False
+    save_weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.safetensors", help="With --prune: write the pruned weights."),
+    ] = _DEFAULTS.save_weights
+
+    def request(self) -> config.FolderRequest:
+        """Return where the run is written."""
+        return config.FolderRequest(self.out, self.overwrite, self.resume, self.verify)
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardOptions:
+    """Gradients: where the backward starts, and what is drawn of it."""
+
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="predicted|INDEX|NAME", help="The class whose score the backward starts at."
+        ),
+    ] = _BACKWARD.target
+    score: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join((*config.SCORES, "FILE.py:FUNCTION")),
+            help="The scalar that the backward starts at; a function is called with the output and the target.",
+        ),
+    ] = _BACKWARD.score
+    input_grad: Annotated[
+        bool, typer.Option("--input-grad", help="The first layer's input gets a gradient too.")
+    ] = _BACKWARD.input_grad
+    times_activation: Annotated[
+        bool,
+        typer.Option("--times-activation", help="Grids show activation times gradient."),
+    ] = _BACKWARD.times_activation
+    cam: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="FORM", help="Draw a Grad-CAM of these layers over the image. Repeatable."
+        ),
+    ] = _BACKWARD.cams
+    saliency: Annotated[
+        bool,
+        typer.Option("--saliency", help="Draw how strongly the score depends on each pixel."),
+    ] = _BACKWARD.saliency
+
+    def style(self) -> config.BackwardStyle:
+        """Return what the backward starts at, and what is drawn of it."""
+        return config.BackwardStyle(
+            self.target, self.score, self.input_grad, self.times_activation, self.cam, self.saliency
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """Score: the number whose change ranks the channels."""
+
+    target: Annotated[
+        str,
+        typer.Option(metavar="predicted|INDEX|NAME", help="The class whose score is looked at."),
+    ] = _BACKWARD.target
+    score: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join((*config.SCORES, "FILE.py:FUNCTION")),
+            help="What is looked at; a function is called with the output and the target.",
+        ),
+    ] = _BACKWARD.score

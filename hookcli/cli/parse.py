@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from hookcli.config import Dtype, SaveStyle
+from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _HIGHEST_CHANNEL = 1_000_000
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
@@ -70,7 +74,7 @@ def read_box(text: str | None) -> tuple[int, int, int, int] | None:
     return left, top, width, height
 
 
-def read_rules(words: list[str]) -> tuple[tuple[str, float], ...]:
+def read_rules(words: Sequence[str]) -> tuple[tuple[str, float], ...]:
     """``NAME=VALUE`` words as rules with thresholds.
 
     Raises:
@@ -91,7 +95,7 @@ def read_rules(words: list[str]) -> tuple[tuple[str, float], ...]:
     return tuple(rules)
 
 
-def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
+def read_model_arguments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """``KEY=VALUE`` words as pairs.
 
     Raises:
@@ -105,15 +109,12 @@ def read_model_arguments(words: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)
 
 
-def read_save(
-    save: str | None, pool: str, dtype: Dtype | None, channels: str | None
-) -> SaveStyle | None:
-    """Which tensors are kept on disk; None for none.
+def read_save(save: str | None, style: SaveStyle) -> SaveStyle | None:
+    """Return which tensors are kept on disk; None for none.
 
     Raises:
         RequestError: something is said of tensors that are not saved.
     """
-    style = SaveStyle(pool, dtype, read_channels(channels, "--tensor-channels"))
     if save is None and style != SaveStyle():
         raise RequestError(
             "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
@@ -122,7 +123,7 @@ def read_save(
     return style if save else None
 
 
-def read_layer_tolerances(words: list[str]) -> tuple[tuple[str, float], ...]:
+def read_layer_tolerances(words: Sequence[str]) -> tuple[tuple[str, float], ...]:
     """``GLOB=RTOL`` words as pairs.
 
     Raises:

@@ -1,100 +1,57 @@
-"""What ``hookcli inspect`` and ``hookcli gradients`` share: from their options to what they print."""
+"""What the commands that run images through a model share: from their options to what they print."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from hookcli import errors
-from hookcli.cli import memory, parse
+from hookcli.cli import memory
 from hookcli.cli.output import console
 from hookcli.cli.output.run import count, print_result, print_summary, print_warnings
-from hookcli.config import BackwardStyle, GridStyle, InspectConfig, ModelRequest
+from hookcli.config import RunRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.cli.options import EditOptions, LayerOptions
+    from hookcli.config import ImageRequest, ModelRequest, OnError, RunConfig
     from hookcli.plan.estimate import Plan
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo, RunResult
 
-_MODEL = ("weights", "seed", "device", "dtype", "size", "resize", "interpolation")
-_BACKWARD = ("target", "score", "input_grad", "times_activation", "saliency")
+_PICTURES = {"layers": "a grid a layer", "sheet": "a sheet an image", "none": "no grids"}
 
 
-def run_command(words: dict[str, Any]) -> None:
-    """Do what the options ask for, by their names in the command's signature, and print what came of it."""
-    config = read_config(words)
-    quiet: bool = words["quiet"]
-    if words["dry_run"]:
+def make_request(
+    model: ModelRequest,
+    images: ImageRequest,
+    layers: LayerOptions,
+    on_error: OnError,
+    edits: EditOptions | None = None,
+) -> RunRequest:
+    """Return what every command that runs images through a model is told."""
+    edit, prune = ((), ()) if edits is None else (edits.edit, edits.prune)
+    return RunRequest(model, images, layers.layers, layers.exclude, edit, prune, on_error)
+
+
+def print_run(
+    config: RunConfig, output_format: str, *, quiet: bool, time: bool, dry_run: bool
+) -> NoReturn:
+    """Run what was asked and print what came of it; leaves with the exit code."""
+    if dry_run:
         _print_dry_run(config)
-        return
     result = run_config(config, quiet=quiet)
-    print_result(config, result, words["output_format"])
+    print_result(config, result, output_format)
     print_warnings(config, result)
-    print_summary(result, quiet=quiet, time=words["time"])
+    print_summary(result, quiet=quiet, time=time)
     if config.save_weights is not None:
         console.say(f"wrote {config.save_weights}", quiet=quiet)
     raise typer.Exit(result.exit_code)
 
 
-def read_config(words: dict[str, Any]) -> InspectConfig:
-    """What the options ask for, by their names in the signature of ``inspect`` or ``gradients``.
-
-    Raises:
-        RequestError: one of them cannot be read.
-    """
-    given = dict(words)
-    backward = None
-    if "target" in given:
-        chosen = {name: given.pop(name) for name in _BACKWARD if name in given}
-        backward = BackwardStyle(**chosen, cams=tuple(given.pop("cam", ())))
-    for name in ("dry_run", "time", "output_format"):
-        given.pop(name)
-    quiet = given.pop("quiet")
-    model = ModelRequest(
-        name=given.pop("model"),
-        mean=parse.read_numbers("--mean", given.pop("mean")),
-        std=parse.read_numbers("--std", given.pop("std")),
-        arguments=parse.read_model_arguments(given.pop("model_arg")),
-        progress=not quiet and sys.stderr.isatty(),
-        **{name: given.pop(name) for name in _MODEL},
-    )
-    return InspectConfig(
-        model=model,
-        images=tuple(given.pop("images")),
-        layers=tuple(given.pop("layers")),
-        exclude=tuple(given.pop("exclude")),
-        recursive=not given.pop("no_recursive"),
-        null_separated=given.pop("null"),
-        focus=parse.read_box(given.pop("focus", None)),
-        grids=_read_style(given),
-        save=parse.read_save(
-            *(given.pop(n) for n in ("save", "pool", "tensor_dtype", "tensor_channels"))
-        ),
-        rules=parse.read_rules(given.pop("rule")),
-        fail_on=tuple(name.strip() for name in given.pop("fail_on").split(",") if name.strip()),
-        edits=tuple(given.pop("edit")),
-        prunes=tuple(given.pop("prune")),
-        backward=backward,
-        **given,
-    )
-
-
-def _read_style(given: dict[str, Any]) -> GridStyle:
-    channels, top = given.pop("channels"), given.pop("top")
-    every = channels == "all"
-    return GridStyle(
-        given.pop("grids"),
-        None if every else top,
-        None if every else parse.read_channels(channels),
-        **{name: given.pop(name) for name in ("rank", "scale", "colormap", "tile")},
-    )
-
-
-def _print_dry_run(config: InspectConfig) -> None:
+def _print_dry_run(config: RunConfig) -> NoReturn:
     from hookcli.plan.prepare import plan_run
 
     try:
@@ -105,11 +62,10 @@ def _print_dry_run(config: InspectConfig) -> None:
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, plan))
     warn_of_skipped(plan.skipped)
-    if plan.skipped:
-        raise typer.Exit(errors.SKIPPED)
+    raise typer.Exit(errors.SKIPPED if plan.skipped else errors.DONE)
 
 
-def run_config(config: InspectConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
+def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
     """Do what was asked, and say on stderr what is going to be done and how it goes.
 
     ``keeps``: what is written stays, so it is said where and how much.
@@ -156,15 +112,14 @@ def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:
         console.warn(f"skipped {image.file!r}: {image.reason}")
 
 
-_PICTURES = {"layers": "a grid a layer", "sheet": "a sheet an image", "none": "no grids"}
-
-
-def _plan_text(config: InspectConfig, plan: Plan, *, keeps: bool = True) -> str:
-    what = f"{config.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
+def _plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
+    what = f"{config.run.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
     if not keeps:
         return what
     pictures = (
-        _PICTURES[plan.grids] + ", sketches" * plan.sketches + ", tensors" * bool(config.save)
+        _PICTURES[plan.grids]
+        + ", sketches" * plan.sketches
+        + ", tensors" * bool(config.tensors.save)
     )
     return (
         f"{what}, {pictures}, "

@@ -15,12 +15,12 @@ import torch
 
 from hookcli.activations.stats import to_dense
 from hookcli.compare.diff import check_comparison, pair_ids
-from hookcli.compare.variants import list_uncalled, list_ways, make_ready, run_way
+from hookcli.compare.variants import list_uncalled, list_variant_changes, make_ready, run_variant
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
 from hookcli.images.fit import require_image, skip_failing
-from hookcli.images.prepare import prepare_like, release_pictures
+from hookcli.images.prepare import prepare_like
 from hookcli.records.images import SkippedImage
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
 
 
 _FLOATS = (torch.float64, torch.float32, torch.float16)  # of numpy
 
 
-def compare_ways(
+def compare_variants(
     a: Variant, b: Variant, tolerance: Tolerance, image_done: Callable[[int, int], None]
 ) -> Comparison:
     """Run the images both ways and measure how far each call of B is from that of A.
@@ -57,19 +57,17 @@ def compare_ways(
         NoImageError: no image could be used.
     """
     make_ready(a, b)
-    for way in (a, b):
-        way.prepared.sources = release_pictures(way.prepared.fitter, way.prepared.sources)
-    judge = Judge(tolerance, tuple(way.prepared.loaded.info.dtype for way in (a, b)))
+    judge = Judge(tolerance, tuple(variant.prepared.loaded.info.dtype for variant in (a, b)))
     keys: list[str] = []
     early = list_skipped(a.prepared, b.prepared)
     late: list[SkippedImage] = []
     called = set[str]()
     first: tuple[int, ...] | None = None
-    with a.prepared.edits.restored_on_exit(), b.prepared.edits.restored_on_exit():
+    with a.prepared.pruning.restored_on_exit(), b.prepared.pruning.restored_on_exit():
         for sources in pair_sources(a.prepared, b.prepared):
             one, two = (
-                prepare_like(way.prepared.fitter, source, first)
-                for way, source in zip((a, b), sources, strict=True)
+                prepare_like(variant.prepared.fitter, source, first)
+                for variant, source in zip((a, b), sources, strict=True)
             )
             bad = [image for image in (one, two) if image.pixels is None]
             late += [SkippedImage(image.file, image.reason) for image in bad[:1]]
@@ -80,25 +78,25 @@ def compare_ways(
                     judge.add(pair)
             image_done(len(keys) + len(late), len(late))
         require_image(keys, [*early, *late])
-        for way in (a, b):
-            way.prepared.edits.check_used()
+        for variant in (a, b):
+            variant.prepared.edits.check_used()
     comparison = Comparison(
-        a.name, b.name, tolerance, judge.rows(), tuple(list_ways(a, b)), tuple(keys),
+        a.name, b.name, tolerance, judge.rows(), tuple(list_variant_changes(a, b)), tuple(keys),
         skipped=(*early, *late), uncalled=list_uncalled(a.prepared, called),
-        notes=tuple(dict.fromkeys(n for way in (a, b) for n in way.prepared.loaded.info.notes)),
+        notes=tuple(dict.fromkeys(n for variant in (a, b) for n in variant.prepared.loaded.info.notes)),
     )  # fmt: skip
     check_comparison(comparison, judge)
     return comparison
 
 
-def list_skipped(a: PreparedRun, b: PreparedRun) -> list[SkippedImage]:
+def list_skipped(a: PreparedModel, b: PreparedModel) -> list[SkippedImage]:
     """What either side cannot use, as far as that is known before anything runs."""
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
-def pair_sources(a: PreparedRun, b: PreparedRun) -> list[tuple[Any, Any]]:
+def pair_sources(a: PreparedModel, b: PreparedModel) -> list[tuple[Any, Any]]:
     """Each image of A that B can use too, and what it is held against: itself, or the one image of B."""
-    if a.config.images != b.config.images:
+    if a.request.images != b.request.images:
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
     return [(source, others[source.key]) for source in a.sources if source.key in others]
@@ -146,9 +144,9 @@ def _try_image(
     """
     ran = set[str]()
     pairs: list[CallPair] | None = None
-    config, several = a.prepared.config, len(a.prepared.sources) > 1
+    on_error, several = a.prepared.request.on_error, len(a.prepared.sources) > 1
     with (
-        skip_failing(config.on_error, one.file, skipped, is_one_of_several=several),
+        skip_failing(on_error, one.file, skipped, is_one_of_several=several),
         a.prepared.edits.forgotten_on_error(),
         b.prepared.edits.forgotten_on_error(),
     ):
@@ -162,9 +160,9 @@ def _compare_image(
 ) -> Iterator[CallPair]:
     """The pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
-    run_way(a, one, kept, called)
+    run_variant(a, one, kept, called)
     measured = _Measured(kept)
-    run_way(b, two, measured, called)
+    run_variant(b, two, measured, called)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield CallPair(
             one.key,

@@ -16,15 +16,16 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import run_model, to_batch
 from hookcli.records.calls import Uncalled
-from hookcli.records.command import to_command
+from hookcli.records.command import compare_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
+    from hookcli.config import At
     from hookcli.images.prepare import PreparedImage
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
 
 
@@ -33,21 +34,23 @@ class Variant:
     """One side: a model made ready, and what is not the model's.
 
     Attributes:
-        prepared: of a request that is ``compared``.
+        prepared: the model, and the images for it.
         name: what the user calls it.
-        channels_last: weights and pixels lie channels last in memory.
-        threads: how many torch uses on the CPU; None for as many as it chose.
+        at: which tensors of a call are compared: ``output``, ``input`` or ``both``.
+        channels_last: weights and pixels are laid out channels last in memory.
+        threads: how many threads torch uses on the CPU; None for as many as it chose.
     """
 
-    prepared: PreparedRun
+    prepared: PreparedModel
     name: str
+    at: At = "output"
     channels_last: bool = False
     threads: int | None = None
 
     @property
     def touches_model(self) -> bool:
         """Whether the modules themselves are another than those of a plain run."""
-        return self.channels_last or bool(self.prepared.config.prunes)
+        return self.channels_last or bool(self.prepared.request.prunes)
 
 
 def make_ready(a: Variant, b: Variant) -> None:
@@ -57,16 +60,19 @@ def make_ready(a: Variant, b: Variant) -> None:
         RequestError: the models share what is done to one of them, or have no channels-last form.
     """
     _refuse_shared(a, b)
-    for way in (a, b):
-        if way.channels_last:
-            model = way.prepared.loaded.module
+    for variant in (a, b):
+        if variant.channels_last:
+            model = variant.prepared.loaded.module
             if any(parameter.dim() == 5 for parameter in model.parameters()):
                 raise _no_channels_last()
             model.to(memory_format=torch.channels_last)
 
 
-def run_way(
-    way: Variant, image: PreparedImage, observer: Callable[[Call, Tensor], None], called: set[str]
+def run_variant(
+    variant: Variant,
+    image: PreparedImage,
+    observer: Callable[[Call, Tensor], None],
+    called: set[str],
 ) -> None:
     """One forward under hooks; random numbers that the model draws are the same in each.
 
@@ -74,48 +80,47 @@ def run_way(
         RequestError: the pixels have no channels-last form.
         ForwardError: the model raised.
     """
-    prepared = way.prepared
+    prepared = variant.prepared
     loaded, edits = prepared.loaded, prepared.edits
     assert image.pixels is not None  # noqa: S101  the others are skipped
     pixels = to_batch(loaded, image.pixels).contiguous()  # those of photos lie channels last
-    if way.channels_last:
+    if variant.channels_last:
         if pixels.dim() != 4:
             raise _no_channels_last()
         pixels = pixels.contiguous(memory_format=torch.channels_last)
-    edits.size, edits.images = loaded.feed.size_of(pixels), 1
     try:
         with (
-            _threads(way.threads),
+            _threads(variant.threads),
             torch.random.fork_rng(),
-            change(loaded.module, edits.changes),
-            observe(loaded.module, prepared.layers, observer, prepared.config.at, called),
+            change(loaded.module, edits.changes(loaded.feed.size_of(pixels), 1)),
+            observe(loaded.module, prepared.layers, observer, variant.at, called),
         ):
-            torch.manual_seed(prepared.config.model.seed)
+            torch.manual_seed(prepared.request.model.seed)
             run_model(loaded, pixels)
     except ForwardError as error:
-        raise ForwardError(f"{way.name}: {error.message}", error.hint) from error
+        raise ForwardError(f"{variant.name}: {error.message}", error.hint) from error
 
 
-def list_ways(a: Variant, b: Variant) -> Iterator[ChangedFact]:
+def list_variant_changes(a: Variant, b: Variant) -> Iterator[ChangedFact]:
     """What is not the same in B."""
     yield from list_changed(_facts(a), _facts(b))
-    formats = ["channels last" if way.channels_last else "contiguous" for way in (a, b)]
+    formats = ["channels last" if variant.channels_last else "contiguous" for variant in (a, b)]
     if formats[0] != formats[1]:
         yield ChangedFact("memory format", *formats)
-    infos = [way.prepared.loaded.info for way in (a, b)]
-    seeds = [way.prepared.config.model.seed for way in (a, b)]
+    infos = [variant.prepared.loaded.info for variant in (a, b)]
+    seeds = [variant.prepared.request.model.seed for variant in (a, b)]
     if (
         seeds[0] != seeds[1] and infos[0].weights == infos[1].weights
     ):  # these name it where it made them
         yield ChangedFact("seed", *seeds)
-    threads = [way.threads or torch.get_num_threads() for way in (a, b)]
+    threads = [variant.threads or torch.get_num_threads() for variant in (a, b)]
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
-    if a.prepared.config.images != b.prepared.config.images:
-        yield ChangedFact("image", *(_name_of(way.prepared.sources[0]) for way in (a, b)))
+    if a.prepared.request.images != b.prepared.request.images:
+        yield ChangedFact("image", *(_name_of(variant.prepared.sources[0]) for variant in (a, b)))
 
 
-def list_uncalled(prepared: PreparedRun, called: set[str]) -> tuple[Uncalled, ...]:
+def list_uncalled(prepared: PreparedModel, called: set[str]) -> tuple[Uncalled, ...]:
     """The chosen layers that ran in neither."""
     model = prepared.loaded.module
     return tuple(
@@ -131,7 +136,7 @@ def _refuse_shared(a: Variant, b: Variant) -> None:
     Raises:
         RequestError: it would be.
     """
-    alike = a.prepared.config.model == b.prepared.config.model
+    alike = a.prepared.request.model == b.prepared.request.model
     if alike and not (a.touches_model or b.touches_model):
         return
     mine, others = (
@@ -140,7 +145,7 @@ def _refuse_shared(a: Variant, b: Variant) -> None:
     )
     if mine & others:
         raise RequestError(
-            f"{b.prepared.config.model.name} gives the same modules again, and each side needs its own",
+            f"{b.prepared.request.model.name} gives the same modules again, and each side needs its own",
             "name a function that makes a new model each time: FILE.py:FACTORY",
         )
 
@@ -155,12 +160,12 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _facts(way: Variant) -> dict[str, Any]:
-    info = way.prepared.loaded.info
+def _facts(variant: Variant) -> dict[str, Any]:
+    info = variant.prepared.loaded.info
     return {
         "model": {name: getattr(info, name) for name in info.__dataclass_fields__},
         "versions": {},
-        "command": to_command(way.prepared.config),
+        "command": compare_command(variant.prepared.request, variant.at),
     }
 
 

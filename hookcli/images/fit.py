@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-    from hookcli.config import InspectConfig, OnError
+    from hookcli.config import ImageRequest, OnError
     from hookcli.models.load import LoadedModel
     from hookcli.models.preprocessing import Preprocessing
 
@@ -113,7 +113,7 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
     return f"is {shape_text(shape)}: the first image that went through has {has}"
 
 
-def make_fitter(config: InspectConfig, loaded: LoadedModel) -> Fitter:
+def make_fitter(request: ImageRequest, loaded: LoadedModel) -> Fitter:
     """What makes images ready for this model.
 
     Raises:
@@ -121,13 +121,13 @@ def make_fitter(config: InspectConfig, loaded: LoadedModel) -> Fitter:
         NoImageError: the second image of a pair cannot be used.
     """
     task = loaded.info.task
-    if config.clip and task != "video":
-        raise RequestError(f"{config.model.name} takes no clip", "--clip is for video models")
-    if config.pair is not None and task != "optical_flow":
+    if request.clip and task != "video":
+        raise RequestError(f"{loaded.info.name} takes no clip", "--clip is for video models")
+    if request.pair is not None and task != "optical_flow":
         raise RequestError(
-            f"{config.model.name} takes no pair", "--pair is for raft_large and raft_small"
+            f"{loaded.info.name} takes no pair", "--pair is for raft_large and raft_small"
         )
-    return Fitter(loaded.prepare, _read_pair(config.pair))
+    return Fitter(loaded.prepare, _read_pair(request.pair))
 
 
 def fit_sources(

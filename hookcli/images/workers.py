@@ -11,8 +11,6 @@ from hookcli.images.read import ImageFile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.config import InspectConfig
-
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
 _LARGE = (
@@ -20,12 +18,12 @@ _LARGE = (
 )
 
 
-def count_workers(config: InspectConfig, sources: Sequence[object]) -> int:
+def count_workers(asked: int | None, sources: Sequence[object]) -> int:
     """Processes that prepare images; few images are not worth starting any."""
     if not any(isinstance(source, ImageFile) for source in sources):
         return 0
-    if config.workers is not None:
-        return config.workers
+    if asked is not None:
+        return asked
     cores = os.cpu_count() or 1
     if len(sources) < _WORTH_WORKERS:
         return 0

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.config import BackwardStyle, ModelRequest
+    from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.models.scores import ScoreTensor
     from hookcli.models.zoo.origin import Origin
     from hookcli.records.images import Prediction
@@ -89,7 +89,7 @@ class LoadedModel:
         return wanted
 
     def scorer(
-        self, style: BackwardStyle, *, needs_gradient: bool = True
+        self, style: ScoreRequest, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
         """What makes the score of one image's output, of the style's target or of another ``target=``.
 
@@ -236,7 +236,7 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
-    if not others or request.dtype != DEFAULTS.model.dtype:
+    if not others or request.dtype != DEFAULTS.run.model.dtype:
         return ""
     kept = [f"--dtype {name}" for name in others if name in get_args(Dtype)]
     option = f"{' or '.join(kept)} runs all in that" if kept else "no --dtype keeps it"

@@ -21,7 +21,7 @@ from hookcli.records.images import Score
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.config import BackwardStyle
+    from hookcli.config import ScoreRequest
 
 _OWN_SUM = "--score sum, or a function of your own: --score FILE.py:FUNCTION"
 
@@ -80,7 +80,7 @@ def _near(text: str, categories: Sequence[str]) -> str:
 
 def score_output(
     output: Any,
-    style: BackwardStyle,
+    style: ScoreRequest,
     target: int | None,
     categories: Sequence[str],
     *,
@@ -126,7 +126,7 @@ def score_output(
     return ScoreTensor(value.reshape(()), score)
 
 
-def _check_value(value: Any, style: BackwardStyle, *, needs_gradient: bool) -> Tensor:
+def _check_value(value: Any, style: ScoreRequest, *, needs_gradient: bool) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError(f"--score {style.score}: it must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:

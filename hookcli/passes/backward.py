@@ -13,23 +13,32 @@ import torch
 
 from hookcli.activations.collector import BatchResult, Collector, Heat, keep_tensor
 from hookcli.activations.feature_maps import take_cam
+from hookcli.edits.pruning import Pruning
+from hookcli.edits.resolve import Edits
 from hookcli.errors import ForwardError
 from hookcli.hooks.change import change, change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
 from hookcli.hooks.observe import observe
+from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_backward
-from hookcli.passes.forward import BrokenForwardError, HookedForward, broken_forwards
+from hookcli.passes.forward import (
+    BrokenForwardError,
+    PassResult,
+    broken_forwards,
+    call_observed,
+)
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import UNKNOWN, resolve_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
-    from hookcli.config import BackwardStyle
+    from hookcli.config import BackwardStyle, GridStyle, SaveStyle
     from hookcli.hooks.change import Change
     from hookcli.hooks.gradients import MissingGradient
+    from hookcli.models.inputs import ModelInputs
     from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score
@@ -37,95 +46,100 @@ if TYPE_CHECKING:
 IMAGE_NOT_NEEDED = "the image needs no gradient: --input-grad asks for it"
 
 
-@dataclass(slots=True, kw_only=True)
-class HookedBackward(HookedForward):
-    """A model whose chosen layers are observed in a forward and the backward through it.
+@dataclass(frozen=True, slots=True)
+class BackwardSettings:
+    """What does not change from one backward of a run to the next.
 
     Attributes:
-        score: what the backward starts at, from the model's output.
-        wanted: what is taken from it.
-        cams: layers of which a Grad-CAM is made.
+        model: the model, in evaluation mode and on its device.
+        layers: the modules whose gradients are observed.
+        style: how gradients are drawn.
+        score: computes the score at which the backward starts from the model's output.
+        wanted: what is recorded and drawn of the backward.
+        cams: the layers for each of which a Grad-CAM is made.
+        save: which tensors are kept; None for none.
+        sketch: take a sketch of every tensor.
+        feed: how the model is called with pixels.
+        edits: changes to what passes; every image is then run without them too.
+        pruning: the pruned weights; every image is then run without pruning too.
     """
 
+    model: nn.Module
+    layers: Sequence[LayerInfo]
+    style: GridStyle
     score: Callable[..., ScoreTensor]
     wanted: BackwardStyle
     cams: Sequence[LayerInfo] = ()
+    save: SaveStyle | None = None
+    sketch: bool = False
+    feed: ModelInputs = PLAIN
+    edits: Edits = field(default_factory=Edits)
+    pruning: Pruning = field(default_factory=Pruning)
 
-    def run(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run the images ``keys`` with pixels (N, …), one at a time.
 
-        Raises:
-            BrokenForwardError: the model raised.
-            HookcliError: there is no such score.
-        """
-        return [self._run_one(key, pixels[i : i + 1]) for i, key in enumerate(keys)]
+def run_backward(
+    settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
+) -> PassResult:
+    """Run images through the model and back under hooks, one at a time.
 
-    def _run_one(self, key: str, pixels: Tensor) -> BatchResult:
-        with broken_forwards(), self.edits.forgotten_on_error():
-            return self._observe_one(key, pixels)
+    Args:
+        settings: of the run.
+        keys: the keys of the images.
+        pixels: their pixels (N, …).
+        first_image: also keep samples of all values for histograms.
 
-    def _observe_one(self, key: str, pixels: Tensor) -> BatchResult:
-        unedited: dict[str, Tensor] = {}
-        plain: _Pass | None = None
-        size = self.feed.size_of(pixels)
-        if self.edits:
-            keeper = _Observer(partial(keep_tensor, unedited))
-            with self.edits.without_pruning():
-                plain = self._pass(pixels, keeper, Collector((key,), size, self.style), ())
-        collector = Collector(
-            (key,), size, self.style, self.sample, None, self.save,
-            unedited if self.edits else None, drawn=("grad_output",), sketch=self.sketch,
-        )  # fmt: skip
-        observer = _Observer(collector, {layer.module_path for layer in self.layers})
-        if self.wanted.times_activation:
-            collector.activations = observer.activations
-        self.edits.size, self.edits.images = size, 1
-        target = None if plain is None else plain.score.target  # edits may change the prediction
-        passed = self._pass(pixels, observer, collector, self.edits.changes, target)
-        result = collector.result(passed.output)
-        selected = {layer.module_path for layer in self.layers}
-        missing = [a for a in passed.absent if a.call.layer.module_path in selected]
-        heats = list(_find_cams(key, observer, size, {layer.module_path for layer in self.cams}))
-        if self.wanted.saliency and passed.pixels.grad is not None:
-            heats.append(Heat(key, "saliency", None, _saliency(passed.pixels.grad)))
-        return replace(
-            result,
-            records=(*result.records, *(_describe_absent(key, size, each) for each in missing)),
-            unedited=None if plain is None else plain.output,
-            score=passed.score,
-            unedited_score=None if plain is None else plain.score,
-            heats=tuple(heats),
-        )
+    Raises:
+        BrokenForwardError: the model raised.
+        HookcliError: there is no such score.
+    """
+    results = []
+    for i, key in enumerate(keys):
+        with broken_forwards(), settings.edits.forgotten_on_error():
+            result = _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
+            results.append(result)
+    return PassResult(tuple(results))
 
-    def _pass(
-        self,
-        pixels: Tensor,
-        observer: _Observer,
-        collector: Collector,
-        changes: Sequence[Change],
-        target: int | None = None,
-    ) -> _Pass:
-        """One forward and backward; what the model raises becomes BrokenForwardError."""
-        extra = [layer for layer in self.cams if layer not in self.layers]
-        kept = self.layers if self.wanted.times_activation else ()
-        leaf = pixels.clone().requires_grad_(self.wanted.needs_pixels)
-        with (
-            need_gradients(self.model),
-            torch.enable_grad(),
-            change(self.model, changes),
-            observe(self.model, [*dict.fromkeys((*kept, *self.cams))], observer.keep),
-            observe_gradients(self.model, [*self.layers, *extra], observer) as gradients,
-            change_input_gradients(self.model, changes),
-        ):
-            output = self._call(leaf.clone(), collector)
-            collector.called |= gradients.called
-            scored = self.score(output) if target is None else self.score(output, target=target)
-            try:
-                call_backward(scored.value)
-            except ForwardError as error:
-                partial = collector.result(None)
-                raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
-        return _Pass(output, scored.score, gradients.absent, leaf)
+
+def _observe_image(
+    settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
+) -> BatchResult:
+    unedited: dict[str, Tensor] = {}
+    plain: _Pass | None = None
+    size = settings.feed.size_of(pixels)
+    is_changed = bool(settings.edits or settings.pruning)
+    if is_changed:
+        keeper = _Observer(partial(keep_tensor, unedited))
+        with settings.pruning.without_pruning():
+            plain = _pass(settings, pixels, keeper, Collector((key,), size, settings.style), ())
+    collector = Collector(
+        keys=(key,),
+        pixels=size,
+        style=settings.style,
+        sample=sample,
+        save=settings.save,
+        unedited=unedited if is_changed else None,
+        drawn=("grad_output",),
+        sketch=settings.sketch,
+    )
+    selected = {layer.module_path for layer in settings.layers}
+    observer = _Observer(collector, selected)
+    if settings.wanted.times_activation:
+        collector.activations = observer.activations
+    target = None if plain is None else plain.score.target  # edits may change the prediction
+    passed = _pass(settings, pixels, observer, collector, settings.edits.changes(size, 1), target)
+    result = collector.result(passed.output)
+    missing = [each for each in passed.missing if each.call.layer.module_path in selected]
+    heats = list(_find_cams(key, observer, size, {layer.module_path for layer in settings.cams}))
+    if settings.wanted.saliency and passed.pixels.grad is not None:
+        heats.append(Heat(key, "saliency", None, _saliency(passed.pixels.grad)))
+    return replace(
+        result,
+        records=(*result.records, *(_record_missing(key, size, each) for each in missing)),
+        unedited=None if plain is None else plain.output,
+        score=passed.score,
+        unedited_score=None if plain is None else plain.score,
+        heats=tuple(heats),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +148,45 @@ class _Pass:
 
     output: object
     score: Score
-    absent: tuple[MissingGradient, ...]
+    missing: tuple[MissingGradient, ...]
     pixels: Tensor
+
+
+def _pass(
+    settings: BackwardSettings,
+    pixels: Tensor,
+    observer: _Observer,
+    collector: Collector,
+    changes: Sequence[Change],
+    target: int | None = None,
+) -> _Pass:
+    """Run one forward and backward.
+
+    Raises:
+        BrokenForwardError: the model raised.
+    """
+    model = settings.model
+    extra = [layer for layer in settings.cams if layer not in settings.layers]
+    kept = settings.layers if settings.wanted.times_activation else ()
+    leaf = pixels.clone().requires_grad_(settings.wanted.needs_pixels)
+    with (
+        need_gradients(model),
+        torch.enable_grad(),
+        change(model, changes),
+        observe(model, [*dict.fromkeys((*kept, *settings.cams))], observer.keep),
+        observe_gradients(model, [*settings.layers, *extra], observer) as gradients,
+        change_input_gradients(model, changes),
+    ):
+        output = call_observed(settings, leaf.clone(), collector)
+        collector.called |= gradients.called
+        score = settings.score
+        scored = score(output) if target is None else score(output, target=target)
+        try:
+            call_backward(scored.value)
+        except ForwardError as error:
+            partial = collector.result(None)
+            raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
+    return _Pass(output, scored.score, gradients.absent, leaf)
 
 
 @dataclass(slots=True)
@@ -179,7 +230,7 @@ def _saliency(gradient: Tensor) -> Tensor:
     return plane.amax(0).float().cpu()
 
 
-def _describe_absent(key: str, size: tuple[int, int], absent: MissingGradient) -> LayerRecord:
+def _record_missing(key: str, size: tuple[int, int], absent: MissingGradient) -> LayerRecord:
     """A record without figures, and the reason."""
     layout = UNKNOWN
     if absent.call.side != "param":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows, to_dense
 from hookcli.config import DEFAULTS
-from hookcli.edits.resolve import plan_edits
+from hookcli.edits.resolve import resolve_edits
 from hookcli.hooks.change import change, change_input_gradients
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import observe_gradients
@@ -81,7 +81,7 @@ class Captured:
 @contextmanager
 def capture(
     model: nn.Module,
-    layers: str | Sequence[str] = DEFAULTS.layers,
+    layers: str | Sequence[str] = DEFAULTS.run.layers,
     *,
     exclude: str | Sequence[str] = (),
     at: str = DEFAULTS.at,
@@ -118,17 +118,18 @@ def capture(
     """
     refuse_unhookable(model)
     chosen = _select(model, layers, exclude)
-    plan = plan_edits(model, edits, "grad_output" if gradients else "output")
+    resolved = resolve_edits(model, edits, "grad_output" if gradients else "output")
+    changes = resolved.changes()
     captured = Captured(chosen, _model=model, _keeps=keep)
     with ExitStack() as stack:
-        stack.enter_context(change(model, plan.changes))
+        stack.enter_context(change(model, changes))
         stack.enter_context(observe(model, chosen, captured._observe, at, captured._called))
         if gradients:
             observed = observe_gradients(model, chosen, captured._observe)
             captured._gradients = stack.enter_context(observed)
-        stack.enter_context(change_input_gradients(model, plan.changes))
+        stack.enter_context(change_input_gradients(model, changes))
         yield captured
-    plan.check_used()
+    resolved.check_used()
 
 
 def _select(

@@ -1,7 +1,7 @@
 """Images through a model under hooks: records, and what is to be drawn.
 
-The tensors of a batch are reduced inside the hooks. Here it is decided which part of a tensor is
-which image's, and what is said when the model raises.
+The tensors of a batch are reduced inside the hooks. Here it is decided how many images share a
+forward, what runs without edits, and what is said when the model raises.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.activations.collector import BatchResult, Collector, LeadingAxisError, keep_tensor
+from hookcli.edits.pruning import Pruning
 from hookcli.edits.resolve import Edits
 from hookcli.errors import ForwardError, ModelError
 from hookcli.hooks.change import change
@@ -26,7 +27,7 @@ from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hookcli.config import GridStyle, SaveStyle
     from hookcli.models.inputs import ModelInputs
@@ -43,10 +44,10 @@ class BrokenForwardError(ForwardError):
 
 @contextmanager
 def broken_forwards() -> Iterator[None]:
-    """What ends the forward of an image becomes a BrokenForwardError.
+    """Turn any ModelError of the block into a BrokenForwardError.
 
     Raises:
-        BrokenForwardError: of a ModelError, without anything observed if that cannot be trusted.
+        BrokenForwardError: without anything observed, unless the error already was one.
     """
     try:
         yield
@@ -56,24 +57,21 @@ def broken_forwards() -> Iterator[None]:
         raise BrokenForwardError(error.message, error.hint, BatchResult()) from error
 
 
-@dataclass(slots=True)
-class HookedForward:
-    """A model whose chosen layers are observed in every forward.
+@dataclass(frozen=True, slots=True)
+class ForwardSettings:
+    """What does not change from one forward of a run to the next.
 
     Attributes:
-        model: in evaluation mode, on its device.
-        layers: which modules are observed.
+        model: the model, in evaluation mode and on its device.
+        layers: the modules that are observed.
         at: ``output``, ``input`` or ``both``.
         style: how feature maps are drawn.
-        focus: what of the network's view is inside a box and what outside, (2, H, W) from 0 to 1.
+        focus: (2, H, W) from 0 to 1: what of the network's view is inside a box, and what outside.
         save: which tensors are kept; None for none.
-        sample: keep some values of every tensor, for histograms.
         sketch: take a sketch of every tensor.
-        one_at_a_time: some tensor's leading axis is not the batch, so images may not share a forward.
         feed: how the model is called with pixels.
-        find_writes: the next forward also finds out who writes over what.
-        written: what it found: the module that wrote over what a call returned, by call id.
-        edits: what is changed on the way; every batch is then run without them too.
+        edits: changes to what passes; every batch is then run without them too.
+        pruning: the pruned weights; every batch is then run without pruning too.
     """
 
     model: nn.Module
@@ -82,92 +80,158 @@ class HookedForward:
     style: GridStyle
     focus: Tensor | None = None
     save: SaveStyle | None = None
-    sample: bool = False
     sketch: bool = False
-    one_at_a_time: bool = False
     feed: ModelInputs = PLAIN
-    find_writes: bool = False
-    written: dict[str, str] = field(default_factory=dict)
     edits: Edits = field(default_factory=Edits)
+    pruning: Pruning = field(default_factory=Pruning)
 
-    def run(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
-        """Run the images ``keys`` with pixels (N, …); one result a forward that was needed.
 
-        The first forward of a run should hold one image: it shows whether every tensor has the
-        leading axis 1, without which images run one at a time from then on.
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a batch of images gave.
 
-        Raises:
-            BrokenForwardError: the model raised.
-        """
-        if len(keys) == 1 or not (self.one_at_a_time or self.feed.alone):
-            try:
-                shared = pixels.clone() if len(keys) > 1 else pixels  # a model may write over them
-                return [self._run_batch(keys, shared)]
-            except LeadingAxisError:
-                self.one_at_a_time = True
-        return [self._run_batch([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
+    Attributes:
+        results: one for each forward that was needed, in the order of the images.
+        one_at_a_time: images of this model may not share a forward: the leading axis of some tensor is
+            not that of the images.
+        overwritten: by call id, the module that wrote over what the call returned; only looked for in
+            the first image.
+    """
 
-    def _run_batch(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
-        with broken_forwards(), self.edits.forgotten_on_error():
-            return self._observe_batch(keys, pixels)
+    results: tuple[BatchResult, ...]
+    one_at_a_time: bool = False
+    overwritten: Mapping[str, str] = field(default_factory=dict)
 
-    def _observe_batch(self, keys: Sequence[str], pixels: Tensor) -> BatchResult:
-        unedited: dict[str, Tensor] = {}
-        size = self.feed.size_of(pixels)
-        collector = Collector(
-            tuple(keys), size, self.style, self.sample, self.focus, self.save,
-            unedited if self.edits else None, sketch=self.sketch,
-        )  # fmt: skip
-        plain = None
-        if self.edits:
-            keep = partial(keep_tensor, unedited)
-            with (
-                torch.inference_mode(),
-                self.edits.without_pruning(),
-                observe(self.model, self.layers, keep, self.at),
-            ):
-                plain = self._call(pixels.clone(), collector)
-        self.edits.size, self.edits.images = size, len(keys)
-        written: dict[str, str] = {}
-        with (
-            self._without_gradients(written),
-            change(self.model, self.edits.changes),
-            observe(self.model, self.layers, collector, self.at, collector.called),
-        ):
-            output = self._call(pixels, collector)
-        self.find_writes = False
-        self.written |= written
-        self.one_at_a_time |= collector.has_other_leading_axis
-        return replace(collector.result(output), unedited=plain)
 
-    def _call(self, pixels: Tensor, collector: Collector) -> object:
-        """What the model returns.
+class Pass(Protocol):
+    """Runs images through a model: ``run_forward`` or ``run_backward`` with its settings."""
 
-        Raises:
-            BrokenForwardError: it raised.
-        """
-        self.edits.recompute_weights()
+    def __call__(
+        self, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
+    ) -> PassResult:
+        """Run the images ``keys`` with pixels (N, …)."""
+
+
+def run_forward(
+    settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False
+) -> PassResult:
+    """Run images through the model under hooks.
+
+    A run should begin with one image alone: it shows whether the leading axis of every tensor is that
+    of the images. Where it is not, images must not share a forward.
+
+    Args:
+        settings: of the run.
+        keys: the keys of the images.
+        pixels: their pixels (N, …).
+        first_image: also keep samples of all values for histograms, and find which modules write over
+            the outputs of others.
+
+    Raises:
+        BrokenForwardError: the model raised.
+    """
+    if len(keys) == 1:
+        return _run_batch(settings, keys, pixels, first_image=first_image)
+    cannot_share = False
+    if not settings.feed.alone:
         try:
-            return call_model(
-                self.model,
-                self.feed.arguments_of(pixels),
-                lambda: [observed.call.id for observed in collector.seen],
-            )
-        except ForwardError as error:
-            partial = collector.result(None)
-            raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
+            # cloned since a model may write over its input, and the images may have to run again
+            return _run_batch(settings, keys, pixels.clone(), first_image=first_image)
+        except LeadingAxisError:
+            cannot_share = True
+    passes = [
+        _run_batch(settings, [key], pixels[i : i + 1], first_image=first_image and i == 0)
+        for i, key in enumerate(keys)
+    ]
+    return PassResult(
+        tuple(result for each in passes for result in each.results),
+        cannot_share or any(each.one_at_a_time for each in passes),
+        passes[0].overwritten,
+    )
 
-    @contextmanager
-    def _without_gradients(self, written: dict[str, str]) -> Iterator[None]:
-        """The mode a forward runs in; the one that finds what is ``written`` needs the counters of tensors."""
-        if not self.find_writes:
-            with torch.inference_mode():
-                yield
-            return
-        watcher = WriteWatcher(written)
-        everything = list_watchable(self.model)
+
+def _run_batch(
+    settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool
+) -> PassResult:
+    with broken_forwards(), settings.edits.forgotten_on_error():
+        return _observe_batch(settings, keys, pixels, first_image=first_image)
+
+
+def _observe_batch(
+    settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool
+) -> PassResult:
+    model, is_changed = settings.model, bool(settings.edits or settings.pruning)
+    size = settings.feed.size_of(pixels)
+    unedited: dict[str, Tensor] = {}
+    collector = Collector(
+        keys=tuple(keys),
+        pixels=size,
+        style=settings.style,
+        sample=first_image,
+        focus=settings.focus,
+        save=settings.save,
+        unedited=unedited if is_changed else None,
+        sketch=settings.sketch,
+    )
+    unedited_output = None
+    if is_changed:
+        keep = partial(keep_tensor, unedited)
         with (
-            torch.no_grad(),
-            watch(self.model, everything, watcher.started, watcher.finished),
+            torch.inference_mode(),
+            settings.pruning.without_pruning(),
+            observe(model, settings.layers, keep, settings.at),
         ):
-            yield
+            unedited_output = call_observed(settings, pixels.clone(), collector)
+    overwritten: dict[str, str] = {}
+    with (
+        _find_overwriting(model, overwritten) if first_image else torch.inference_mode(),
+        change(model, settings.edits.changes(size, len(keys))),
+        observe(model, settings.layers, collector, settings.at, collector.called),
+    ):
+        output = call_observed(settings, pixels, collector)
+    result = replace(collector.result(output), unedited=unedited_output)
+    return PassResult((result,), collector.has_other_leading_axis, overwritten)
+
+
+class _Callable(Protocol):
+    """What of the settings of a pass says how the model is called."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def feed(self) -> ModelInputs: ...
+    @property
+    def pruning(self) -> Pruning: ...
+
+
+def call_observed(settings: _Callable, pixels: Tensor, collector: Collector) -> object:
+    """Return what the model returns for ``pixels``.
+
+    Raises:
+        BrokenForwardError: the model raised; it holds what ``collector`` had observed.
+    """
+    settings.pruning.recompute_weights()
+    try:
+        return call_model(
+            settings.model,
+            settings.feed.arguments_of(pixels),
+            lambda: [observed.call.id for observed in collector.seen],
+        )
+    except ForwardError as error:
+        raise BrokenForwardError(
+            error.message, error.hint, collector.result(None)
+        ) from error.__cause__
+
+
+@contextmanager
+def _find_overwriting(model: nn.Module, overwritten: dict[str, str]) -> Iterator[None]:
+    """Note which modules write over the outputs of others, in a forward without gradients.
+
+    It needs the version counters of tensors, which tensors of inference mode do not have.
+    """
+    watcher = WriteWatcher(overwritten)
+    with (
+        torch.no_grad(),
+        watch(model, list_watchable(model), watcher.started, watcher.finished),
+    ):
+        yield

@@ -19,8 +19,9 @@ from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_backward, call_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from hookcli.edits.resolve import Edits
     from hookcli.models.inputs import ModelInputs
     from hookcli.models.scores import ScoreTensor
     from hookcli.records.calls import Call
@@ -30,22 +31,21 @@ def find_nan_origin(
     model: nn.Module,
     feed: ModelInputs,
     pixels: Tensor,
-    changes: Sequence[Change],
-    made_by_edits: Mapping[str, str],
+    edits: Edits,
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
-    """Who made ``NaN`` and ``Inf``, as sentences: the forward, an edit, the forward with edits, or the backward.
+    """Say who made ``NaN`` and ``Inf``: the forward, an edit, the forward with edits, or the backward.
 
     Args:
-        model: in evaluation mode.
+        model: the model, in evaluation mode.
         feed: how it is called.
-        pixels: of one image, (1, …).
-        changes: what is edited.
-        made_by_edits: by kind, the edit that made one of finite numbers.
-        score: what a backward starts at; None without one.
+        pixels: the pixels of one image, (1, …).
+        edits: the edits of the run, which know which of them made one.
+        score: computes what a backward starts at; None without a backward.
     """
-    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by_edits.items()}
+    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in edits.made.items()}
     made |= find_producers(model, feed, pixels)
+    changes = edits.changes(feed.size_of(pixels), 1)
     forwards = tuple(each for each in changes if each.side in ("input", "output"))
     if forwards:
         with change(model, forwards):

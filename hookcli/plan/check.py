@@ -1,4 +1,4 @@
-"""Whether every option has a value that exists: what can be refused before anything is read."""
+"""Checks of values that need no image and no model, so that they can be refused at once."""
 
 from __future__ import annotations
 
@@ -17,105 +17,144 @@ from hookcli.store.ownership import find_holder
 from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
-    from hookcli.config import InspectConfig
+    from hookcli.config import (
+        FindingRequest,
+        FolderRequest,
+        GridStyle,
+        RunConfig,
+        RunRequest,
+        ScoreRequest,
+        TensorRequest,
+    )
+    from hookcli.edits.grammar import Side
 
 
-def check_values(config: InspectConfig) -> None:
-    """See that every option has a value that exists.
+def check_request(
+    request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
+) -> None:
+    """Check what every command that runs a model is told.
+
+    Args:
+        request: the model, the images, the layers and the changes to them.
+        edited_side: the side of an edit that names none.
+        with_gradients: there are gradients that an edit may change.
 
     Raises:
-        RequestError: one has not.
+        RequestError: a value does not exist.
     """
-    grids, model = config.grids, config.model
-    for name, value, known in (
-        ("--at", config.at, choices.At),
-        ("--dtype", model.dtype, choices.Dtype),
-        ("--grids", grids.mode, choices.GridMode),
-        ("--rank", grids.rank, choices.Rank),
-        ("--scale", grids.scale, choices.Scale),
-        ("--on-error", config.on_error, choices.OnError),
-    ):
-        if value not in get_args(known):
-            raise RequestError(
-                f"{name} cannot be {value!r}", f"one of: {', '.join(get_args(known))}"
-            )
-    if any(channel < 0 for channel in grids.channels or ()):
-        raise RequestError("--channels are counted from 0, as in the tensor")
-    for name, number in (
-        ("--top", 1 if grids.top is None else grids.top),
-        ("--tile", grids.tile),
-        ("--batch-size", config.batch_size),
-        ("--size", 1 if model.size is None else model.size),
-        ("--resize", 1 if model.resize is None else model.resize),
-    ):
-        if number < 1:
-            raise RequestError(f"{name} must be at least 1, not {number}")
+    model = request.model
+    _check_choice("--dtype", model.dtype, choices.Dtype)
+    _check_choice("--on-error", request.on_error, choices.OnError)
     for name, side in (("--size", model.size), ("--resize", model.resize)):
+        if side is not None and side < 1:
+            raise RequestError(f"{name} must be at least 1, not {side}")
         if side is not None and side > LARGEST_SIDE:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
-    _check_save(config)
-    _check_backward(config)
-    if config.top_images < 0:
-        raise RequestError(f"--top-images must be at least 0, not {config.top_images}")
-    if config.workers is not None and config.workers < 0:
-        raise RequestError(f"--workers must be at least 0, not {config.workers}")
-    _check_rules(config)
-    _check_focus(config)
     _check_colours("--mean", model.mean)
     _check_colours("--std", model.std)
     if model.std is not None and min(model.std) <= 0:
         raise RequestError("--std must be greater than 0")
     if not 0 <= model.seed < 1 << 63:
         raise RequestError(f"--seed must be from 0 to 2**63 - 1, not {model.seed}")
+    for text in request.prunes:
+        read_prune(text)
+    for text in request.edits:
+        side_name = read_edit(text, edited_side).side
+        if not with_gradients and side_name not in ("output", "input"):
+            raise RequestError(
+                f"--edit {text!r}: {side_name} is a gradient, and inspect has none",
+                "edit gradients in: hookcli gradients",
+            )
+
+
+def check_run(config: RunConfig) -> None:
+    """Check what a command that writes a run folder is told.
+
+    Raises:
+        RequestError: a value does not exist.
+        OutputError: the file for pruned weights may not be written.
+    """
+    backward = config.backward
+    check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
+    if backward is not None:
+        check_score(backward)
+    check_at(config.at)
+    _check_grids(config.grids)
+    _check_tensors(config.tensors)
+    _check_at_least("--batch-size", config.batch_size, 1)
+    _check_at_least("--top-images", config.top_images, 0)
+    _check_at_least("--workers", config.workers or 0, 0)
+    _check_rules(config.findings)
+    _check_focus(config)
+    if config.save_weights is not None:
+        _check_weights_file(config.save_weights, config.run, config.folder)
+
+
+def check_at(at: str) -> None:
+    """Check which tensors of a call are asked for.
+
+    Raises:
+        RequestError: there are no such ones.
+    """
+    _check_choice("--at", at, choices.At)
+
+
+def check_score(score: ScoreRequest) -> None:
+    """Check what a backward starts at, or an ablation looks at.
+
+    Raises:
+        RequestError: there is no such score.
+    """
+    if ":" not in score.score and score.score not in choices.SCORES:
+        raise RequestError(
+            f"--score cannot be {score.score!r}",
+            f"one of: {', '.join(choices.SCORES)}, FILE.py:FUNCTION",
+        )
+    if score.score == "sum" and score.target != "predicted":
+        raise RequestError("--score sum adds up the whole output and has no --target")
+
+
+def _check_choice(option: str, value: str, choice: object) -> None:
+    if value not in get_args(choice):
+        known = ", ".join(get_args(choice))
+        raise RequestError(f"{option} cannot be {value!r}", f"one of: {known}")
+
+
+def _check_at_least(option: str, number: int, least: int) -> None:
+    if number < least:
+        raise RequestError(f"{option} must be at least {least}, not {number}")
+
+
+def _check_grids(grids: GridStyle) -> None:
+    _check_choice("--grids", grids.mode, choices.GridMode)
+    _check_choice("--rank", grids.rank, choices.Rank)
+    _check_choice("--scale", grids.scale, choices.Scale)
+    if any(channel < 0 for channel in grids.channels or ()):
+        raise RequestError("--channels are counted from 0, as in the tensor")
+    _check_at_least("--top", 1 if grids.top is None else grids.top, 1)
+    _check_at_least("--tile", grids.tile, 1)
     if grids.mode != "none" and grids.colormap != choices.EMBER:
         from hookcli.render.draw.canvas import load_palette
 
         load_palette(grids.colormap)
 
 
-def _check_save(config: InspectConfig) -> None:
-    pool = "none" if config.save is None else config.save.pool
+def _check_tensors(tensors: TensorRequest) -> None:
+    pool = "none" if tensors.save is None else tensors.save.pool
     if pool not in ("none", "mean", "max") and not (pool.isdecimal() and int(pool) > 0):
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
-    if not config.max_disk > 0:  # nor not a number
-        raise RequestError(f"--max-disk must be greater than 0, not {config.max_disk:g}")
-    _check_weights_file(config)
+    if not tensors.max_disk > 0:  # also refuses NaN
+        raise RequestError(f"--max-disk must be greater than 0, not {tensors.max_disk:g}")
 
 
-def _check_backward(config: InspectConfig) -> None:
-    """See that edits and prunes can be read, and what a backward starts at."""
-    for text in config.prunes:
-        read_prune(text)
-    for text in config.edits:
-        side = read_edit(text, config.edited_side).side
-        if config.backward is None and side not in ("output", "input"):
-            raise RequestError(
-                f"--edit {text!r}: {side} is a gradient, and inspect has none",
-                "edit gradients in: hookcli gradients",
-            )
-    style = config.backward
-    if style is None:
-        return
-    if ":" not in style.score and style.score not in choices.SCORES:
-        raise RequestError(
-            f"--score cannot be {style.score!r}",
-            f"one of: {', '.join(choices.SCORES)}, FILE.py:FUNCTION",
-        )
-    if style.score == "sum" and style.target != "predicted":
-        raise RequestError("--score sum adds up the whole output and has no --target")
-
-
-def _check_weights_file(config: InspectConfig) -> None:
-    """See that the pruned weights can be written.
+def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) -> None:
+    """Check that the pruned weights can be written into ``file``.
 
     Raises:
-        RequestError: nothing is pruned, or the file has another ending.
-        OutputError: there is such a file, or no folder for it.
+        RequestError: nothing is pruned, or the name does not end in .safetensors.
+        OutputError: the file exists, or its folder does not.
     """
-    file = config.save_weights
-    if file is None:
-        return
-    if not config.prunes:
+    if not request.prunes:
         raise RequestError("--save-weights writes what --prune made, and needs it")
     if file.suffix != ".safetensors":
         raise RequestError(
@@ -126,36 +165,36 @@ def _check_weights_file(config: InspectConfig) -> None:
         raise OutputError(
             f"{str(file)!r} is a link, which is never followed", "name the file itself"
         )
-    holder = find_holder(file, config.out)
+    holder = find_holder(file, folder.out)
     if holder is not None:
         raise OutputError(
             f"{str(file)!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"
         )
-    weights = Path(config.model.weights)
+    weights = Path(request.model.weights)
     if file.exists() and weights.exists() and file.samefile(weights):
         raise OutputError(f"{str(file)!r} holds the weights that are pruned", "name another file")
     if not os.access(file.parent, os.W_OK | os.X_OK) or file.is_dir():
         raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
-    if file.exists() and not config.overwrite:
+    if file.exists() and not folder.overwrite:
         raise OutputError(
             f"{str(file)!r} is there already", "replace it with --overwrite, or name another file"
         )
 
 
-def _check_rules(config: InspectConfig) -> None:
-    for name in (*config.fail_on, *(rule for rule, _ in config.rules)):
+def _check_rules(findings: FindingRequest) -> None:
+    for name in (*findings.fail_on, *(rule for rule, _ in findings.rules)):
         if name not in RULES:
             close = difflib.get_close_matches(name, RULES, n=3)
             raise RequestError(
                 f"no rule is called {name!r}", f"one of: {', '.join(close or RULES)}"
             )
-    if "untrained" in dict(config.rules):
+    if "untrained" in dict(findings.rules):
         raise RequestError("untrained has no threshold", "--fail-on untrained ends with code 7")
 
 
-def _check_focus(config: InspectConfig) -> None:
+def _check_focus(config: RunConfig) -> None:
     if config.focus is not None:
-        if len(config.images) != 1:
+        if len(config.run.images.names) != 1:
             raise RequestError("--focus is a box in one image", "give one image")
         if config.grids.mode == "none":
             raise RequestError("--focus ranks the channels of grids, and not with --grids none")

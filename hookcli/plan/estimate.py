@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.activations.pooling import saved_shape
-from hookcli.config import MOST_SKETCHED, part_size
+from hookcli.config import MOST_SKETCHED, chunk_size
 from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.hooks.observe import observe
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from hookcli.config import GridStyle, InspectConfig, SaveStyle
+    from hookcli.config import GridStyle, RunConfig, SaveStyle
     from hookcli.images.read import ImageFile, ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.records.calls import Call, LayerInfo
@@ -77,7 +77,7 @@ class Plan:
 
 
 def make_plan(
-    config: InspectConfig,
+    config: RunConfig,
     loaded: LoadedModel,
     layers: Sequence[LayerInfo],
     sources: Sequence[ImageSource | ImageFile],
@@ -98,8 +98,9 @@ def make_plan(
     top = min(config.top_images, count) * (count > 1 and "output" in config.sides)
     firing = len(layers) * top
     seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
-    parts = -(-count // part_size(config.batch_size))
-    sketches = count <= MOST_SKETCHED if config.sketch is None else config.sketch
+    chunks = -(-count // chunk_size(config.batch_size))
+    asked = config.tensors.sketch
+    sketches = count <= MOST_SKETCHED if asked is None else asked
     row = _ROW_BYTES + _SKETCH_BYTES * sketches
     size = (
         _PAGE_BYTES
@@ -109,16 +110,19 @@ def make_plan(
         + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_A_PIXEL + _TILE_BYTES)
         + seen * _SEEN_BYTES_A_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * row)
-        + parts * _PARQUET_BYTES
+        + chunks * _PARQUET_BYTES
         + _measure_top(sources, layers, channels) * top
     )
-    files = grids * count + seen + _FILES + parts - 1
-    files += config.overview + bool(top) + (count < len(config.images))
+    files = grids * count + seen + _FILES + chunks - 1
+    files += config.overview + bool(top) + (count < len(config.run.images.names))
     if config.backward is not None:
         files += 1 + count * (config.backward.saliency + len(config.backward.cams))
-    if config.save is not None:
-        size += _measure_tensors(config, loaded, layers, count)
-        files += 1 + parts
+    if config.tensors.save is not None:
+        # a gradient is as large as the values that it belongs to
+        total = estimate_bytes(loaded, layers, config.at, config.tensors.save) * count
+        _check_disk(total, config.tensors.max_disk)
+        size += total
+        files += 1 + chunks
     return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode, sketches=sketches)
 
 
@@ -170,24 +174,18 @@ def _measure_top(
     )
 
 
-def _measure_tensors(
-    config: InspectConfig, loaded: LoadedModel, layers: Sequence[LayerInfo], count: int
-) -> float:
-    """Bytes that the saved tensors of ``count`` images take.
+def _check_disk(total: float, most: float) -> None:
+    """Check that the saved tensors, ``total`` bytes, take no more than ``most`` 1e9 bytes.
 
     Raises:
-        RequestError: it is more than may be written.
+        RequestError: they take more.
     """
-    assert config.save is not None  # noqa: S101
-    at = config.at if config.backward is None else "both"  # gradients are as large as values
-    total = estimate_bytes(loaded, layers, at, config.save) * count
-    if total > config.max_disk * 1e9:
+    if total > most * 1e9:
         raise RequestError(
-            f"the tensors would take {_more_than(config.max_disk, total / 1e9)} GB, "
-            f"more than --max-disk {config.max_disk:g}",
+            f"the tensors would take {_more_than(most, total / 1e9)} GB, "
+            f"more than --max-disk {most:g}",
             "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
         )
-    return total
 
 
 def _more_than(limit: float, number: float) -> str:

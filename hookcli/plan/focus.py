@@ -8,33 +8,37 @@ from hookcli.errors import RequestError
 from hookcli.images.read import ImageFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
-    from hookcli.config import InspectConfig
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.config import Box
+    from hookcli.images.read import ImageSource
+    from hookcli.models.load import LoadedModel
 
 _LEAST_FOCUS = 0.25  # of a pixel of what the network sees
 
 
-def find_focus(prepared: PreparedRun) -> Tensor | None:
+def find_focus(
+    box: Box | None, loaded: LoadedModel, sources: Sequence[ImageSource | ImageFile]
+) -> Tensor | None:
     """What of the network's view is inside the box of ``--focus``, and what outside: (2, H, W).
 
     Raises:
         RequestError: it is outside of the image, or is cut away.
     """
-    box = prepared.config.focus
     if box is None:
         return None
-    if len(prepared.sources) != 1 or isinstance(prepared.sources[0], ImageFile):
+    if len(sources) != 1 or isinstance(sources[0], ImageFile):
         raise RequestError("--focus is a box in one image", "give one image")
-    source = prepared.sources[0]
+    source = sources[0]
     left, top, width, height = box
     if left + width > source.size[0] or top + height > source.size[1]:
         raise RequestError(
             f"--focus {left},{top},{width},{height} is not inside the image, which is "
             f"{source.size[0]} by {source.size[1]} pixels"
         )
-    shares = prepared.loaded.find_box(source.size, box, as_pixels=source.pixels is not None)
+    shares = loaded.find_box(source.size, box, as_pixels=source.pixels is not None)
     if float(shares[1].max()) < _LEAST_FOCUS:
         raise RequestError(
             "--focus is all that the network sees, and leaves nothing to compare with"
@@ -47,11 +51,11 @@ def find_focus(prepared: PreparedRun) -> Tensor | None:
     return shares
 
 
-def describe_focus(config: InspectConfig, shares: Tensor) -> dict[str, Any]:
+def describe_focus(box: Box | None, shares: Tensor) -> dict[str, Any]:
     """The box as given, and its left, top, width and height as shares of the picture that is shown."""
     inside = shares[0] >= _LEAST_FOCUS
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()
     height, width = inside.shape
     seen = (left / width, top / height, (right + 1 - left) / width, (bottom + 1 - top) / height)
-    return {"box": config.focus, "seen": seen}
+    return {"box": box, "seen": seen}

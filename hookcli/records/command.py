@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hookcli.config import DEFAULTS, AblationStyle, BackwardStyle
+from hookcli.config import DEFAULTS, AblationStyle, BackwardStyle, ScoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hookcli.config import InspectConfig, ModelRequest, SaveStyle
+    from hookcli.config import AblationConfig, At, RunConfig, RunRequest, SaveStyle
 
+
+_Option: TypeAlias = tuple[str, object, object]
+"""An option, its value, and the value that need not be said."""
 
 _MOST_WORDS = 8  # that are named of a difference
 _VALUE_OPTIONS = (  # those that change what the layers give, and of which the model's facts say nothing
@@ -18,57 +21,83 @@ _VALUE_OPTIONS = (  # those that change what the layers give, and of which the m
 )  # fmt: skip
 
 
-def to_command(config: InspectConfig) -> tuple[str, ...]:
-    """The command that repeats the run, without what does not change its result (``-o``, ``--workers``, ``--on-error``)."""
-    model, grids = config.model, config.grids
-    default = DEFAULTS.grids
-    words = ["hookcli", config.command, model.name, *map(_as_word, config.images)]
-    words += [word for form in config.layers for word in ("--layers", form)]
-    words += [word for form in config.exclude for word in ("--exclude", form)]
-    words += [word for key, text in model.arguments for word in ("--model-arg", f"{key}={text}")]
-    channels = None if grids.channels is None else ",".join(str(c) for c in grids.channels)
-    channels = "all" if grids.top is None else channels
-    options: list[tuple[str, object, object]] = [
-        ("--at", config.at, DEFAULTS.at),
-        *_model_options(model),
-        ("--pair", config.pair, DEFAULTS.pair),
-        ("--focus", None if config.focus is None else ",".join(map(str, config.focus)), None),
-        ("--batch-size", config.batch_size, DEFAULTS.batch_size),
-        ("--top-images", config.top_images, DEFAULTS.top_images),
-        ("--grids", grids.mode, default.mode),
-        ("--top", grids.top or default.top, default.top),
-        ("--channels", channels, default.channels),
-        ("--rank", grids.rank, default.rank),
-        ("--scale", grids.scale, default.scale),
-        ("--colormap", grids.colormap, default.colormap),
-        ("--tile", grids.tile, default.tile),
-    ]
-    options += _save_options(config.save)
-    options += _backward_options(config.backward)
-    options += _ablation_options(config.ablation)
-    for name, value, unset in options:
-        if value != unset:
-            words += [name, str(value)]
-    words += [word for rule, value in config.rules for word in ("--rule", f"{rule}={value:g}")]
-    words += [word for edit in config.edits for word in ("--edit", edit)]
-    words += [word for each in config.prunes for word in ("--prune", each)]
+def to_command(config: RunConfig) -> tuple[str, ...]:
+    """Return the command that repeats a run that is written.
+
+    Options that do not change the result (``-o``, ``--workers``, ``--on-error``) are left out.
+    """
+    options: list[_Option] = []
+    if config.backward is None:
+        options.append(("--at", config.at, DEFAULTS.at))
+    options += _request_options(config.run)
+    options += _picture_options(config)
+    options += _save_options(config.tensors.save)
+    if config.backward is not None:
+        options += _score_options(config.backward)
+    words = [*_begin(config.command, config.run), *_words(options)]
+    rules = config.findings.rules
+    words += [word for rule, value in rules for word in ("--rule", f"{rule}={value:g}")]
+    words += _changes(config.run)
     if config.backward is not None:
         words += [word for form in config.backward.cams for word in ("--cam", form)]
-    if config.fail_on:
-        words += ["--fail-on", ",".join(config.fail_on)]
+    if config.findings.fail_on:
+        words += ["--fail-on", ",".join(config.findings.fail_on)]
     style = config.backward or BackwardStyle()
     flags = (
-        ("--clip", config.clip),
+        ("--clip", config.run.images.clip),
         ("--overview", config.overview),
-        ("--sketch", config.sketch is True),
-        ("--no-sketch", config.sketch is False),
-        ("--no-recursive", not config.recursive),
-        ("-0", config.null_separated),
+        ("--sketch", config.tensors.sketch is True),
+        ("--no-sketch", config.tensors.sketch is False),
+        *_name_flags(config.run),
         ("--input-grad", style.input_grad),
         ("--times-activation", style.times_activation),
         ("--saliency", style.saliency),
     )
     return (*words, *(name for name, is_set in flags if is_set))
+
+
+def ablation_command(config: AblationConfig) -> tuple[str, ...]:
+    """Return the command that repeats an ablation."""
+    options: list[_Option] = [
+        *_request_options(config.run),
+        *_score_options(config.score),
+        ("--channels", _joined(config.style.channels), None),
+        ("--batch-size", config.style.batch_size, AblationStyle().batch_size),
+    ]
+    flags = (name for name, is_set in _name_flags(config.run) if is_set)
+    return (*_begin("ablate", config.run), *_words(options), *flags)
+
+
+def compare_command(request: RunRequest, at: At) -> tuple[str, ...]:
+    """Return the command that runs one of the two ways of a comparison."""
+    options: list[_Option] = [("--at", at, DEFAULTS.at), *_request_options(request)]
+    flags = (("--clip", request.images.clip), *_name_flags(request))
+    given = (name for name, is_set in flags if is_set)
+    return (*_begin("compare", request), *_words(options), *_changes(request), *given)
+
+
+def _begin(command: str, request: RunRequest) -> list[str]:
+    """Return the command with the model, the images and the layers."""
+    model = request.model
+    words = ["hookcli", command, model.name, *map(_as_word, request.images.names)]
+    words += [word for form in request.layers for word in ("--layers", form)]
+    words += [word for form in request.exclude for word in ("--exclude", form)]
+    return words + [w for key, text in model.arguments for w in ("--model-arg", f"{key}={text}")]
+
+
+def _changes(request: RunRequest) -> list[str]:
+    edits = [word for edit in request.edits for word in ("--edit", edit)]
+    return edits + [word for each in request.prunes for word in ("--prune", each)]
+
+
+def _words(options: Sequence[_Option]) -> list[str]:
+    """Return the options that have another value than the default one, with their values."""
+    return [word for name, value, unset in options if value != unset for word in (name, str(value))]
+
+
+def _name_flags(request: RunRequest) -> tuple[tuple[str, bool], ...]:
+    images = request.images
+    return (("--no-recursive", not images.recursive), ("-0", images.null_separated))
 
 
 def list_differences(begun: dict[str, Any], wanted: dict[str, Any], of: str = "") -> Iterator[str]:
@@ -150,9 +179,8 @@ def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
     return phrases
 
 
-def _model_options(model: ModelRequest) -> list[tuple[str, object, object]]:
-    """Options with their values, and the values that need not be said."""
-    plain = DEFAULTS.model
+def _request_options(request: RunRequest) -> list[_Option]:
+    model, plain = request.model, DEFAULTS.run.model
     return [
         ("--weights", model.weights, plain.weights),
         ("--seed", model.seed, plain.seed),
@@ -163,29 +191,37 @@ def _model_options(model: ModelRequest) -> list[tuple[str, object, object]]:
         ("--mean", _joined(model.mean), None),
         ("--std", _joined(model.std), None),
         ("--interpolation", model.interpolation, plain.interpolation),
+        ("--pair", request.images.pair, None),
     ]
 
 
-def _backward_options(style: BackwardStyle | None) -> list[tuple[str, object, object]]:
-    """Options with their values, and the values that need not be said."""
-    if style is None:
-        return []
-    plain = BackwardStyle()
-    return [("--target", style.target, plain.target), ("--score", style.score, plain.score)]
-
-
-def _ablation_options(style: AblationStyle | None) -> list[tuple[str, object, object]]:
-    """Options with their values, and the values that need not be said."""
-    if style is None:
-        return []
+def _picture_options(config: RunConfig) -> list[_Option]:
+    grids, plain = config.grids, DEFAULTS.grids
+    options: list[_Option] = []
+    if config.backward is None:
+        options += [
+            ("--focus", _joined(config.focus), None),
+            ("--batch-size", config.batch_size, DEFAULTS.batch_size),
+            ("--top-images", config.top_images, DEFAULTS.top_images),
+        ]
     return [
-        ("--channels", _joined(style.channels), None),
-        ("--batch-size", style.batch_size, AblationStyle().batch_size),
+        *options,
+        ("--grids", grids.mode, plain.mode),
+        ("--top", grids.top or plain.top, plain.top),
+        ("--channels", "all" if grids.top is None else _joined(grids.channels), None),
+        ("--rank", grids.rank, plain.rank),
+        ("--scale", grids.scale, plain.scale),
+        ("--colormap", grids.colormap, plain.colormap),
+        ("--tile", grids.tile, plain.tile),
     ]
 
 
-def _save_options(save: SaveStyle | None) -> list[tuple[str, object, object]]:
-    """Options with their values, and the values that need not be said."""
+def _score_options(score: ScoreRequest) -> list[_Option]:
+    plain = ScoreRequest()
+    return [("--target", score.target, plain.target), ("--score", score.score, plain.score)]
+
+
+def _save_options(save: SaveStyle | None) -> list[_Option]:
     if save is None:
         return []
     return [

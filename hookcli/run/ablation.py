@@ -16,7 +16,7 @@ from hookcli import errors
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.hooks.change import Change, change
 from hookcli.images.fit import require_image, skip_failing
-from hookcli.images.prepare import prepare_like, release_pictures
+from hookcli.images.prepare import prepare_like
 from hookcli.passes.call import has_rows, row_of, run_model, to_batch
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.layouts import resolve_layout
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.images.prepare import PreparedImage
-    from hookcli.models.scores import ScoreTensor
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepare import PreparedAblation
     from hookcli.records.calls import Call, Uncalled
     from hookcli.records.runs import ModelInfo
     from hookcli.run.ablation_plan import AblationLayer, AblationPlan
@@ -61,14 +60,14 @@ class AblationResult:
 
 
 def ablate_images(
-    prepared: PreparedRun,
+    prepared: PreparedAblation,
     planned: Callable[[AblationPlan], None],
     forward_done: Callable[[], None],
 ) -> AblationResult:
     """Zero the channels of the layers that were prepared, on one image after the other.
 
     Args:
-        prepared: of a request with an ``ablation``.
+        prepared: the model and the images.
         planned: is told what is going to be done, when the first image has been looked at.
         forward_done: is called after each forward.
 
@@ -77,10 +76,9 @@ def ablate_images(
         ForwardError: the model raised.
         NoImageError: no image could be used.
     """
-    style = prepared.config.ablation
-    assert style is not None  # noqa: S101
+    style, on_error = prepared.config.style, prepared.request.on_error
     skipped, ablation = list(prepared.skipped), None
-    prepared.sources = release_pictures(prepared.fitter, prepared.sources)
+    several = len(prepared.sources) > 1
     for source in prepared.sources:
         image = prepare_like(
             prepared.fitter, source, None if ablation is None else ablation.first_shape
@@ -88,8 +86,7 @@ def ablate_images(
         if image.pixels is None:
             skipped.append(SkippedImage(image.file, image.reason))
             continue
-        several = len(prepared.sources) > 1
-        with skip_failing(prepared.config.on_error, image.file, skipped, is_one_of_several=several):
+        with skip_failing(on_error, image.file, skipped, is_one_of_several=several):
             if ablation is None:
                 plan = plan_ablation(
                     prepared.loaded, prepared.layers, style, len(prepared.sources), image.pixels
@@ -118,7 +115,7 @@ class _Ablation:
         first_shape: of the pixels of the first of the images; None before it has gone through.
     """
 
-    prepared: PreparedRun
+    prepared: PreparedAblation
     plan: AblationPlan
     forward_done: Callable[[], None]
     images: list[ImageResult] = field(default_factory=list)
@@ -168,8 +165,7 @@ class _Ablation:
             plain, zeroed = (total / count for total in self.sums[path, channel])
             effect, score, unchanged = map(_finite, (plain - zeroed, zeroed, plain))
             rows.append(ChannelRow(0, labels[path], channel, effect, score, unchanged, count))
-        style = self.prepared.config.backward
-        sign = -1 if style is not None and style.score == "cross-entropy" else 1  # less is better
+        sign = -1 if self.prepared.config.score.score == "cross-entropy" else 1  # less is better
         rows.sort(key=lambda row: math.inf if row.effect is None else -sign * row.effect)
         return tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1))
 
@@ -190,15 +186,10 @@ class _Ablation:
         """The score of the image's target: NaN where it is not finite, 0 where its boxes are gone."""
         plain = image.score
         try:
-            value = self._scorer(output, target=plain.target if plain else None).score.value
+            value = self.prepared.scorer(output, target=plain.target if plain else None).score.value
         except NoBoxError:
             return 0.0
         return math.nan if value is None else value
-
-    @property
-    def _scorer(self) -> Callable[..., ScoreTensor]:
-        assert self.prepared.scorer is not None  # noqa: S101  the request has a score
-        return self.prepared.scorer
 
     def _describe(self, image: PreparedImage, output: object) -> ImageResult:
         said = self.prepared.loaded.read(output)
@@ -206,7 +197,7 @@ class _Ablation:
             image.key, image.file, *image.size, image.state.sha256,
             said[0] if len(said) == 1 else (),
             (1, *image.pixels.shape) if image.pixels is not None else (),
-            image.note, score=self._scorer(output).score,
+            image.note, score=self.prepared.scorer(output).score,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One part of a run: its images in batches through the model, and what they gave."""
+"""One chunk of a run: its images in batches through the model, and what they gave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookcli.errors import NoBoxError
 from hookcli.hooks.nested import named_tensors
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.failure import is_out_of_memory
-from hookcli.passes.forward import BrokenForwardError, HookedForward, broken_forwards
+from hookcli.passes.forward import BrokenForwardError, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.run.heatmaps import write_heats
 from hookcli.store.names import seen_file
@@ -26,20 +26,22 @@ if TYPE_CHECKING:
 
     from hookcli.activations.collector import BatchResult
     from hookcli.activations.feature_maps import Picture
+    from hookcli.config import OnError
     from hookcli.images.prepare import PreparedImage
     from hookcli.models.load import LoadedModel
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.passes.forward import Pass
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.summary.chunks import RunTotals
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecords:
-    """What is written of a part, image by image in their order.
+    """What is written of a chunk beside what it adds to the totals, image by image in their order.
 
     Attributes:
-        records: one an image, call and output.
+        records: one for each image and observed tensor.
         kept: by call id, the image's key and its (1, …) tensor.
     """
 
@@ -48,13 +50,40 @@ class ChunkRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkSettings:
+    """What does not change from one chunk of a run to the next.
+
+    Attributes:
+        run_pass: runs images through the model.
+        loaded: the model.
+        limits: the threshold of every rule.
+        batch_size: how many images share a forward, at most.
+        on_error: ``stop`` or ``skip``, for an image on which the model fails.
+        merge_key: settings that must agree before two chunks may be merged.
+        channels_last: pixels are laid out channels last.
+        shows_all: a picture of what the network saw is kept for every image.
+        several: the run has more than one image.
+    """
+
+    run_pass: Pass
+    loaded: LoadedModel
+    limits: Mapping[str, float]
+    batch_size: int
+    on_error: OnError
+    merge_key: str
+    channels_last: bool
+    shows_all: bool
+    several: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Forwards:
     """What the forwards of a batch gave.
 
     Attributes:
-        results: one a forward.
-        predictions: one an image.
-        kinds: of each result, which of ``NaN`` and ``Inf`` the model's own output holds.
+        results: one for each forward.
+        predictions: one for each image.
+        kinds: for each result, which of ``NaN`` and ``Inf`` the model's own output holds.
     """
 
     results: Sequence[BatchResult]
@@ -68,7 +97,7 @@ class _Failure:
 
     Attributes:
         reason: what the model raised, and where.
-        is_memory: it ran out.
+        is_memory: whether it ran out of memory.
     """
 
     reason: str
@@ -76,58 +105,62 @@ class _Failure:
 
 
 class ChunkRunner:
-    """Runs one part after the other.
+    """Runs one chunk after the other.
 
     Attributes:
-        part: the one that is being run.
-        stopped: someone asked to stop; the next batch does not begin.
+        chunk: the one that is running.
+        stopped: set from outside to stop the run; the next batch does not begin.
     """
 
     def __init__(
         self,
-        prepared: PreparedRun,
-        forward: HookedForward,
+        settings: ChunkSettings,
         write: Callable[[str, bytes], str],
         grids: GridWriter,
         warn: Callable[[str], None],
-        first: ImageResult | None,
+        begun: RunTotals,
     ) -> None:
-        """``write`` writes a file of the run folder.
+        """Take the run up where ``begun`` ends.
 
-        ``first`` is the first image of the run that has gone through the model; None before there is one.
+        Args:
+            settings: of the run.
+            write: writes a file of the run folder.
+            grids: draws the pictures.
+            warn: tells the user something.
+            begun: what a run that is gone on with had found; empty for a new run.
         """
-        self._warn, self._has_halved = warn, False
-        self.part = Chunk()
-        self._first_shape = () if first is None else first.pixels_shape[1:]
-        forward.find_writes = forward.sample = first is None
+        self.chunk = Chunk()
         self.stopped = False
-        self._prepared, self._forward = prepared, forward
-        self._write, self._grids = write, grids
+        self._settings = settings
+        self._write, self._grids, self._warn = write, grids, warn
+        self._first_shape = begun.images[0].pixels_shape[1:] if begun.images else ()
+        self._one_at_a_time = begun.alone
+        self._has_halved = False
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
         self._kept: dict[str, dict[str, Tensor]] = {}
         self._skipped: dict[str, SkippedImage] = {}
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Chunk, ChunkRecords]:
-        """The part, without its pictures' facts, and what else is written of it.
+        """Run a chunk; returns it without the facts of its pictures, and what else is written of it.
 
         Raises:
             BrokenForwardError: the model raised on an image, and such images are not to be skipped;
-                ``part`` holds what was observed until then.
+                ``chunk`` holds what was observed until then.
             NoBoxError: an image has no score, and such images are not to be skipped.
-            KeyboardInterrupt: someone asked to stop.
+            KeyboardInterrupt: the run was stopped.
         """
-        self.part = part = Chunk(
-            number, files=[image.state for image in images], way=self._prepared.way
+        self.chunk = chunk = Chunk(
+            number, files=[image.state for image in images], merge_key=self._settings.merge_key
         )
         self._images, self._records, self._kept = {}, {}, {}
         self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
         ready = [image for image in images if image.pixels is not None]
         try:
-            while ready and not self._first_shape:  # see ``HookedForward.run``
+            while ready and not self._first_shape:  # see ``run_forward``
                 self._run_batch([ready.pop(0)])
                 self._stop_if_asked()
-            for batch in _batches(self._find_like(ready), self._prepared.config.batch_size):
+            for batch in _batches(self._find_like(ready), self._settings.batch_size):
                 self._run_batch(batch)
                 self._stop_if_asked()
         except BrokenForwardError as error:
@@ -135,22 +168,22 @@ class ChunkRunner:
             raise
         finally:
             contents = self._sum_up(images)
-        return part, contents
+        return chunk, contents
 
     def _stop_if_asked(self) -> None:
         if self.stopped:
             raise KeyboardInterrupt
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """The images that are like the first that went through; the others are skipped.
+        """Return the images that are like the first that went through; the others are skipped.
 
-        Of models of which it is not known what they take.
+        That is for models of which it is not known what they take.
         """
         fitting = []
         for image in images:
             shape = () if image.pixels is None else tuple(image.pixels.shape)
             reason = ""
-            if self._prepared.loaded.prepare.channels is None:
+            if self._settings.loaded.prepare.channels is None:
                 reason = refuse_unlike(self._first_shape, shape)
             if reason:
                 self._skipped[image.key] = SkippedImage(image.file, reason)
@@ -160,14 +193,13 @@ class ChunkRunner:
 
     def _sum_up(self, images: Sequence[PreparedImage]) -> ChunkRecords:
         """Put what the batches gave into the order of the images."""
-        tally = Tally(self._prepared.limits)
+        tally = Tally(self._settings.limits)
         for image in images:
             tally.add(self._records.get(image.key, ()))
-        self.part.calls = tally.calls
-        self.part.skipped = [self._skipped[i.key] for i in images if i.key in self._skipped]
-        self.part.images = [self._images[i.key] for i in images if i.key in self._images]
-        self.part.written = dict(self._forward.written)
-        self.part.alone = self._forward.one_at_a_time
+        self.chunk.calls = tally.calls
+        self.chunk.skipped = [self._skipped[i.key] for i in images if i.key in self._skipped]
+        self.chunk.images = [self._images[i.key] for i in images if i.key in self._images]
+        self.chunk.alone = self._one_at_a_time
         records = [record for image in images for record in self._records.get(image.key, ())]
         kept = {
             call_id: [(i.key, mine[i.key]) for i in images if i.key in mine]
@@ -176,16 +208,16 @@ class ChunkRunner:
         return ChunkRecords(records, kept)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of one shape, in halves where not all of them go through; how many the model failed on.
+        """Run images of one shape, in halves where not all go through; returns how many the model failed on.
 
         Raises:
             BrokenForwardError: the model raised on one of them, and such images are not to be skipped.
             NoBoxError: as above, for want of a score.
         """
-        loaded = self._prepared.loaded
+        loaded = self._settings.loaded
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = stacked.to(device=loaded.info.device, dtype=getattr(torch, loaded.info.dtype))
-        if self._prepared.channels_last:
+        if self._settings.channels_last:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
         done = self._run_forward(batch, pixels)
         if not isinstance(done, _Failure):
@@ -198,7 +230,7 @@ class ChunkRunner:
             self._say_halved(len(batch))
         half = len(batch) // 2
         failed = self._run_batch(batch[:half]) + self._run_batch(batch[half:])
-        if not (failed or done.is_memory or self._forward.one_at_a_time):
+        if not (failed or done.is_memory or self._one_at_a_time):
             self._say_alone(len(batch), done.reason)
         return failed
 
@@ -207,27 +239,39 @@ class ChunkRunner:
 
         The error ends here unless it ends the run: its frames hold tensors, which take memory.
         """
-        loaded = self._prepared.loaded
+        loaded = self._settings.loaded
         try:
             with broken_forwards():
-                results = self._forward.run([image.key for image in batch], pixels)
+                results = self._run_pass([image.key for image in batch], pixels)
                 read = [said for result in results for said in loaded.read(result.output)]
                 with loaded.guard():
                     kinds = [_kinds_of(result.output) for result in results]
         except (BrokenForwardError, NoBoxError) as error:
-            if len(batch) == 1 and self._prepared.config.on_error == "stop":
-                if len(self._prepared.sources) > 1:
+            if len(batch) == 1 and self._settings.on_error == "stop":
+                if self._settings.several:
                     error.name_image(batch[0].file)
                 raise
             return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
         return _Forwards(results, read if len(read) == len(batch) else [()] * len(batch), kinds)
 
+    def _run_pass(self, keys: Sequence[str], pixels: Tensor) -> list[BatchResult]:
+        """Run images through the model, together where they may share a forward."""
+        batches = [(keys, pixels)]
+        if self._one_at_a_time:
+            batches = [([key], pixels[i : i + 1]) for i, key in enumerate(keys)]
+        results: list[BatchResult] = []
+        for some, values in batches:
+            done = self._settings.run_pass(some, values, first_image=not self._first_shape)
+            self._one_at_a_time |= done.one_at_a_time
+            self.chunk.written |= done.overwritten
+            results += done.results
+        return results
+
     def _take_over(
         self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards
     ) -> None:
         """Take over what the images gave."""
-        loaded = self._prepared.loaded
-        self._forward.sample = False  # the page has the first's histograms
+        loaded = self._settings.loaded
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
         for image, said in zip(batch, forwards.predictions, strict=True):
             self._images[image.key] = self._record_image(image, said)
@@ -236,13 +280,13 @@ class ChunkRunner:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
             self._add(result)
             for kind in kinds:
-                self.part.broken.setdefault(kind, result.keys[0])
+                self.chunk.broken.setdefault(kind, result.keys[0])
             if result.heats:
                 place = [image.key for image in batch].index(result.keys[0])
                 seen = loaded.show(pixels[place].float().cpu())
                 drawn = write_heats(self._write, result, seen)
-                self.part.heats += drawn
-                self.part.written_files += [heat.file for heat in drawn]
+                self.chunk.heats += drawn
+                self.chunk.written_files += [heat.file for heat in drawn]
 
     def _say_halved(self, count: int) -> None:
         if not self._has_halved:
@@ -251,11 +295,11 @@ class ChunkRunner:
                 f"differ from another run's; fewer at once: --batch-size {count // 2}"
             )
         self._has_halved = True
-        self.part.halved += 1
+        self.chunk.halved += 1
 
     def _say_alone(self, count: int, reason: str) -> None:
         """The model takes one image at a time, which is not known before it is given several."""
-        self._forward.one_at_a_time = True
+        self._one_at_a_time = True
         self._warn(
             f"a batch of {count} images failed ({reason}), and its halves do not: from here on images go "
             "through one at a time, as with --batch-size 1"
@@ -265,9 +309,9 @@ class ChunkRunner:
         pixels = image.pixels
         assert pixels is not None  # noqa: S101  a batch holds no other
         seen = ""
-        if self._prepared.shows_all:
-            seen = self._write(seen_file(image.key), self._prepared.loaded.show(pixels))
-            self.part.written_files.append(seen)
+        if self._settings.shows_all:
+            seen = self._write(seen_file(image.key), self._settings.loaded.show(pixels))
+            self.chunk.written_files.append(seen)
         return ImageResult(
             image.key, image.file, *image.size, image.state.sha256, said,
             (1, *pixels.shape), image.note, seen,
@@ -275,16 +319,16 @@ class ChunkRunner:
 
     def _add(self, result: BatchResult) -> None:
         """Take over the records of one forward; its pictures are queued."""
-        part = self.part
-        part.called |= result.called
+        chunk = self.chunk
+        chunk.called |= result.called
         grids = _queue_pictures(result.pictures, self._grids)
-        part.written_files += dict.fromkeys(grids.values())
+        chunk.written_files += dict.fromkeys(grids.values())
         for record in result.records:
             grid = grids.get((record.image, record.call.id), "")
             self._records.setdefault(record.image, []).append(replace(record, grid=grid))
             for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
                 if count:
-                    part.broken.setdefault(kind, record.image)
+                    chunk.broken.setdefault(kind, record.image)
         for call_id, key, tensor in result.kept:
             self._kept.setdefault(call_id, {})[key] = tensor
 

@@ -1,11 +1,11 @@
-"""Parts of a run put on disk while the model goes on, added up in their order, and taken over by ``--resume``."""
+"""Chunks of a run: written while the model goes on, added up in their order, and taken over by ``--resume``."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hookcli.config import part_size
+from hookcli.config import chunk_size
 from hookcli.images.prepare import file_state
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.store.chunks import read_part, read_top, remove_parts, write_part, write_top
@@ -21,36 +21,46 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk, RunTotals
 
-_WAITING = 2  # parts that may be on their way to the disk
+_WAITING = 2  # so many chunks may wait to be written
 
 
 class ProgressListener:
-    """Is told how a run goes; does nothing itself."""
+    """Hears how a run goes; this one does nothing."""
 
     def resumed(self, done: int) -> None:
-        """``done`` images stand from the run that was interrupted."""
+        """The run goes on after ``done`` images of the one that was interrupted."""
 
-    def part_done(self, done: int, skipped: int) -> None:
+    def chunk_done(self, done: int, skipped: int) -> None:
         """``done`` images have gone through or been skipped so far."""
 
     def warn(self, text: str) -> None:
-        """Something that the user must know."""
+        """The user must know this."""
 
 
 class ChunkWriter:
-    """Puts parts on disk while the model goes on, and adds them up in their order."""
+    """Writes chunks while the model goes on with the next, and adds them up in their order.
+
+    Attributes:
+        done: how many chunks are on disk.
+        grids: draws the pictures of the chunk that is running.
+        listener: is told how the run goes.
+    """
 
     def __init__(
-        self, prepared: PreparedRun, folder: RunFolder, found: RunTotals, watcher: ProgressListener
+        self,
+        prepared: PreparedRun,
+        folder: RunFolder,
+        totals: RunTotals,
+        listener: ProgressListener,
     ) -> None:
         self.done = 0
         self.grids = GridWriter(folder.write, prepared.style)
-        self.watcher = watcher
-        self._prepared, self._folder, self._found = prepared, folder, found
+        self.listener = listener
+        self._prepared, self._folder, self._totals = prepared, folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
         several = len(prepared.sources) > 1
-        found.top = TopImages(prepared.config.top_images * several)
+        totals.top = TopImages(prepared.config.top_images * several)
         self._places = {source.key: place for place, source in enumerate(prepared.sources)}
 
     def __enter__(self) -> ChunkWriter:
@@ -65,73 +75,76 @@ class ChunkWriter:
             self.grids.close()
 
     def resume(self) -> None:
-        """Take over the parts that an interrupted run left, up to the first that is missing or out of date."""
-        resume = self._prepared.config.resume
+        """Take over the chunks that an interrupted run left, up to the first that is missing or out of date."""
+        resume = self._prepared.config.folder.resume
         top = read_top(self._folder, len(self._prepared.sources)) if resume else None
-        if top is not None and top.count == self._found.top.count:
-            parts: list[Chunk] = []
+        if top is not None and top.count == self._totals.top.count:
+            chunks: list[Chunk] = []
             while (
-                len(parts) < top.parts
-                and (part := _usable(self._prepared, self._folder, len(parts))) is not None
+                len(chunks) < top.parts
+                and (chunk := _read_usable(self._prepared, self._folder, len(chunks))) is not None
             ):
-                parts.append(part)
-            if len(parts) == top.parts:
-                self.done, self._found.top = top.parts, top
-                for part in parts:
-                    self._found.merge(part)
-            else:  # what it knows of the parts that are to be done again cannot be taken out
-                self.watcher.warn(
+                chunks.append(chunk)
+            if len(chunks) == top.parts:
+                self.done, self._totals.top = top.parts, top
+                for chunk in chunks:
+                    self._totals.merge(chunk)
+            else:  # the top images of the chunks that have to run again cannot be taken out
+                self.listener.warn(
                     "images have changed since the run was interrupted: it begins again"
                 )
-            self.watcher.resumed(len(self._found.images) + len(self._found.skipped))
+            self.listener.resumed(len(self._totals.images) + len(self._totals.skipped))
         remove_parts(self._folder, self.done)
 
-    def put(self, part: Chunk, contents: ChunkRecords) -> None:
-        """Have a part written; waits while too many are on their way."""
-        self._waiting.append(self._thread.submit(self._write, part, contents, self.grids.take()))
+    def put(self, chunk: Chunk, contents: ChunkRecords) -> None:
+        """Have a chunk written; waits while too many are waiting to be."""
+        self._waiting.append(self._thread.submit(self._write, chunk, contents, self.grids.take()))
         while len(self._waiting) > _WAITING:
             self._merge(self._waiting.pop(0).result())
 
     def finish(self) -> None:
-        """Wait until all is on disk."""
+        """Wait until every chunk is on disk."""
         while self._waiting:
             self._merge(self._waiting.pop(0).result())
 
-    def _merge(self, part: Chunk) -> None:
+    def _merge(self, chunk: Chunk) -> None:
         self.done += 1
-        self._found.merge(part)
-        found = self._found
-        self.watcher.part_done(len(found.images) + len(found.skipped), len(found.skipped))
+        totals = self._totals
+        totals.merge(chunk)
+        self.listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def _write(
-        self, part: Chunk, contents: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
+        self, chunk: Chunk, contents: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
     ) -> Chunk:
         from hookcli.store.parquet import write_records  # 0.2 s, while the grids are being written
 
-        part.grids = list(grids())
-        part.written_files.append(write_records(self._folder.write, part.number, contents.records))
+        write = self._folder.write
+        chunk.grids = list(grids())
+        chunk.written_files.append(write_records(write, chunk.number, contents.records))
         if contents.kept:
-            part.written_files.append(write_shard(self._folder.write, part.number, contents.kept))
-        self._found.top.add(contents.records, self._places)
+            chunk.written_files.append(write_shard(write, chunk.number, contents.kept))
+        self._totals.top.add(contents.records, self._places)
         if self._prepared.is_long:
-            write_part(self._folder, part)
-            write_top(self._folder, self._found.top)
-        return part
+            write_part(self._folder, chunk)
+            write_top(self._folder, self._totals.top)
+        return chunk
 
 
-def _usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
-    """The part as it was put away, if its files are all there and its images have not changed."""
-    part = read_part(folder, number)
-    size = part_size(prepared.config.batch_size)
+def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
+    """Return the chunk as it was saved, if all its files are there and its images have not changed."""
+    chunk = read_part(folder, number)
+    size = chunk_size(prepared.config.batch_size)
     planned = prepared.sources[number * size : (number + 1) * size]
-    if part is None or not planned or len(part.files) != len(planned) or part.way != prepared.way:
+    if chunk is None or not planned or len(chunk.files) != len(planned):
         return None
-    if not all(folder.holds(file) for file in part.written_files):
+    if chunk.merge_key != prepared.merge_key:
         return None
-    verify = prepared.config.verify
-    for known, image in zip(part.files, planned, strict=True):
+    if not all(folder.holds(file) for file in chunk.written_files):
+        return None
+    verify = prepared.config.folder.verify
+    for known, image in zip(chunk.files, planned, strict=True):
         now = file_state(image.file, verify=verify)
         same = (now.file, now.size, now.mtime_ns) == (known.file, known.size, known.mtime_ns)
         if not same or (verify and now.sha256 != known.sha256):
             return None
-    return part
+    return chunk

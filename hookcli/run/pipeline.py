@@ -1,6 +1,6 @@
 """A run on one machine: images and a model in, a run folder and a RunResult out.
 
-The run goes part by part. While the model works on one, the images of the next are made ready by
+The run goes chunk by chunk. While the model works on one, the images of the next are made ready by
 worker processes, and the pictures and tables of the one before are written by threads.
 """
 
@@ -9,21 +9,23 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.config import part_size
+from hookcli.config import chunk_size
 from hookcli.errors import OutputError
-from hookcli.images.prepare import prepare_images, release_pictures
-from hookcli.passes.backward import HookedBackward
-from hookcli.passes.forward import BrokenForwardError, HookedForward
+from hookcli.images.prepare import prepare_images
+from hookcli.passes.backward import BackwardSettings, run_backward
+from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
 from hookcli.plan.clock import Clock
 from hookcli.plan.focus import describe_focus, find_focus
 from hookcli.plan.prepare import prepare_run
-from hookcli.run.chunk_runner import ChunkRunner
+from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_writer import ChunkWriter, ProgressListener
-from hookcli.run.close import close, describe_request, write_tables
+from hookcli.run.close import close_run, write_tables
+from hookcli.run.document import describe_request
 from hookcli.store.folder import RunFolder
 from hookcli.store.tensors import write_weights
 from hookcli.summary.chunks import RunTotals
@@ -34,22 +36,28 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.config import InspectConfig
+    from hookcli.config import GradientsConfig, InspectConfig
     from hookcli.images.prepare import PreparedImage
+    from hookcli.passes.forward import Pass
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.runs import RunResult
 
 
-def inspect_images(config: InspectConfig) -> RunResult:
-    """Run the images through the model, write the run folder, and return what was found.
+def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
+    """Run images through a model, write the run folder, and return what was found.
+
+    Example:
+        >>> request = RunRequest(ModelRequest("resnet34"), ImageRequest(("cat.jpg",)))
+        >>> result = hookcli.inspect_images(InspectConfig(request))
+        >>> [finding.sentence for finding in result.findings]
 
     Raises:
-        HookcliError: see ``hookcli.errors`` for what each means.
+        HookcliError: the class says what went wrong; see ``hookcli.errors``.
     """
     return run(prepare_run(config))
 
 
-def run(prepared: PreparedRun, watcher: ProgressListener | None = None) -> RunResult:
+def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
     """Do what was prepared.
 
     Raises:
@@ -60,113 +68,120 @@ def run(prepared: PreparedRun, watcher: ProgressListener | None = None) -> RunRe
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     config = prepared.config
-    watcher, clock = watcher or ProgressListener(), Clock(prepared.seconds)
+    listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     folder = RunFolder(
         prepared.plan.out_dir,
         describe_request(prepared),
         prepared.planned_names,
-        replace_run=config.out is None,
-        replace_any=config.overwrite,
-        resume=config.resume,
+        replace_run=config.folder.out is None,
+        replace_any=config.folder.overwrite,
+        resume=config.folder.resume,
     )
-    prepared.sources = release_pictures(prepared.fitter, prepared.sources)
-    focus = find_focus(prepared)
-    forward = _hook(prepared, focus)
-    found = RunTotals(Tally(prepared.limits))
+    focus = find_focus(config.focus, prepared.loaded, prepared.sources)
+    totals = RunTotals(Tally(prepared.limits))
     with (
         folder,
-        prepared.edits.restored_on_exit(),
-        ChunkWriter(prepared, folder, found, watcher) as writing,
+        prepared.pruning.restored_on_exit(),
+        ChunkWriter(prepared, folder, totals, listener) as writer,
     ):
-        writing.resume()
-        is_resumed = bool(found.images)
-        found.focus = None if focus is None else describe_focus(config, focus)
-        forward.one_at_a_time = found.alone
-        outlets = folder.write, writing.grids, watcher.warn
-        runner = ChunkRunner(prepared, forward, *outlets, found.images[0] if is_resumed else None)
+        writer.resume()
+        is_resumed = bool(totals.images)
+        totals.focus = None if focus is None else describe_focus(config.focus, focus)
+        settings = _chunk_settings(prepared, focus)
+        runner = ChunkRunner(settings, folder.write, writer.grids, listener.warn, totals)
         try:
-            with _stop_between_batches(runner) if prepared.is_long else _nothing():
-                for number, images in _read_parts(prepared, writing, folder.lock_number, runner):
-                    writing.put(*runner.run(number, images))
+            with _stop_between_batches(runner) if prepared.is_long else nullcontext():
+                for number, images in _read_chunks(prepared, writer, folder.lock_number, runner):
+                    writer.put(*runner.run(number, images))
                     clock.lap("forward")
                 import hookcli.render.report.page  # noqa: F401  0.07 s, while the grids are being written
 
-                writing.finish()
+                writer.finish()
         except BrokenForwardError:
             with suppress(OutputError):  # that the model failed is what must be known
-                writing.finish()
-                found.merge(runner.part)
-                write_tables(folder, prepared, found)
+                writer.finish()
+                totals.merge(runner.chunk)
+                write_tables(folder, prepared, totals)
             raise
         clock.lap("write grids")
-        result = _finish(folder, prepared, found, is_resumed=is_resumed)
+        if totals.images and not is_resumed:  # which edits earlier chunks made is not known
+            prepared.edits.check_used()
+        if config.save_weights is not None:
+            weights = prepared.pruning.make_permanent(prepared.loaded.module)
+            write_weights(config.save_weights, weights)
+        result = close_run(folder, prepared, totals)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
 
-def _finish(
-    folder: RunFolder, prepared: PreparedRun, found: RunTotals, *, is_resumed: bool
-) -> RunResult:
-    """Write what comes at the end; of parts that stood already it is not known which edits they made.
-
-    Raises:
-        RequestError: an edit was never made.
-    """
-    if found.images and not is_resumed:
-        prepared.edits.check_used()
-    file = prepared.config.save_weights
-    if file is not None:
-        write_weights(file, prepared.edits.make_permanent(prepared.loaded.module))
-    return close(folder, prepared, found)
+def _chunk_settings(prepared: PreparedRun, focus: Tensor | None) -> ChunkSettings:
+    return ChunkSettings(
+        run_pass=_choose_pass(prepared, focus),
+        loaded=prepared.loaded,
+        limits=prepared.limits,
+        batch_size=prepared.config.batch_size,
+        on_error=prepared.request.on_error,
+        merge_key=prepared.merge_key,
+        channels_last=prepared.channels_last,
+        shows_all=prepared.shows_all,
+        several=len(prepared.sources) > 1,
+    )
 
 
-def _hook(prepared: PreparedRun, focus: Tensor | None) -> HookedForward:
+def _choose_pass(prepared: PreparedRun, focus: Tensor | None) -> Pass:
+    """Return what runs images through the model: forward only, or forward and backward."""
     loaded, config = prepared.loaded, prepared.config
-    forward = HookedForward(
+    if config.backward is None or prepared.scorer is None:
+        forward = ForwardSettings(
+            loaded.module,
+            prepared.layers,
+            config.at,
+            prepared.style,
+            focus=None if focus is None else focus.to(loaded.info.device),
+            save=config.tensors.save,
+            sketch=prepared.plan.sketches,
+            feed=loaded.feed,
+            edits=prepared.edits,
+            pruning=prepared.pruning,
+        )
+        return partial(run_forward, forward)
+    backward = BackwardSettings(
         loaded.module,
         prepared.layers,
-        config.at,
         prepared.style,
-        focus=None if focus is None else focus.to(loaded.info.device),
-        feed=loaded.feed,
-        save=config.save,
+        prepared.scorer,
+        config.backward,
+        cams=prepared.cams,
+        save=config.tensors.save,
         sketch=prepared.plan.sketches,
+        feed=loaded.feed,
         edits=prepared.edits,
+        pruning=prepared.pruning,
     )
-    if config.backward is None or prepared.scorer is None:
-        return forward
-    facts = {field.name: getattr(forward, field.name) for field in fields(forward)}
-    return HookedBackward(
-        **facts, score=prepared.scorer, wanted=config.backward, cams=prepared.cams
-    )
+    return partial(run_backward, backward)
 
 
-def _read_parts(
-    prepared: PreparedRun, writing: ChunkWriter, lock: int | None, runner: ChunkRunner
+def _read_chunks(
+    prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
-    """The images of each part that is still to be done, ready for the model, with the part's number."""
-    size = part_size(prepared.config.batch_size)
+    """Yield the number of each chunk that is still to be done, and its images ready for the model."""
+    size = chunk_size(prepared.config.batch_size)
     images = prepare_images(
         prepared.fitter,
-        prepared.sources[writing.done * size :],
+        prepared.sources[writer.done * size :],
         prepared.workers,
-        writing.watcher.warn,
+        writer.listener.warn,
         lock,
     )
-    for number in itertools.count(writing.done):
-        part = []
+    for number in itertools.count(writer.done):
+        chunk = []
         for image in itertools.islice(images, size):
-            part.append(image)
+            chunk.append(image)
             if runner.stopped:
                 raise KeyboardInterrupt
-        if not part:
+        if not chunk:
             return
-        yield number, part
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+        yield number, chunk
 
 
 @contextmanager

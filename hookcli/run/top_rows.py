@@ -5,23 +5,28 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.images.read import ImageFile
-from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING
+from hookcli.records.runs import MOST_FIRING
 from hookcli.render.report.document import TopChannel, choose_images
 from hookcli.store import tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.images.read import ImageSource
+    from hookcli.records.images import ImageResult
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import RunTotals
     from hookcli.summary.top_images import TopImages
 
 
-def render_top_rows(prepared: PreparedRun, top: TopImages) -> bytes:
+TopChannels: TypeAlias = dict[str, list[TopChannel]]
+"""By call id, some channels with the images that fire them most."""
+
+
+def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) -> bytes:
     """``top_images.csv``: call by call and channel by channel, the images that fire a channel most.
 
     It can have more rows than all other tables together, so names are escaped once, not in every row,
@@ -31,7 +36,7 @@ def render_top_rows(prepared: PreparedRun, top: TopImages) -> bytes:
         tables.render_fields(
             source.key, source.name if isinstance(source, ImageFile) else source.file
         )
-        for source in prepared.sources
+        for source in sources
     ]
     pieces = [b"call_id,channel,rank,image,file,value\n"]
     for call_id, rows in itertools.groupby(top.rows(), key=operator.itemgetter(0)):
@@ -44,10 +49,15 @@ def render_top_rows(prepared: PreparedRun, top: TopImages) -> bytes:
     return b"".join(pieces)
 
 
-def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[TopChannel]]:
-    """What the page shows of the top images: a few channels of each layer."""
-    top, keys = found.top, [source.key for source in prepared.sources]
-    most = MOST_CHANNELS if prepared.shows_all else 1
+def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> TopChannels:
+    """Return what the page shows of the top images: up to ``most`` channels of each layer.
+
+    Args:
+        keys: the keys of all images, in their order.
+        totals: what they gave.
+        most: how many channels of each layer.
+    """
+    top = totals.top
     return {
         call_id: [
             TopChannel(
@@ -57,15 +67,15 @@ def choose_best(prepared: PreparedRun, found: RunTotals) -> dict[str, list[TopCh
             )
             for channel in channels
         ]
-        for call_id in found.tally.calls
+        for call_id in totals.tally.calls
         if call_id in top.values and (channels := top.strongest(call_id, most))
     }
 
 
 def name_shown(
-    found: RunTotals, findings: Sequence[Finding], best: dict[str, list[TopChannel]]
+    images: Sequence[ImageResult], findings: Sequence[Finding], best: TopChannels
 ) -> set[str]:
     """Keys of the images that the page of a run over many images shows."""
     firing = dict.fromkeys(key for rows in best.values() for row in rows for key in row.images)
-    shown = choose_images(found.images, findings)
+    shown = choose_images(images, findings)
     return {image.key for image in shown} | set(list(firing)[:MOST_FIRING])

@@ -37,7 +37,7 @@ class Chunk:
         written_files: relative to the run folder.
         alone: images may not share a forward from here on.
         halved: batches that ran out of memory and were divided.
-        way: what of the way it was run depends on how many images there are.
+        merge_key: settings that must agree before two chunks may be merged.
     """
 
     number: int = 0
@@ -53,7 +53,7 @@ class Chunk:
     written_files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
-    way: str = ""
+    merge_key: str = ""
 
 
 @dataclass(slots=True)

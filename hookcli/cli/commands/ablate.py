@@ -4,66 +4,38 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import replace
-from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from hookcli import errors
 from hookcli.cli import memory, options, parse
-from hookcli.cli.commands.inspect import inspect
 from hookcli.cli.output import console
 from hookcli.cli.output.run import count, print_notes, score_text, weights_text
 from hookcli.cli.output.table import Listing, Look, print_listing
-from hookcli.cli.request import read_config, warn_of_models, warn_of_skipped
-from hookcli.config import SCORES, AblationStyle, BackwardStyle
-from hookcli.records.command import to_command
+from hookcli.cli.request import make_request, warn_of_models, warn_of_skipped
+from hookcli.config import AblationConfig, AblationStyle, ScoreRequest
+from hookcli.records.command import ablation_command
 from hookcli.records.rows import ChannelRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hookcli.cli.output.progress import Progress
-    from hookcli.config import InspectConfig
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
 
-Target = Annotated[
-    str, typer.Option(metavar="predicted|INDEX|NAME", help="The class whose score is looked at.")
-]
-Score = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join((*SCORES, "FILE.py:FUNCTION")),
-        help="What is looked at; a function is called with the output and the target.",
-    ),
-]
-BatchSize = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Channels in one forward, at most.")
-]
 Top = Annotated[
     int,
-    typer.Option(metavar="N", min=1, help="Channels in the table; csv, json and jsonl hold all."),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Channels in the table; csv, json and jsonl hold all.",
+        rich_help_panel="Output",
+    ),
 ]
-_STYLE, _SCORE = AblationStyle(), BackwardStyle()
-_OWN = {
-    "target": (Target, _SCORE.target),
-    "score": (Score, _SCORE.score),
-    "channels": (options.Channels, "all"),
-    "top": (Top, _STYLE.top),
-    "batch_size": (BatchSize, _STYLE.batch_size),
-}
-_SHARED = (
-    "model", "images", "layers", "exclude", "weights", "seed", "device", "dtype", "size", "resize",
-    "mean", "std", "interpolation", "no_recursive", "null", "on_error", "model_arg", "output_format", "quiet",
-    "dry_run",
-)  # fmt: skip
-_UNSHARED = {
-    name: parameter.default
-    for name, parameter in signature(inspect).parameters.items()
-    if name not in _SHARED
-}
+_MOST_ROWS = 20  # in the table
 _LOOK = Look(
     header=("#", "layer", "channel", "effect", "score", "plain"),
     words=("layer",),
@@ -74,21 +46,53 @@ _IMAGES = 10  # whose scores are shown
 _LONG = 10.0  # seconds, from which on an estimate is told
 
 
-def ablate(**words: Any) -> None:
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """Channels: which of them are zeroed, and how many at once."""
+
+    channels: options.Channels = "all"
+    batch_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Channels in one forward, at most.")
+    ] = AblationStyle().batch_size
+
+    def style(self) -> AblationStyle:
+        """Return which channels are zeroed.
+
+        Raises:
+            RequestError: the channels cannot be read.
+        """
+        every = self.channels == "all"
+        return AblationStyle(None if every else parse.read_channels(self.channels), self.batch_size)
+
+
+@options.command
+def ablate(
+    model: options.Model,
+    images: options.Images,
+    layers: options.LayerOptions,
+    channels: ChannelOptions,
+    score: options.ScoreOptions,
+    weights: options.ModelOptions,
+    names: options.ImageOptions,
+    top: Top = _MOST_ROWS,
+    output_format: options.Format = "table",
+    quiet: options.Quiet = False,
+    dry_run: options.DryRun = False,
+) -> None:
     """Zero each channel of chosen layers in turn, and rank the channels by what the score loses.
 
     Example: hookcli ablate resnet34 cat.jpg --layers 'conv[16]' --target 'tabby'
     """
-    config, style = _read_words(words)
-    quiet: bool = words["quiet"]
-    if words["dry_run"]:
-        _print_dry_run(config, style)
-        return
+    request = make_request(
+        weights.request(model, quiet=quiet), names.request(images), layers, names.on_error
+    )
+    config = AblationConfig(request, ScoreRequest(score.target, score.score), channels.style())
+    if dry_run:
+        _print_dry_run(config)
     result = _run(config, quiet=quiet)
-    output_format = words["output_format"]
-    rows = result.rows if output_format in ("csv", "jsonl") else result.rows[: style.top]
+    rows = result.rows if output_format in ("csv", "jsonl") else result.rows[:top]
     document = {
-        "command": to_command(config),
+        "command": ablation_command(config),
         "model": result.model,
         "images": result.images,
         "skipped": result.skipped,
@@ -102,39 +106,26 @@ def ablate(**words: Any) -> None:
     raise typer.Exit(result.exit_code)
 
 
-options.share_options(ablate, inspect, _OWN, _UNSHARED)
-
-
-def _read_words(words: dict[str, Any]) -> tuple[InspectConfig, AblationStyle]:
-    named = words["channels"]
-    channels = None if named == "all" else parse.read_channels(named)
-    style = AblationStyle(channels, words["batch_size"], words["top"])
-    config = read_config(words | _UNSHARED)
-    return replace(config, ablation=style), style
-
-
-def _print_dry_run(config: InspectConfig, style: AblationStyle) -> None:
-    from hookcli.plan.prepare import outline_run
+def _print_dry_run(config: AblationConfig) -> NoReturn:
+    from hookcli.plan.prepare import outline_ablation
 
     with console.no_data():
-        loaded, layers, sources, skipped = outline_run(config)
-        from hookcli.images.fit import make_fitter
+        outline = outline_ablation(config)
         from hookcli.images.prepare import prepare_image
         from hookcli.run.ablation_plan import plan_ablation
 
-        first = prepare_image(make_fitter(config, loaded), sources[0])
-        plan = plan_ablation(loaded, layers, style, len(sources), first.pixels)
+        first, images = prepare_image(outline.fitter, outline.sources[0]), len(outline.sources)
+        plan = plan_ablation(outline.loaded, outline.layers, config.style, images, first.pixels)
     console.say(_plan_text(config, plan))
-    warn_of_skipped(skipped)
-    if skipped:
-        raise typer.Exit(errors.SKIPPED)
+    warn_of_skipped(outline.skipped)
+    raise typer.Exit(errors.SKIPPED if outline.skipped else errors.DONE)
 
 
-def _run(config: InspectConfig, *, quiet: bool) -> AblationResult:
-    from hookcli.plan.prepare import prepare_run
+def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
+    from hookcli.plan.prepare import prepare_ablation
 
     with console.no_data():
-        prepared = prepare_run(config)
+        prepared = prepare_ablation(config)
     warn_of_skipped(prepared.skipped)
     warn_of_models(prepared.loaded.info)
     memory.collect_as_usual()
@@ -152,7 +143,7 @@ def _run(config: InspectConfig, *, quiet: bool) -> AblationResult:
 class _Forwards:
     """Tells how the forwards go: the plan before the first, and what is left where that is long."""
 
-    def __init__(self, config: InspectConfig, stack: ExitStack, *, quiet: bool) -> None:
+    def __init__(self, config: AblationConfig, stack: ExitStack, *, quiet: bool) -> None:
         self._config, self._stack, self._quiet = config, stack, quiet
         self._total = self._count = 0
         self._began = 0.0
@@ -177,13 +168,13 @@ class _Forwards:
                 bar = Progress(self._total, "forwards", is_shown=True)
                 self._bar = self._stack.enter_context(bar)
         if self._bar is not None:
-            self._bar.part_done(self._count, 0)
+            self._bar.chunk_done(self._count, 0)
 
 
-def _plan_text(config: InspectConfig, plan: AblationPlan) -> str:
+def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:
     rows = max(batch.rows for batch in plan.batches)
     return (
-        f"{config.model.name}: {count(len(plan.places), 'channel')} of {count(len(plan.layers), 'layer')}, "
+        f"{config.run.model.name}: {count(len(plan.places), 'channel')} of {count(len(plan.layers), 'layer')}, "
         f"{count(plan.images, 'image')}, {count(plan.forwards, 'forward')}"
         + (f" of up to {rows}" if rows > 1 else "")
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from contextlib import contextmanager
-from dataclasses import replace
-from inspect import signature
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,17 +13,15 @@ import typer
 
 from hookcli import errors
 from hookcli.cli import options
-from hookcli.cli.commands.inspect import inspect
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, warn_of_damage
-from hookcli.cli.request import read_config, run_config
+from hookcli.cli.request import make_request, run_config
+from hookcli.config import DEFAULTS, FolderRequest, GridStyle, InspectConfig, TensorRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from hookcli.config import InspectConfig
 
 ModelOrRun = Annotated[
     str,
@@ -37,58 +34,79 @@ ModelOrRun = Annotated[
 MaybeImages = Annotated[
     list[str], typer.Argument(metavar="IMAGE", help="With MODEL: as hookcli inspect takes it.")
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="The golden file.  [default: stdout]"),
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a file that is not a golden file.")
-]
 _ROOM = "set TMPDIR to a folder where there is room"
-_OWN = {
-    "model": (ModelOrRun, ...),
-    "images": (MaybeImages, []),
-    "out": (Out, None),
-    "overwrite": (Overwrite, False),
-    "context": (typer.Context, None),
-}
-_SHARED = (
-    "layers", "exclude", "at", "edit", "prune", "weights", "seed", "device", "dtype", "size", "resize",
-    "mean", "std", "interpolation", "no_recursive", "null", "on_error", "workers", "pair", "clip", "model_arg",
-    "batch_size", "quiet",
-)  # fmt: skip
-_OF_MODEL = tuple(name for name in signature(inspect).parameters if name in {*_SHARED} - {"quiet"})
-_UNSHARED = {
-    name: parameter.default
-    for name, parameter in signature(inspect).parameters.items()
-    if name not in _SHARED
-}
+_OF_RUN = (
+    "model",
+    "images",
+    "out",
+    "overwrite",
+    "context",
+    "quiet",
+)  # also for the folder of a run
 
 
-def golden(**words: Any) -> None:
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Output: the golden file."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="The golden file.  [default: stdout]"),
+    ] = None
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is not a golden file.")
+    ] = False
+
+
+@options.command
+def golden(
+    model: ModelOrRun,
+    file: FileOptions,
+    layers: options.LayerOptions,
+    weights: options.ModelOptions,
+    names: options.ImageOptions,
+    edits: options.EditOptions,
+    context: typer.Context,
+    images: MaybeImages = [],  # noqa: B006
+    at: options.At = DEFAULTS.at,
+    pair: options.Pair = None,
+    clip: options.Clip = False,
+    workers: options.Workers = DEFAULTS.workers,
+    batch_size: options.BatchSize = DEFAULTS.batch_size,
+    quiet: options.Quiet = False,
+) -> None:
     """Write what a run gave as one small file, that hookcli diff holds later runs against.
 
     Example: hookcli golden resnet34 cat.jpg --layers conv -o golden.json
     """
     from hookcli.compare.golden import check_replaceable, render_golden, write_golden
 
-    context: typer.Context = words.pop("context")
-    out: Path | None = words["out"]
-    if out is not None:
-        check_replaceable(out, overwrite=words["overwrite"])
+    if file.out is not None:
+        check_replaceable(file.out, overwrite=file.overwrite)
     exit_code = errors.DONE
-    if words["images"]:
-        document, exit_code = _run_model(_read_words(words), quiet=words["quiet"])
+    if images:
+        config = InspectConfig(
+            make_request(
+                weights.request(model, quiet=quiet),
+                names.request(images, pair, clip=clip),
+                layers,
+                names.on_error,
+                edits,
+            ),
+            grids=GridStyle("none"),
+            tensors=TensorRequest(sketch=True),
+            workers=workers,
+            at=at,
+            batch_size=batch_size,
+        )
+        document, exit_code = _run_model(config, quiet=quiet)
     else:
-        document = _read_run(words["model"], context)
-    if out is None:
+        document = _read_run(model, context)
+    if file.out is None:
         console.print_data(render_golden(document))
     else:
-        console.print_data(f"{write_golden(document, out)}\n")
+        console.print_data(f"{write_golden(document, file.out)}\n")
     raise typer.Exit(exit_code)
-
-
-options.share_options(golden, inspect, _OWN, _UNSHARED.keys() - _OWN.keys())
 
 
 def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
@@ -101,7 +119,7 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
             f"there is no folder {folder!r}, and no image is named",
             "hookcli golden MODEL IMAGE..., or the folder of a run",
         )
-    for name in _OF_MODEL:
+    for name in (name for name in context.params if name not in _OF_RUN):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise RequestError(
@@ -113,12 +131,6 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
     return make_golden(run)
 
 
-def _read_words(words: dict[str, Any]) -> InspectConfig:
-    asked = words | {name: value for name, value in _UNSHARED.items() if name not in words}
-    config = read_config(asked | {"out": None, "overwrite": False})
-    return replace(config, sketch=True, grids=replace(config.grids, mode="none"))
-
-
 def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, Any], int]:
     """The document of a run into a folder that goes again, and the exit code of the run."""
     from hookcli.compare.golden import make_golden
@@ -126,7 +138,9 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, Any], i
 
     with _passing_folder() as folder:
         try:
-            result = run_config(replace(config, out=folder), quiet=quiet, keeps=False)
+            result = run_config(
+                replace(config, folder=FolderRequest(folder)), quiet=quiet, keeps=False
+            )
         except OutputError as error:
             reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
             raise OutputError(

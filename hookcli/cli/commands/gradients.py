@@ -2,62 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
-
 from hookcli.cli import options
-from hookcli.cli.commands.inspect import inspect
-from hookcli.config import SCORES, BackwardStyle
-
-Target = Annotated[
-    str,
-    typer.Option(
-        metavar="predicted|INDEX|NAME", help="The class whose score the backward starts at."
-    ),
-]
-Score = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join((*SCORES, "FILE.py:FUNCTION")),
-        help="The scalar that the backward starts at; a function is called with the output and the target.",
-    ),
-]
-InputGrad = Annotated[
-    bool, typer.Option("--input-grad", help="The first layer's input gets a gradient too.")
-]
-TimesActivation = Annotated[
-    bool, typer.Option("--times-activation", help="Grids show activation times gradient.")
-]
-Cam = Annotated[
-    list[str],
-    typer.Option(
-        metavar="FORM", help="Draw a Grad-CAM of these layers over the image. Repeatable."
-    ),
-]
-Saliency = Annotated[
-    bool, typer.Option("--saliency", help="Draw how strongly the score depends on each pixel.")
-]
-_PLAIN = BackwardStyle()
-_OWN = {
-    "target": (Target, _PLAIN.target),
-    "score": (Score, _PLAIN.score),
-    "input_grad": (InputGrad, _PLAIN.input_grad),
-    "times_activation": (TimesActivation, _PLAIN.times_activation),
-    "cam": (Cam, []),
-    "saliency": (Saliency, _PLAIN.saliency),
-}
-_NOT_MINE = ("at", "focus", "overview", "top_images", "batch_size")  # of inspect's options
+from hookcli.config import DEFAULTS, GradientsConfig
 
 
-def gradients(**words: Any) -> None:
+@options.command
+def gradients(
+    model: options.Model,
+    images: options.Images,
+    layers: options.LayerOptions,
+    backward: options.BackwardOptions,
+    folder: options.FolderOptions,
+    weights: options.ModelOptions,
+    names: options.ImageOptions,
+    grids: options.GridOptions,
+    tensors: options.TensorOptions,
+    findings: options.FindingOptions,
+    edits: options.EditOptions,
+    pair: options.Pair = None,
+    clip: options.Clip = False,
+    workers: options.Workers = DEFAULTS.workers,
+    output_format: options.Format = "table",
+    quiet: options.Quiet = False,
+    time: options.ShowTime = False,
+    dry_run: options.DryRun = False,
+) -> None:
     """Run images through a model and back; record the gradients of chosen layers and their parameters.
 
     Example: hookcli gradients resnet34 cat.jpg --layers conv --target 'tabby'
     """
-    from hookcli.cli.request import run_command
+    from hookcli.cli.request import make_request, print_run
 
-    run_command(words)
-
-
-options.share_options(gradients, inspect, _OWN, _NOT_MINE)
+    config = GradientsConfig(
+        make_request(
+            weights.request(model, quiet=quiet),
+            names.request(images, pair, clip=clip),
+            layers,
+            names.on_error,
+            edits,
+        ),
+        folder.request(),
+        grids.style(),
+        tensors.request(),
+        findings.request(),
+        workers,
+        folder.save_weights,
+        backward=backward.style(),
+    )
+    print_run(config, output_format, quiet=quiet, time=time, dry_run=dry_run)

@@ -3,59 +3,29 @@
 from __future__ import annotations
 
 from hookcli.cli import options
-from hookcli.config import DEFAULTS
+from hookcli.config import DEFAULTS, InspectConfig
 
 
+@options.command
 def inspect(
     model: options.Model,
     images: options.Images,
-    layers: options.Layers = list(DEFAULTS.layers),  # noqa: B006
-    exclude: options.Exclude = [],  # noqa: B006
+    layers: options.LayerOptions,
+    folder: options.FolderOptions,
+    weights: options.ModelOptions,
+    names: options.ImageOptions,
+    grids: options.GridOptions,
+    pictures: options.PictureOptions,
+    tensors: options.TensorOptions,
+    findings: options.FindingOptions,
+    edits: options.EditOptions,
     at: options.At = DEFAULTS.at,
-    edit: options.Edit = [],  # noqa: B006
-    prune: options.PruneOption = [],  # noqa: B006
-    save_weights: options.SaveWeights = DEFAULTS.save_weights,
-    out: options.Out = DEFAULTS.out,
-    weights: options.Weights = DEFAULTS.model.weights,
-    seed: options.Seed = DEFAULTS.model.seed,
-    device: options.Device = DEFAULTS.model.device,
-    dtype: options.Dtype = DEFAULTS.model.dtype,
-    size: options.Size = DEFAULTS.model.size,
-    resize: options.Resize = DEFAULTS.model.resize,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    interpolation: options.Interpolation = DEFAULTS.model.interpolation,
-    no_recursive: options.NoRecursive = False,
-    null: options.NullSeparated = False,
+    pair: options.Pair = None,
+    clip: options.Clip = False,
     workers: options.Workers = DEFAULTS.workers,
-    on_error: options.OnError = DEFAULTS.on_error,
-    resume: options.Resume = False,
-    verify: options.Verify = False,
-    pair: options.Pair = DEFAULTS.pair,
-    clip: options.Clip = DEFAULTS.clip,
-    model_arg: options.ModelArg = [],  # noqa: B006
     batch_size: options.BatchSize = DEFAULTS.batch_size,
-    grids: options.Grids = DEFAULTS.grids.mode,
-    top: options.Top = DEFAULTS.grids.top or 0,
-    channels: options.Channels = None,
-    rank: options.Rank = DEFAULTS.grids.rank,
-    scale: options.Scale = DEFAULTS.grids.scale,
-    colormap: options.Colormap = DEFAULTS.grids.colormap,
-    tile: options.Tile = DEFAULTS.grids.tile,
-    focus: options.Focus = None,
-    overview: options.Overview = DEFAULTS.overview,
-    top_images: options.TopImages = DEFAULTS.top_images,
-    save: options.Save = None,
-    pool: options.Pool = "none",
-    tensor_dtype: options.TensorDtype = None,
-    tensor_channels: options.TensorChannels = None,
-    max_disk: options.MaxDisk = DEFAULTS.max_disk,
-    sketch: options.Sketch = DEFAULTS.sketch,
-    rule: options.Rule = [],  # noqa: B006
-    fail_on: options.FailOn = "",
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
-    overwrite: options.Overwrite = False,
     time: options.ShowTime = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -63,7 +33,27 @@ def inspect(
 
     Example: hookcli inspect resnet34 cat.jpg --layers conv
     """
-    words = dict(locals())  # before anything else has a name here
-    from hookcli.cli.request import run_command
+    from hookcli.cli import parse
+    from hookcli.cli.request import make_request, print_run
 
-    run_command(words)
+    config = InspectConfig(
+        make_request(
+            weights.request(model, quiet=quiet),
+            names.request(images, pair, clip=clip),
+            layers,
+            names.on_error,
+            edits,
+        ),
+        folder.request(),
+        grids.style(),
+        tensors.request(),
+        findings.request(),
+        workers,
+        folder.save_weights,
+        at=at,
+        batch_size=batch_size,
+        focus=parse.read_box(pictures.focus),
+        overview=pictures.overview,
+        top_images=pictures.top_images,
+    )
+    print_run(config, output_format, quiet=quiet, time=time, dry_run=dry_run)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.cli import options, parse
 from hookcli.cli.output import console
 from hookcli.cli.output.table import Listing, Look, print_listing
-from hookcli.config import DEFAULTS, ModelRequest
+from hookcli.config import ModelRequest
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -21,12 +22,27 @@ _LOOK = Look(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ListedOptions:
+    """Layers: which modules are listed."""
+
+    layers: options.Layers = ("all",)
+    exclude: options.Exclude = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOptions:
+    """Model: what its shapes depend on."""
+
+    size: options.Size = None
+    model_arg: options.ModelArg = ()
+
+
+@options.command
 def layers(
     model: options.Model,
-    layers: options.Layers = ["all"],  # noqa: B006
-    exclude: options.Exclude = [],  # noqa: B006
-    size: options.Size = DEFAULTS.model.size,
-    model_arg: options.ModelArg = [],  # noqa: B006
+    listed: ListedOptions,
+    shape: ShapeOptions,
     output_format: options.Format = "table",
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and the traps they set for hooks.
@@ -39,10 +55,12 @@ def layers(
     from hookcli.models.load import build_skeleton
     from hookcli.passes.survey import SurveyRow, survey
 
-    request = ModelRequest(model, size=size, arguments=parse.read_model_arguments(model_arg))
+    request = ModelRequest(
+        model, size=shape.size, arguments=parse.read_model_arguments(shape.model_arg)
+    )
     with console.no_data():
         loaded = build_skeleton(request)
-        chosen = select_layers(loaded.module, layers, exclude)
+        chosen = select_layers(loaded.module, listed.layers, listed.exclude)
         rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed)
     save_model_names()
     document = {"model": model, "input_shape": loaded.info.input_shape, "layers": rows}

@@ -50,7 +50,7 @@ class Progress(ProgressListener):
         if self._is_shown and done:
             console.say(f"going on after {done} of {self._total} {self._noun}")
 
-    def part_done(self, done: int, skipped: int) -> None:
+    def chunk_done(self, done: int, skipped: int) -> None:
         """``done`` of all have been done so far, or been skipped."""
         if not self._is_shown:
             return

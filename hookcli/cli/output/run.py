@@ -17,7 +17,7 @@ from hookcli.records.uncalled import group_uncalled
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from hookcli.config import InspectConfig
+    from hookcli.config import RunConfig
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import ModelInfo, RunResult
@@ -43,7 +43,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def print_result(config: InspectConfig, result: RunResult, output_format: str) -> None:
+def print_result(config: RunConfig, result: RunResult, output_format: str) -> None:
     """The table, what was predicted and what deserves a look, on stdout."""
     rows, columns = result.rows, _columns(config)
     drop = tuple(name for name in _DROPS[config.command] if name in columns)
@@ -95,9 +95,7 @@ def _caption(result: RunResult) -> Iterator[str]:
         yield f"  and {len(findings) - _FINDINGS} more, in report.html"
 
 
-def _document(
-    config: InspectConfig, result: RunResult, rows: Sequence[LayerRow]
-) -> dict[str, object]:
+def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) -> dict[str, object]:
     return {
         "command": to_command(config),
         "run_folder": result.out_dir,
@@ -110,9 +108,11 @@ def _document(
     }
 
 
-def _columns(config: InspectConfig) -> tuple[str, ...]:
+def _columns(config: RunConfig) -> tuple[str, ...]:
     """The columns of the table; what edits and pruning did has columns of its own."""
-    extra = ["change"] * bool(config.edits or config.prunes) + ["sparse"] * bool(config.prunes)
+    extra = ["change"] * bool(config.run.edits or config.run.prunes) + ["sparse"] * bool(
+        config.run.prunes
+    )
     return (*_LOOKS[config.command].split(), *extra)
 
 
@@ -195,7 +195,7 @@ def warn_of_damage(damage: Sequence[str]) -> None:
         console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
 
 
-def print_warnings(config: InspectConfig, result: RunResult) -> None:
+def print_warnings(config: RunConfig, result: RunResult) -> None:
     """What was asked for and could not be given in full."""
     _warn_of_missing_channels(config, result)
     _warn_of_overflow(config, result)
@@ -206,10 +206,10 @@ def print_warnings(config: InspectConfig, result: RunResult) -> None:
         )
 
 
-def _warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
+def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
     """Say which of the channels that were asked for do not exist."""
     drawn = None if config.grids.mode == "none" else config.grids.channels
-    saved = None if config.save is None else config.save.channels
+    saved = None if config.tensors.save is None else config.tensors.save.channels
     counts = {
         row.call_id: row.channels
         for row in result.rows
@@ -223,9 +223,9 @@ def _warn_of_missing_channels(config: InspectConfig, result: RunResult) -> None:
             console.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
 
 
-def _warn_of_overflow(config: InspectConfig, result: RunResult) -> None:
+def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
     """Say which calls hold finite values that float16 does not."""
-    if config.save is None or config.save.dtype != "float16":
+    if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
     over = [row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > _MOST_FLOAT16]
     if over:

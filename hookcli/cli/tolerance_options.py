@@ -1,0 +1,73 @@
+"""The options of ``hookcli diff`` and ``hookcli compare``: how far apart two calls may be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from hookcli.cli import parse
+from hookcli.distance.tolerance import Metric, Tolerance
+from hookcli.errors import RequestError
+
+_DEFAULT = Tolerance()
+MOST_ROWS = 20  # of the table
+TopCalls = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Calls in the table, the worst first; csv and json hold all.",
+        rich_help_panel="Output",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToleranceOptions:
+    """Tolerance: how far apart two calls may be."""
+
+    metric: Annotated[
+        Metric,
+        typer.Option(
+            "--metric",
+            help="Which distance decides; rel-l2 and cosine are told from sketches too.",
+        ),
+    ] = _DEFAULT.metric
+    rtol: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0,
+            help="How far apart, relative to A.  [default: 1e-5 for float32, 5e-3 float16, 5e-2 bfloat16, 1e-12 "
+            "float64, 0 for whole numbers]",
+        ),
+    ] = _DEFAULT.rtol
+    atol: Annotated[
+        float,
+        typer.Option(metavar="X", min=0, help="How far apart beyond that, in the values' unit."),
+    ] = _DEFAULT.atol
+    layer_tolerance: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="GLOB=RTOL", help="Another --rtol for some calls: 'layer4.*=1e-2'. Repeatable."
+        ),
+    ] = ()
+    equal_nan: Annotated[
+        bool,
+        typer.Option("--equal-nan", help="NaN at the same places in both is no difference."),
+    ] = _DEFAULT.equal_nan
+
+    def tolerance(self) -> Tolerance:
+        """Return how far apart two calls may be.
+
+        Raises:
+            RequestError: a value is not a finite number.
+        """
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if value is not None and not math.isfinite(value):
+                raise RequestError(f"--{name} {value}: not a finite number", f"--{name} 1e-3")
+        layers = parse.read_layer_tolerances(self.layer_tolerance)
+        return Tolerance(self.metric, self.rtol, self.atol, layers, self.equal_nan)

@@ -1,0 +1,165 @@
+"""Pruning: weights of a model set to zero for the time of a run, by ``torch.nn.utils.prune``."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.utils import prune
+
+from hookcli.edits.prune_grammar import Prune, read_prune
+from hookcli.errors import RequestError
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.gradients import PRUNED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+_METHODS = {"l1": prune.L1Unstructured, "random": prune.RandomUnstructured}
+_TRANSPOSED = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
+
+
+@dataclass(slots=True)
+class Pruning:
+    """The modules of a model whose weights are pruned, and how to undo it.
+
+    It is true if there are any.
+
+    Attributes:
+        modules: the pruned modules by their paths.
+        parameters: by the id of a pruned module, the names of its own parameters in their order.
+    """
+
+    modules: dict[str, nn.Module] = field(default_factory=dict)
+    parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.modules)
+
+    @property
+    def sparsities(self) -> dict[str, float]:
+        """The share of pruned values in the weight of each pruned module, by its path."""
+        return {
+            path: 1 - float(_mask(module).double().mean()) for path, module in self.modules.items()
+        }
+
+    @contextmanager
+    def without_pruning(self) -> Iterator[None]:
+        """Give the model its unpruned weights while the block lasts."""
+        masks = [(module, _mask(module)) for module in self.modules.values()]
+        try:
+            for module, mask in masks:
+                module.weight_mask = torch.ones_like(mask)
+            yield
+        finally:
+            for module, mask in masks:
+                module.weight_mask = mask
+
+    def recompute_weights(self) -> None:
+        """Compute the pruned weights from the masks again.
+
+        torch does so when a module is called; the weight of one that is never called would be out of date.
+        """
+        for module in self.modules.values():
+            module.weight = module.get_parameter(f"weight{PRUNED}") * _mask(module)
+
+    @contextmanager
+    def restored_on_exit(self) -> Iterator[None]:
+        """Give the modules their own weights back when the block ends, however it ends."""
+        try:
+            yield
+        finally:
+            self._undo()
+
+    def _undo(self) -> None:
+        for module in self.modules.values():
+            hooks = module._forward_pre_hooks
+            for key in [
+                k for k, hook in hooks.items() if isinstance(hook, prune.BasePruningMethod)
+            ]:
+                del hooks[key]
+            weight = module._parameters.pop(f"weight{PRUNED}")
+            del module._buffers["weight_mask"], module.weight
+            module.register_parameter("weight", weight)
+            for name in self.parameters[id(module)]:  # restores their order
+                module._parameters[name] = module._parameters.pop(name)
+        self.modules = {}
+
+    def make_permanent(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the state dict of ``model`` with zeros for pruned values, as if it had never been pruned."""
+        state = model.state_dict()
+        pruned = set(self.modules.values())
+        for path, module in model.named_modules(remove_duplicate=False):
+            if module in pruned:
+                name = f"{path}.weight" if path else "weight"
+                weight = state.pop(f"{name}_orig")
+                state[name] = weight * state.pop(f"{name}_mask")
+        return state
+
+
+def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Pruning:
+    """Prune the weights that each ``--prune`` asks for, at once and in order.
+
+    Args:
+        model: changed in place, until ``Pruning.restored_on_exit`` ends.
+        texts: as ``--prune`` takes them.
+        seed: seeds the method ``random``.
+
+    Raises:
+        RequestError: a text cannot be read, or matches no layer with a weight.
+    """
+    pruning = Pruning()
+    for text in texts:
+        _prune(model, read_prune(text), pruning, seed)
+    return pruning
+
+
+def check_prunes(model: nn.Module, texts: Sequence[str]) -> None:
+    """Check that each ``--prune`` names layers of the model, whose weights are not looked at.
+
+    Raises:
+        RequestError: one does not.
+    """
+    for text in texts:
+        select_layers(model, [read_prune(text).layers])
+
+
+def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
+    chosen = select_layers(model, [asked.layers])
+    modules = {layer.module_path: model.get_submodule(layer.module_path) for layer in chosen}
+    with_weight = {
+        path: module
+        for path, module in modules.items()
+        if "weight" in dict(module.named_parameters(recurse=False)) or path in pruning.modules
+    }
+    if not with_weight:
+        raise RequestError(
+            f"--prune {asked.text!r}: none of its layers has a weight of its own",
+            "prune conv or linear",
+        )
+    for module in with_weight.values():
+        pruning.parameters.setdefault(id(module), tuple(module._parameters))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for path, module in with_weight.items():
+            _prune_module(path, module, asked)
+            pruning.modules[path] = module
+
+
+def _prune_module(path: str, module: nn.Module, asked: Prune) -> None:
+    if asked.method != "ln":
+        _METHODS[asked.method].apply(module, "weight", asked.amount)  # type: ignore[no-untyped-call]
+        return
+    weight = module.weight
+    if isinstance(weight, torch.Tensor) and weight.dim() < 2:
+        raise RequestError(f"--prune {asked.text!r}: the weight of {path} has one axis", "use l1")
+    axis = int(isinstance(module, _TRANSPOSED))  # the axis of the output channels
+    prune.ln_structured(module, "weight", asked.amount, n=2, dim=axis)  # type: ignore[no-untyped-call]
+
+
+def _mask(module: nn.Module) -> Tensor:
+    return module.get_buffer("weight_mask")

@@ -1,0 +1,85 @@
+"""The run folder of a run: its name, the files that the run may write there, and whether it may."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.files import hash_file, safe_name
+from hookcli.images.read import ImageFile
+from hookcli.records.command import to_command
+from hookcli.records.runs import MOST_IMAGES
+from hookcli.store import names
+from hookcli.store.admission import check_folder
+from hookcli.store.finished import finish_resume
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import GridMode, GridStyle, RunConfig
+    from hookcli.images.read import ImageSource
+
+
+def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:
+    """Return the run folder: the one that was asked for, or ``hookcli-runs/MODEL-IMAGE``."""
+    name, names = sources[0].key, config.run.images.names
+    if len(sources) > 1 or len(names) > 1:
+        first = Path(
+            os.path.realpath(names[0])
+        )  # pathlib's resolve raises for what is no file name
+        name = (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
+    run = f"{safe_name(config.run.model.name)}-{safe_name(name)}"
+    return config.folder.out or Path("hookcli-runs") / run
+
+
+def choose_style(config: RunConfig, sources: Sequence[object]) -> GridStyle:
+    """Return how feature maps are drawn, with a mode that is not ``auto``; gradients have signs."""
+    grids = replace(config.grids, signed=config.backward is not None)
+    if grids.mode != "auto":
+        return grids
+    names = set(config.run.images.names)
+    named = all(not isinstance(source, ImageFile) or source.file in names for source in sources)
+    mode: GridMode = "layers" if named else "sheet"
+    return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
+
+
+def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> names.PlannedNames:
+    """Return the names of the files that a run over these images may write."""
+    mode = choose_style(config, sources).mode
+    pictures = {names.SEEN} | {"layers": {names.GRIDS}, "sheet": {names.SHEETS}}.get(mode, set())
+    optional = {names.OVERVIEW} if config.overview else set()
+    if len(sources) > 1 and config.top_images:
+        optional.add(names.TOP_IMAGES)
+    if config.backward is not None:
+        optional.add(names.GRADIENT_FLOW)
+        pictures |= {names.CAM} if config.backward.cams else set()
+        pictures |= {names.SALIENCY} if config.backward.saliency else set()
+    return names.PlannedNames(
+        frozenset(source.key for source in sources),
+        frozenset(pictures),
+        frozenset(optional),
+        tensors=config.tensors.save is not None,
+    )
+
+
+def check_run_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> None:
+    """Check that the run may be written, and that there is something left to resume.
+
+    Raises:
+        CompleteError: the run that is to be resumed is complete.
+        RequestError: a different run is in the folder that is to be resumed.
+        OutputError: the run folder is protected or in use.
+    """
+    folder = name_folder(config, sources)
+    if config.folder.resume:
+        weights = config.run.model.weights
+        known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
+        finish_resume(folder, to_command(config), known)
+    check_folder(
+        folder,
+        plan_names(config, sources),
+        replace_run=config.folder.out is None or config.folder.resume,
+        replace_any=config.folder.overwrite,
+    )

@@ -1,0 +1,109 @@
+"""What the figures of a run mean: layers that did not run, findings, and who made a NaN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.hooks.layers import explain_uncalled
+from hookcli.images.prepare import prepare_image
+from hookcli.passes.nan_origin import find_nan_origin
+from hookcli.records.calls import Uncalled
+from hookcli.summary.evidence import Evidence
+from hookcli.summary.findings import find
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.calls import LayerInfo
+    from hookcli.records.runs import Finding
+    from hookcli.summary.chunks import RunTotals
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the figures of a run mean.
+
+    Attributes:
+        uncalled: the chosen layers without a record, and why.
+        findings: what deserves a look, the gravest first.
+    """
+
+    uncalled: tuple[Uncalled, ...]
+    findings: tuple[Finding, ...]
+
+
+def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
+    """Find the layers that did not run and all findings; the model may be run again to find who made a NaN.
+
+    Args:
+        prepared: the run.
+        totals: what all its images gave.
+    """
+    uncalled = _find_uncalled(prepared.loaded.module, prepared.layers, totals)
+    evidence = Evidence(
+        totals.tally.calls,
+        uncalled,
+        [*prepared.skipped, *totals.skipped],
+        prepared.loaded.info,
+        {
+            image.key: (
+                (image.height, image.width),
+                (image.pixels_shape[-2], image.pixels_shape[-1]),
+            )
+            for image in totals.images
+        },
+        _find_producers(prepared, totals),
+        totals.written,
+        {image.key: image.file for image in totals.images},
+    )
+    return Diagnosis(uncalled, find(evidence, dict(prepared.config.findings.rules)))
+
+
+def _find_uncalled(
+    model: nn.Module, layers: Sequence[LayerInfo], totals: RunTotals
+) -> tuple[Uncalled, ...]:
+    recorded = {
+        tally.call.layer.module_path
+        for tally in totals.tally.calls.values()
+        if tally.call.side != "param"
+    }
+    return tuple(
+        Uncalled(layer, _explain(model, layer, totals.called))
+        for layer in layers
+        if layer.module_path not in recorded
+    )
+
+
+def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:
+    if layer.module_path in called:
+        return "it ran, and no tensor went in or came out"
+    return explain_uncalled(model, layer)
+
+
+def _find_producers(prepared: PreparedRun, totals: RunTotals) -> dict[str, str]:
+    """Say who made the first ``NaN`` and ``Inf``, by running the first image that holds one again.
+
+    With ``--fail-on`` every image of a short run is looked at, since one may be made that no chosen layer shows.
+    """
+    loaded = prepared.loaded
+    producers: dict[str, str] = {}
+    fail_on = prepared.config.findings.fail_on
+    asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
+    for source in prepared.sources:
+        held = {kind for kind, image in totals.broken.items() if image == source.key}
+        wanted = (held if prepared.is_long else asked | held) - producers.keys()
+        image = prepare_image(prepared.fitter, source) if wanted else None
+        if image is not None and image.pixels is not None:
+            pixels = image.pixels.unsqueeze(0).to(loaded.info.device)
+            pixels = pixels.to(getattr(torch, loaded.info.dtype))
+            made = find_nan_origin(
+                loaded.module, loaded.feed, pixels, prepared.edits, prepared.scorer
+            )
+            producers |= {kind: made[kind] for kind in wanted & made.keys()}
+    return producers

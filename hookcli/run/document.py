@@ -1,0 +1,64 @@
+"""What a run says of itself: the facts of ``run.json`` and ``manifest.json``, and what the page shows."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from hookcli.records.command import to_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.rows import LayerRow
+    from hookcli.run.diagnose import Diagnosis
+    from hookcli.run.top_rows import TopChannels
+    from hookcli.summary.chunks import RunTotals
+
+
+def describe_request(prepared: PreparedRun) -> dict[str, object]:
+    """Return what was asked, and of which model, as ``run.json`` and the manifest hold it."""
+    return {
+        "hookcli": metadata.version("hookcli"),
+        "command": to_command(prepared.config),
+        "model": prepared.loaded.info,
+        "layers": [layer.label for layer in prepared.layers],
+    }
+
+
+def assemble_facts(
+    request: Mapping[str, object],
+    versions: Mapping[str, str],
+    prepared: PreparedRun,
+    totals: RunTotals,
+    diagnosis: Diagnosis,
+) -> dict[str, Any]:
+    """Return what the manifest says of a run."""
+    return {
+        **request,
+        "versions": versions,
+        "uncalled": [
+            {"layer": each.layer.label, "reason": each.reason} for each in diagnosis.uncalled
+        ],
+        "images": totals.images,
+        "skipped": [*prepared.skipped, *totals.skipped],
+        "findings": diagnosis.findings,
+        "halved_batches": totals.halved,
+    }
+
+
+def assemble_document(
+    facts: Mapping[str, Any], totals: RunTotals, rows: Sequence[LayerRow], top_images: TopChannels
+) -> dict[str, Any]:
+    """Return what ``report.json`` holds: the facts of the manifest, and what else the page shows."""
+    return {
+        **facts,
+        "histograms": {call: tally.histogram for call, tally in totals.tally.calls.items()},
+        "grids": totals.grids,
+        "heats": totals.heats,
+        "focus": totals.focus,
+        "written": totals.written,
+        "layers": rows,
+        "top_images": top_images,
+    }

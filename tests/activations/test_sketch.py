@@ -1,0 +1,520 @@
+"""Sketches: their definition, element by element; torch against numpy; and how well they tell differences.
+
+The definition is written once more here, in Python's whole numbers, and everything is held to that.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torchvision.models import resnet18
+
+import hookcli
+from hookcli.activations.sketch import take_sketches
+from hookcli.distance import sketch as sketches
+from hookcli.distance.sketch import PRECISION, sketch_values
+from tests.toy_models import SMALL_NET
+
+OWN, ROW = (int.from_bytes(seed, "big") for seed in (b"hookcli1", b"hookcli2"))
+PERIOD = 67 * 2039
+
+
+def splitmix64(seed, count):
+    """https://prng.di.unimi.it/splitmix64.c"""
+    mask = (1 << 64) - 1
+    for k in range(1, count + 1):
+        state = (seed + k * 0x9E3779B97F4A7C15) & mask
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+        yield state ^ (state >> 31)
+
+
+@functools.cache
+def draw(seed, count):
+    return tuple(-1 if number >> 63 else 1 for number in splitmix64(seed, count))
+
+
+def by_hand(values):
+    """The definition, value by value, exactly for whole numbers."""
+    own, row = draw(OWN, PERIOD), draw(ROW, 1 << 13)
+    buckets = [0] * 67
+    for i, value in enumerate(values):
+        buckets[i % 67] += own[i % PERIOD] * row[i // 67] * value
+    return buckets
+
+
+def as_text(signs):
+    return "".join("+-"[int(sign < 0)] for sign in signs)
+
+
+def norm(values):
+    return float(np.linalg.norm(np.asarray(values, dtype=np.float64).ravel()))
+
+
+# The definition
+
+
+def test_the_streams_are_splitmix64_whose_first_numbers_are_published():
+    """Of the seed 1234567, as listed at https://rosettacode.org/wiki/Pseudo-random_numbers/Splitmix64."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert list(splitmix64(1234567, 3)) == published
+
+
+def test_the_signs_are_the_same_on_every_platform():
+    own, row = sketches.make_own_signs(), sketches.make_row_signs(67)
+    assert own.shape == (2039, 67)
+    assert own.dtype == row.dtype == np.int8
+    assert as_text(own[0]) == "+-++++-+++--+-++-+--+-+-++++-++--++-+---+-+---++++-+--++--++-+-+-++"
+    assert as_text(own[-1, -20:]) == "-+---++++------+-+-+"
+    assert as_text(row) == "+++--+--+---++-+-++-++-++----+--+++--++++--++++-++-++---+++++++-++-"
+
+
+def test_all_signs_are_those_of_the_definition():
+    assert tuple(sketches.make_own_signs().ravel().tolist()) == draw(OWN, PERIOD)
+    assert tuple(sketches.make_row_signs(1 << 13).tolist()) == draw(ROW, 1 << 13)
+
+
+# Of 1, 2, …, 200: the first bucket holds 1 + 68 * own(67) * row(1) + 135 * … = 68, and so on.
+OF_1_TO_200 = [
+    68, -207, 210, 213, -206, 219, -222, 75, 76, -57, -234, 213, -214, -81, 246, 83, -84, 85, 48, 221,
+    -46, -267, 90, 225, 92, -41, 94, -229, 38, 97, -36, 233, 234, -235, -236, 237, 312, 29, -106, 241,
+    -242, 243, -24, 245, -336, -113, -248, 115, -250, -251, -354, -15, -360, 255, 122, 369, 258, -375,
+    -260, 127, -384, -5, -390, -265, 2, 399, 201,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "uint8"])
+def test_the_sketch_of_1_to_200_is_the_same_on_every_platform(kind):
+    values = np.arange(1, 201).astype(kind)
+    assert by_hand(range(1, 201)) == OF_1_TO_200
+    assert sketch_values(values).tolist() == OF_1_TO_200
+    assert sketch_values(values.reshape(2, 4, 25)).tolist() == OF_1_TO_200
+    assert take_sketches(torch.from_numpy(values)[None]).tolist() == [OF_1_TO_200]
+
+
+def test_a_sketch_goes_on_after_the_signs_repeat():
+    values = np.random.default_rng(0).integers(-9, 10, PERIOD + 1000)
+    expected = by_hand(values.tolist())
+    assert sketch_values(values).tolist() == expected
+    assert take_sketches(torch.from_numpy(values).float()[None]).tolist() == [expected]
+    assert take_sketches(torch.from_numpy(values)[None]).tolist() == [expected]
+
+
+def test_a_sketch_has_268_bytes_little_endian_and_360_characters():
+    sketch = np.arange(67, dtype=np.float32)
+    data = sketches.to_bytes(sketch)
+    assert (len(data), data[:12].hex()) == (268, "000000000000803f00000040")  # 0, 1, 2
+    assert sketches.to_bytes(sketch.astype(">f4")) == data
+    text = sketches.to_text(data)
+    assert (len(text), text[:16]) == (360, "AAAAAAAAgD8AAABA")
+    assert sketches.from_text(text).tolist() == sketches.from_bytes(data).tolist() == [*range(67)]
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", "A" * 356, "A" * 359, "ä" * 360, "*" * 360])
+def test_what_is_no_sketch_is_refused(text):
+    with pytest.raises(ValueError, match=r"sketch|ASCII"):
+        sketches.from_text(text)
+
+
+def test_values_that_are_not_finite_count_as_zeros():
+    values = np.arange(1, 201, dtype=np.float32)
+    holes = values.copy()
+    holes[[3, 70, 150]] = np.nan, np.inf, -np.inf
+    values[[3, 70, 150]] = 0
+    expected = by_hand(values.astype(int).tolist())
+    assert sketch_values(holes).tolist() == expected
+    assert take_sketches(torch.from_numpy(holes)[None]).tolist() == [expected]
+    turned = (
+        torch.from_numpy(holes).view(1, 2, 10, 10).contiguous(memory_format=torch.channels_last)
+    )
+    assert take_sketches(turned).tolist() == [expected]
+
+
+def test_a_sum_that_float32_cannot_hold_becomes_the_largest_it_can():
+    signs = np.array(draw(OWN, 68)) * np.array([*[draw(ROW, 2)[0]] * 67, draw(ROW, 2)[1]])
+    values = (3e38 * signs).astype(np.float32)  # the first bucket holds 6e38
+    largest = float(np.finfo(np.float32).max)
+    for sketch in (sketch_values(values), take_sketches(torch.from_numpy(values)[None])[0]):
+        assert float(sketch[0]) == largest
+        assert float(sketch[1]) == pytest.approx(3e38)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4, 4)])
+def test_no_values_give_zeros(shape):
+    assert sketch_values(np.empty(shape)).tolist() == [0] * 67
+    assert take_sketches(torch.empty(2, *shape)).tolist() == [[0] * 67] * 2
+
+
+def test_one_number_is_in_the_first_bucket():
+    expected = [5.0 * draw(OWN, 1)[0] * draw(ROW, 1)[0], *[0] * 66]
+    assert sketch_values(np.float32(5)).tolist() == expected
+    assert take_sketches(torch.tensor([5.0])).tolist() == [expected]
+
+
+# Torch against numpy
+
+
+def values_of(kind, shape):
+    """(2, …) whole numbers, which every type holds, in that type."""
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.randint(0, 5, (2, *shape), generator=generator)
+    if kind == "quint8":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's: quantized tensors are to go
+            return torch.quantize_per_tensor(whole.float(), 0.5, 3, torch.quint8)
+    if kind.startswith("complex"):
+        return torch.complex(whole.double(), -whole.flip(1).double()).to(getattr(torch, kind))
+    return whole.to(getattr(torch, kind))
+
+
+def numbers_of(row):
+    """In the order of the axes, a complex value as two."""
+    plain = row.dequantize() if row.is_quantized else row
+    plain = torch.view_as_real(plain.resolve_conj()) if plain.is_complex() else plain
+    return [int(value) for value in plain.double().flatten().tolist()]
+
+
+KINDS = (
+    "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "complex64", "complex128", "quint8", "float8_e4m3fn", "float8_e5m2", "complex32",
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_dtype_has_the_sketch_of_its_numbers(kind):
+    values = values_of(kind, (5, 9, 8))
+    assert take_sketches(values).tolist() == [by_hand(numbers_of(row)) for row in values]
+
+
+@pytest.mark.parametrize("kind", ["complex64", "float64", "int16", "bool"])
+def test_numpy_has_the_same_of_every_dtype(kind):
+    values = values_of(kind, (5, 9, 8))
+    assert sketch_values(values[0].numpy()).tolist() == by_hand(numbers_of(values[0]))
+
+
+def lay_out(values, axes):
+    """The same values, that lie in memory in the order of ``axes``."""
+    return values.permute(axes).contiguous().permute(np.argsort(axes).tolist())
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "complex64"])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((64, 20, 21), (0, 2, 3, 1)),  # channels last
+        ((3, 7, 7), (0, 2, 3, 1)),  # fewer places than buckets
+        ((70, 1, 68), (0, 2, 3, 1)),
+        ((67, 9, 9), (0, 2, 3, 1)),
+        ((5, 3, 6, 7), (0, 2, 3, 4, 1)),  # a clip, channels last
+        ((14, 14, 30), (0, 3, 1, 2)),  # named channels last, lies channels first
+        ((50, 12), (0, 2, 1)),
+        ((9, 8, 7), (0, 3, 2, 1)),  # turned as no memory format turns
+        ((9, 8, 7), (1, 0, 2, 3)),  # rows that lie among each other
+        ((128, 40, 41), (0, 2, 3, 1)),  # more than one piece, the signs repeat
+    ],
+)
+def test_the_layout_in_memory_does_not_matter(kind, shape, axes):
+    plain = values_of(kind, shape)
+    values = lay_out(plain, axes)
+    assert values.stride() != plain.stride() or 1 in shape
+    rows = [plain[0], plain[1]]
+    expected = [by_hand(numbers_of(row)) for row in rows]
+    assert take_sketches(values).tolist() == expected
+
+
+def test_views_have_the_sketch_of_what_they_show():
+    base = values_of("float32", (6, 20, 40))
+    for view in (base[:, ::2, :, 1::3], base[:, :1].expand(2, 4, 20, 40), base.conj(), base[1:]):
+        assert take_sketches(view).tolist() == [by_hand(numbers_of(row)) for row in view]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_batch_gives_each_image_what_it_gets_alone(layout):
+    batch = torch.randn(5, 96, 30, 30).contiguous(memory_format=layout)
+    together = take_sketches(batch)
+    for index in range(5):
+        alone = take_sketches(batch[index : index + 1].contiguous(memory_format=layout))
+        torch.testing.assert_close(together[index : index + 1], alone, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_same_tensor_gives_the_same_bytes_every_time(layout):
+    values = torch.randn(3, 64, 56, 57).contiguous(memory_format=layout)
+    first = take_sketches(values).numpy().tobytes()
+    for _ in range(20):
+        assert take_sketches(values.clone()).numpy().tobytes() == first
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_branches_that_run_in_threads_leave_each_other_alone(layout):
+    """Of whole numbers, whose sums are exact, so that each sketch is its own to the last bit."""
+    plain = [torch.randint(-9, 10, (1, 64, 40, 41)) for _ in range(8)]
+    branches = [values.float().contiguous(memory_format=layout) for values in plain] * 20
+    expected = [sketch_values(values[0].numpy()).tolist() for values in plain] * 20
+    with ThreadPoolExecutor(4) as threads:
+        taken = [sketch[0].tolist() for sketch in threads.map(take_sketches, branches)]
+    assert taken == expected
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_float32_is_exact_to_a_millionth_of_the_norm(layout):
+    values = (torch.randn(1, 64, 112, 112) + 3).contiguous(memory_format=layout)
+    apart = take_sketches(values)[0].numpy() - sketch_values(values[0].numpy())
+    assert norm(apart) < 1e-6 * norm(values)
+
+
+def test_no_copy_is_made_of_a_tensor():
+    values = torch.zeros(1, 64, 112, 112).contiguous(memory_format=torch.channels_last)
+    before = values.clone()
+    values[0, 3] = 1
+    kept = values.clone()
+    take_sketches(values)
+    assert torch.equal(values, kept)
+    assert not torch.equal(values, before)
+
+
+def test_the_exact_way_of_other_devices_agrees_with_the_definition():
+    from hookcli.activations.sketch import _sketch_exactly
+
+    values = values_of("float32", (70, 50, 50))
+    values[0, 0, 0, 0] = torch.nan
+    rows = values.nan_to_num(0)
+    assert _sketch_exactly(values).tolist() == [by_hand(numbers_of(row)) for row in rows]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_gpu_gives_the_same_without_waiting(layout):
+    values = torch.randn(4, 64, 56, 56).contiguous(memory_format=layout)
+    values[0, 0, 0, 0] = torch.nan
+    device = values.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        first, second = take_sketches(device), take_sketches(device)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(first, second)
+    for sketch, row in zip(first.cpu().numpy(), values.numpy(), strict=True):
+        assert norm(sketch - sketch_values(row)) < 1e-6 * norm(np.nan_to_num(row))
+
+
+# How well differences are told
+
+
+def errors_of(make, count=60):
+    """How far estimates are from the true norms, relative to them."""
+    rng = np.random.default_rng(1)
+    found = []
+    for index in range(count):
+        difference = make(rng, index)
+        found.append(norm(sketch_values(difference)) / norm(difference) - 1)
+    return np.array(found)
+
+
+def only(shape, place, values=1.0):
+    difference = np.zeros(shape, np.float32)
+    difference[place] = values
+    return difference
+
+
+NCHW, NHWC, NLC = (64, 56, 56), (56, 56, 96), (197, 768)
+DIFFERENCES = {
+    "white noise": lambda rng, i: rng.normal(size=50_000),
+    "a constant shift of any length": lambda rng, i: np.ones(rng.integers(5_000, 900_000)),
+    "a constant shift of a stretch of many periods": lambda rng, i: only(
+        2_000_000, slice(*sorted(rng.integers(0, 2_000_000, 2)))
+    ),
+    "one channel": lambda rng, i: only(NCHW, i, rng.normal(size=(56, 56))),
+    "one channel shifted": lambda rng, i: only(NCHW, i),
+    "one row of all channels": lambda rng, i: only(NCHW, np.s_[:, i % 56]),
+    "one column of all channels": lambda rng, i: only(NCHW, np.s_[:, :, i % 56]),
+    "one row": lambda rng, i: only(NCHW, np.s_[i, i % 56]),
+    "one column": lambda rng, i: only(NCHW, np.s_[i, :, i % 56]),
+    "each channel shifted": lambda rng, i: np.ones(NCHW) * rng.normal(size=(64, 1, 1)),
+    "one channel that lies last": lambda rng, i: only(NHWC, np.s_[..., i]),
+    "one token": lambda rng, i: only(NLC, i),
+    "one channel of tokens": lambda rng, i: only(NLC, np.s_[:, 13 * i % 768]),
+    "few values": lambda rng, i: only(
+        200_000, rng.integers(0, 200_000, 40), rng.normal(size=40)
+    ),
+    "rank one": lambda rng, i: np.einsum(
+        "c,h,w->chw", rng.normal(size=64), rng.normal(size=56), rng.normal(size=56)
+    ),
+    "after ReLU": lambda rng, i: np.maximum(rng.normal(size=NCHW) - 1, 0),
+    "a smooth picture": lambda rng, i: np.sin(
+        rng.normal() * np.arange(64)[:, None, None] / 9
+        + rng.normal() * np.arange(56)[:, None] / 9
+        + rng.normal() * np.arange(56) / 9
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_estimates_lie_within_the_stated_precision(name):
+    """68 in 100 within one standard deviation and 95 within two are expected; 60 tries tell less."""
+    errors = errors_of(DIFFERENCES[name])
+    assert np.mean(abs(errors) < PRECISION) > 0.45
+    assert np.mean(abs(errors) < 2 * PRECISION) > 0.85
+    assert np.sqrt(np.mean(errors**2)) < 1.35 * PRECISION
+    assert abs(np.mean(errors)) < 0.8 * PRECISION
+
+
+def test_the_stated_precision_is_that_of_the_formula():
+    assert pytest.approx(0.0864, abs=5e-5) == PRECISION
+
+
+def test_one_value_is_told_exactly():
+    assert {norm(sketch_values(only(10_000, i, 3.0))) for i in range(0, 10_000, 37)} == {3.0}
+
+
+def test_two_equal_values_in_one_bucket_are_told_badly_as_stated():
+    told = {norm(sketch_values(only(10_000, [i, i + 670], 1.0))) for i in range(100)}
+    assert told == {0.0, 2.0}  # and not the root of 2
+
+
+def test_what_fills_one_bucket_is_told_badly_as_stated():
+    """A column of a tensor 67 wide."""
+    errors = errors_of(lambda rng, i: only((64, 67, 67), np.s_[i, :, i]))
+    assert np.sqrt(np.mean(errors**2)) > 4 * PRECISION
+
+
+def test_twenty_million_values_are_told_as_well():
+    rng = np.random.default_rng(0)
+    shift, noise = np.ones(20_000_000, np.float32), rng.random(20_000_000, np.float32)
+    steps = np.repeat(rng.normal(size=64).astype(np.float32), 312_500)
+    for difference in (shift, noise, noise - 0.5, steps):
+        assert norm(sketch_values(difference)) == pytest.approx(norm(difference), rel=3 * PRECISION)
+
+
+def test_differences_of_real_activations_are_told():
+    """All 20 convolutions of ResNet-18, for other pixels, other weights and a smaller change of each."""
+    torch.manual_seed(0)
+    model, other = resnet18(weights=None).eval(), resnet18(weights=None).eval()
+    x = torch.randn(1, 3, 96, 96)
+    plain = activations(model, x)
+    errors = []
+    for changed in (
+        activations(model, x + 0.01 * torch.randn(x.shape)),
+        activations(model, x.flip(3)),
+        activations(model, x * 1.001),
+        activations(model, x + 0.1),
+        activations(other, x),
+        activations(model.bfloat16(), x.bfloat16()),
+    ):
+        for call, tensor in plain.items():
+            one, two = (take_sketches(each.float())[0].numpy() for each in (tensor, changed[call]))
+            true = norm(changed[call].float() - tensor)
+            errors.append((norm(two - one) - true) / true)
+    assert len(errors) == 120
+    assert np.mean(np.abs(errors) < PRECISION) > 0.55
+    assert np.mean(np.abs(errors) < 2 * PRECISION) > 0.9
+
+
+def activations(model, x):
+    with hookcli.capture(model, keep=True) as captured, torch.no_grad():
+        model(x)
+    return captured.tensors
+
+
+# In a run
+
+PHOTOS = [Path(__file__).parents[2] / "sample_images" / f"{name}.png" for name in ("cat", "coffee")]
+SMALL = ("--weights", "random", "--size", "64", "--device", "cpu", "--grids", "none")
+
+
+def rows_of(folder):
+    parts = sorted(Path(folder, "records.parquet").glob("*.parquet"))
+    return [row for part in parts for row in pq.read_table(part).to_pylist()]
+
+
+def test_every_record_has_the_sketch_of_its_tensor(run):
+    ended = run("inspect", "resnet18", *PHOTOS * 3, *SMALL, "--sketch", "--save", "tensors",
+                "--layers", "conv,fc,layer1.0", "--at", "both", "--batch-size", "4", "-o", "out")  # fmt: skip
+    assert ended.code == 0
+    saved = hookcli.load_run("out")
+    rows = rows_of("out")
+    assert len(rows) == 2 * 22 * 6
+    for row in rows:
+        values = saved.tensor(row["call_id"], row["image"])
+        sketch = np.frombuffer(row["sketch"], "<f4")
+        assert norm(sketch - sketch_values(values)) <= 1e-6 * norm(values)
+    last = [np.frombuffer(row["sketch"], "<f4") for row in rows if row["call_id"] == "fc"]
+    assert (
+        norm(last[2] - last[0]) < 1e-5 * norm(last[0]) < norm(last[1] - last[0])
+    )  # cat, coffee, cat
+
+
+def test_gradients_have_sketches_too(run):
+    ended = run("gradients", "resnet18", PHOTOS[0], *SMALL, "--sketch", "--save", "tensors",
+                "--layers", "fc,layer1.0.conv1", "-o", "out")  # fmt: skip
+    assert ended.code == 0
+    saved, rows = hookcli.load_run("out"), rows_of("out")
+    assert {row["side"] for row in rows} == {"grad_output", "grad_input", "param"}
+    for row in rows:
+        if row["call_id"] in saved.calls:
+            values = saved.tensor(row["call_id"], row["image"])
+            sketch = np.frombuffer(row["sketch"], "<f4")
+            assert norm(sketch - sketch_values(values)) <= 1e-6 * norm(values)
+    parameters = [row for row in rows if row["side"] == "param"]
+    assert all(len(row["sketch"]) == 268 for row in parameters)
+
+
+def test_a_gradient_that_does_not_exist_has_no_sketch(run):
+    run("gradients", "resnet18", PHOTOS[0], *SMALL, "--sketch", "--layers", "conv1", "-o", "out")
+    sketched = {row["side"]: row["sketch"] is not None for row in rows_of("out")}
+    assert sketched == {"grad_output": True, "grad_input": False, "param": True}
+
+
+@pytest.mark.parametrize(
+    ("images", "option", "kept"),
+    [
+        (32, [], True), (33, [], False), (33, ["--sketch"], True),
+        (1, [], True), (1, ["--no-sketch"], False),
+    ],
+)  # fmt: skip
+def test_up_to_32_images_keep_sketches_unless_an_option_decides(run, images, option, kept):
+    names = [f"{number:02d}.png" for number in range(images)]
+    for name in names:
+        Image.new("RGB", (8, 8), "red").save(name)
+    Path("net.py").write_text(SMALL_NET)
+    ended = run("inspect", "net.py:Net", *names, *option, "--grids", "none", "-o", "out")
+    assert (", sketches" in ended.err.splitlines()[0]) == kept
+    sketches = {row["sketch"] for row in rows_of("out")}
+    assert (None not in sketches) == kept == (sketches != {None})
+    command = json.loads(Path("out/manifest.json").read_bytes())["command"]
+    assert [word for word in command if "sketch" in word] == option
+
+
+def test_two_ordinary_runs_can_be_compared_and_made_golden_files(run):
+    for folder in ("a", "b"):
+        run("inspect", "resnet18", PHOTOS[0], *SMALL, "-o", folder)
+    assert run("diff", "a", "b").code == 0
+    assert run("golden", "a", "-o", "golden.json").code == 0
+    assert run("diff", "golden.json", "b").code == 0
+
+
+def test_rows_stand_in_the_order_in_which_tensors_were_seen_and_say_so(run):
+    run("inspect", "resnet18", *PHOTOS, *SMALL, "--layers", "all", "-o", "out")
+    table = pq.read_table("out/records.parquet")
+    assert table.schema.metadata[b"row_order"] == (
+        b"by image; of an image as its tensors were seen, so a module comes after those that it calls"
+    )
+    rows = table.to_pylist()
+    keys = [row["image"] for row in rows]
+    assert keys == sorted(keys)  # cat, then coffee
+    for image in ("cat", "coffee"):
+        calls = [row["call_id"] for row in rows if row["image"] == image]
+        assert calls[:2] == ["conv1", "bn1"]
+        assert calls[-1] == "(model)"
+        assert calls.index("layer1.0.bn2") < calls.index("layer1.0") < calls.index("layer1.1.conv1")
+        assert calls.index("layer1.1") < calls.index("layer1") < calls.index("layer2.0.conv1")

@@ -1,0 +1,635 @@
+"""``hookcli gradients`` from the command line to the run folder, and edits in ``inspect``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from hookcli import inspect_images, load_run
+from hookcli.config import GridStyle, ModelRequest
+from hookcli.errors import RequestError
+from hookcli.models.scores import find_target, load_score
+from tests.configs import inspect_config
+from tests.toy_models import SMALL_NET, two_channel_net
+
+SMALL = ("--weights", "random", "--device", "cpu", "--size", "64", "-o", "out")
+PLAIN = (*SMALL, "--grids", "none")
+
+
+@pytest.fixture
+def net():
+    load_score.cache_clear()
+    return write_net()
+
+
+def write_net():
+    """A model of the user's own: a convolution, a ReLU that works in place, and a sum a channel."""
+    source = (
+        two_channel_net(-1, "sum")
+        + """
+
+class Still(Net):
+    def forward(self, x):
+        with torch.no_grad():
+            return super().forward(x)
+
+
+class Odd(Net):
+    def forward(self, x):
+        return {"what": super().forward(x)}
+
+
+def total(output, target):
+    return output["what"][0, 1] * 10
+
+
+def broken(output, target):
+    raise ValueError("not today")
+"""
+    )
+    Path("net.py").write_text(source)
+    np.save("pixels.npy", np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)]))
+    return "net.py:Net"
+
+
+def rows(folder="out"):
+    with (Path(folder) / "layers.csv").open(newline="") as table:
+        return {row["call_id"]: row for row in csv.DictReader(table)}
+
+
+def document(folder="out"):
+    return json.loads((Path(folder) / "report.json").read_text())
+
+
+OWN = ("pixels.npy", "-o", "out", "--grids", "none", "--layers", "leaf")
+
+
+def test_every_figure_is_the_one_worked_out_by_hand(run, net):
+    # relu(conv) is 3 and 4 at each of 4 places; the logits are 2 * 12 and 3 * 16: class 1 is predicted
+    code, _, err = run("gradients", net, *OWN, "--input-grad")
+    assert code == 0, err
+    found = rows()
+    facts = {call: (row["shape"], row["norm"], row["mean"]) for call, row in found.items()}
+    expected = {
+        "grad_output:fc": ("1x2", 1, 0.5),
+        "grad_input:fc": ("1x2", 3, 1.5),
+        "param:fc.weight": ("2x2", 20, 7),  # 12 and 16 in the second row
+        "grad_output:relu": ("1x2x2x2", 6, 1.5),
+        "grad_input:relu": ("1x2x2x2", 6, 1.5),
+        "grad_output:conv": ("1x2x2x2", 6, 1.5),
+        "grad_input:conv": ("1x3x2x2", 6, -1),
+        "param:conv.weight": ("2x3x1x1", 60, (36 - 48) / 6),
+    }
+    assert facts.keys() == expected.keys()
+    for call, (shape, norm, mean) in expected.items():
+        assert facts[call][0] == shape
+        assert math.isclose(float(facts[call][1]), norm, rel_tol=1e-6), call
+        assert math.isclose(float(facts[call][2]), mean, rel_tol=1e-6), call
+    assert math.isclose(float(found["param:fc.weight"]["ratio"]), 20 / math.sqrt(13), rel_tol=1e-6)
+    assert document()["images"][0]["score"] == {
+        "kind": "logit", "value": 48.0, "target": 1, "category": "class 1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "slope"),
+    [
+        (("--target", "0"), 24.0, 1.0),
+        (("--score", "probability"), 1.0, 0.0),
+        (("--score", "cross-entropy", "--target", "0"), 24.0, 1.0),
+        (("--score", "sum"), 72.0, 1.0),
+    ],
+)
+def test_scores(run, net, words, value, slope):
+    assert run("gradients", net, *OWN, *words).code == 0
+    (image,) = document()["images"]
+    assert math.isclose(image["score"]["value"], value, rel_tol=1e-5)
+    assert math.isclose(float(rows()["grad_output:fc"]["max"]), slope, abs_tol=1e-6)
+
+
+def test_a_score_of_ones_own(run, net):
+    words = ("gradients", "net.py:Odd", *OWN)
+    code, _, err = run(*words)
+    assert (code, err.splitlines()[-2:]) == (2, [
+        "error: the model's output has no form whose score is known",
+        "hint: --score sum, or a function of your own: --score FILE.py:FUNCTION",
+    ])  # fmt: skip
+    assert run(*words, "--score", "net.py:total", "--overwrite").code == 0
+    assert document()["images"][0]["score"]["value"] == 480
+    code, _, err = run(*words, "--score", "net.py:broken", "--overwrite")
+    assert code == 4
+    assert "--score net.py:broken raised ValueError: not today" in err
+    for wrong in ("net.py:absent", "nowhere:total", "nowhere.py:total"):
+        assert run(*words, "--score", wrong, "--overwrite").code == 2
+
+
+def test_where_there_is_no_gradient_the_reason_stands(run, cat):
+    words = (
+        "gradients",
+        "googlenet",
+        cat,
+        *PLAIN,
+        "--layers",
+        "conv1.conv,aux1.fc2,inception3a.*conv",
+    )
+    code, out, err = run(*words)
+    assert code == 0, err
+    found = rows()
+    reason = "the image needs no gradient: --input-grad asks for it"
+    assert found["grad_input:conv1.conv"]["reason"] == reason
+    assert found["grad_input:conv1.conv"]["norm"] == ""
+    assert f"no gradient: grad_input:conv1.conv: {reason}" in out
+    assert found["param:aux1.fc2.weight"]["reason"] == "no path leads from it to the score"
+    assert "not called: aux1.fc2" in err
+    assert run(*words, "--input-grad", "--overwrite").code == 0
+    assert float(rows()["grad_input:conv1.conv"]["norm"]) > 0
+    records = pq.read_table("out/records.parquet").to_pylist()
+    assert {record["side"] for record in records} == {"grad_output", "grad_input", "param"}
+
+
+def test_a_model_without_a_way_back_is_refused(run, net):
+    code, _, err = run("gradients", "net.py:Still", *OWN)
+    assert code == 4
+    assert "error: no gradient leads back from the score: the model runs without gradients" in err
+    Path("whole.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Whole(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv = nn.Identity()\n"
+        "        self.register_buffer('weight', torch.ones(12, 2, dtype=torch.int8))\n"
+        "    def forward(self, x):\n"
+        "        return self.conv(x).flatten(1) @ self.weight.float()\n"
+    )
+    code, out, err = run("gradients", "whole.py:Whole", *OWN, "--overwrite")
+    assert (code, out) == (2, "")
+    assert "error: whole.py:Whole has no parameter that takes a gradient: is it quantized?" in err
+
+
+@pytest.mark.parametrize(
+    ("target", "message", "hint"),
+    [
+        ("tabbi", "--target: no category is called 'tabbi'", "did you mean 'tabby'"),
+        ("cardigan", "--target: 2 classes are called 'cardigan'", "give the index: 264 or 474"),
+        ("1000", "--target: there is no class 1000", "classes are 0 to 999"),
+        ("-1", "--target: there is no class -1", "classes are 0 to 999"),
+    ],
+)
+def test_targets_that_do_not_exist(run, cat, target, message, hint):
+    code, out, err = run("gradients", "resnet18", cat, *PLAIN, "--target", target)
+    error, told = err.splitlines()
+    assert (code, out, error) == (2, "", f"error: {message}")
+    assert told.startswith(f"hint: {hint}")
+    assert not Path("out").exists()
+
+
+def test_a_target_by_name_whatever_its_case(run, cat):
+    assert (
+        run("gradients", "resnet18", cat, *PLAIN, "--layers", "fc", "--target", "TABBY").code == 0
+    )
+    score = document()["images"][0]["score"]
+    assert (score["target"], score["category"]) == (281, "tabby")
+
+
+def test_figures_are_those_of_torch(run, cat):
+    assert (
+        run("gradients", "resnet18", cat, *PLAIN, "--layers", "layer2.0.*,fc", "--target", "7").code
+        == 0
+    )
+    torch.manual_seed(0)
+    model = torchvision.models.resnet18(weights=None).eval()
+    seen = Image.open(cat).convert("RGB")
+    transform = torchvision.transforms.Compose([
+        torchvision.transforms.Resize(73), torchvision.transforms.CenterCrop(64),
+        torchvision.transforms.ToTensor(),
+        torchvision.transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ])  # fmt: skip
+    model(transform(seen).unsqueeze(0))[0, 7].backward()
+    for name, parameter in model.named_parameters():
+        if name.startswith(("layer2.0", "fc")):
+            norm = float(rows()[f"param:{name}"]["norm"])
+            assert math.isclose(norm, parameter.grad.norm(), rel_tol=0.05), name  # another resize
+
+
+def test_the_same_command_twice_writes_the_same_bytes(run, cat):
+    words = ("gradients", "resnet18", cat, *SMALL[:-2], "--layers", "layer1.*,fc", "--saliency")
+    for folder in ("one", "two"):
+        assert run(*words, "--cam", "layer4", "-o", folder).code == 0
+    files = {
+        folder: {
+            str(f.relative_to(folder)): f.read_bytes()
+            for f in Path(folder).rglob("*")
+            if f.is_file()
+        }
+        for folder in ("one", "two")
+    }
+    assert files["one"] == files["two"]
+    assert {"gradient_flow.png", "saliency/cat.png", "report.html"} <= files["one"].keys()
+    assert any(name.startswith("cam/cat/") for name in files["one"])
+    assert any(name.endswith(".grad_output.png") for name in files["one"])
+    assert json.loads(files["one"]["manifest.json"])["files"] == sorted(
+        files["one"].keys() - {"manifest.json"}
+    )
+
+
+def test_pictures_of_a_grad_cam(run, cat):
+    words = (
+        "gradients",
+        "resnet18",
+        cat,
+        *PLAIN,
+        "--layers",
+        "fc",
+        "--cam",
+        "layer3",
+        "--cam",
+        "conv1",
+    )
+    assert run(*words).code == 0
+    heats = document()["heats"]
+    assert [heat["call_id"] for heat in heats] == ["layer3", "conv1"]
+    for heat in heats:
+        with Image.open(Path("out") / heat["file"]) as picture:
+            assert picture.width > 2 * 64
+
+
+def test_a_folder_of_images_is_resumable_and_adds_up(run, cat):
+    Path("photos").mkdir()
+    for number in range(3):
+        noise = np.random.default_rng(number).integers(0, 256, (70, 80, 3), np.uint8)
+        Image.fromarray(noise).save(f"photos/{number}.png")
+    words = ("gradients", "squeezenet1_1", "photos", *PLAIN, "--layers", "features.0,Fire[1]")
+    assert run(*words).code == 0
+    norms = [r["norm"] for r in rows().values()]
+    squares = {}
+    for number in range(3):
+        one = (
+            "gradients",
+            "squeezenet1_1",
+            f"photos/{number}.png",
+            *PLAIN[:-4],
+            "-o",
+            f"o{number}",
+        )
+        assert run(*one, "--grids", "none", "--layers", "features.0,Fire[1]").code == 0
+        for call, row in rows(f"o{number}").items():
+            if row["norm"]:
+                squares.setdefault(call, []).append(float(row["norm"]) ** 2)
+    for call, norm in zip(rows(), norms, strict=True):
+        if norm:
+            assert math.isclose(float(norm), math.sqrt(np.mean(squares[call])), rel_tol=1e-5), call
+    assert run(*words, "--resume").code == 0
+
+
+def test_gradients_are_saved_as_tensors(run, net):
+    assert run("gradients", net, *OWN, "--save", "tensors").code == 0
+    saved = load_run("out")
+    assert saved["grad_output:fc"].tolist() == [[0, 1]]
+    assert saved["grad_input:fc"].tolist() == [[0, 3]]
+
+
+def test_gradients_of_many_kinds_of_layers_in_every_task(run, cat):
+    for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("r3d_18", "fc"),
+                          ("ssdlite320_mobilenet_v3_large", "head.*[0-1].1")):  # fmt: skip
+        words = ("--score", "sum") if model.startswith("ssd") else ()
+        size = ("--size", "64") if model.startswith("deep") else ()
+        code, _, err = run(
+            "gradients", model, cat, "--weights", "random", "--grids", "none", "-o", "out",
+            "--overwrite", "--layers", layers, *words, *size,
+        )  # fmt: skip
+        assert code == 0, (model, err)
+        assert any(row["norm"] for row in rows().values())
+
+
+# Findings
+
+
+def test_a_gradient_that_is_nan_is_put_down_to_its_maker(run, net):
+    Path("nan.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Root(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return (x * 0).sqrt() + x\n"  # the slope of sqrt at zero is infinite, times zero NaN
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv, self.root, self.fc = nn.Conv2d(3, 2, 1), Root(), nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n"
+        "        return self.fc(self.root(self.conv(x)).mean((2, 3)))\n"
+    )
+    code, out, _ = run("gradients", "nan.py:Net", *OWN, "--fail-on", "nan")
+    assert code == 7
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
+    assert "NaN is made by the backward of root (Root)" in finding["sentence"]
+    assert "first in grad_input:root" in finding["sentence"]
+    assert "look here first:" in out
+
+
+def test_layers_without_a_gradient_are_found(run):
+    Path("cut.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.a, self.b = nn.Conv2d(3, 2, 1), nn.Conv2d(2, 2, 1)\n"
+        "    def forward(self, x):\n"
+        "        return self.b(self.a(x).detach()).mean((2, 3))\n"
+    )
+    np.save("pixels.npy", np.ones((3, 2, 2), np.float32))
+    assert run("gradients", "cut.py:Net", *OWN, "--fail-on", "no-gradient").code == 7
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "no-gradient")
+    assert finding["sentence"] == "a gets no gradient: no path leads from it to the score"
+
+
+def test_gradients_that_vanish_towards_the_pixels_are_found(run):
+    Path("deep.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def make():\n"
+        "    parts = [nn.Conv2d(3, 2, 1), nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)]\n"
+        "    for part, size in zip(parts, (1.0, 1.0, 0.01)):\n"
+        "        nn.init.normal_(part.weight, std=size)\n"
+        "    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(8, 2))\n"
+    )
+    pixels = np.random.default_rng(0).normal(size=(3, 2, 2)).astype(np.float32)
+    np.save("pixels.npy", pixels)
+    assert run("gradients", "deep.py:make", *OWN).code == 0
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "vanishing")
+    assert finding["layer"] == "grad_output:1"
+    assert "than that of grad_output:2, the Conv2d after it" in finding["sentence"]
+
+
+# Edits
+
+
+def test_an_edit_shows_its_effect(run, net):
+    code, out, err = run("inspect", net, *OWN, "--edit", "conv{0}:zero")
+    assert code == 0, err
+    found = rows()
+    # channel 0 is 3 at four places, channel 1 is 4: the distance is 6 of 10
+    assert math.isclose(float(found["conv"]["change"]), 0.6, rel_tol=1e-6)
+    assert float(found["fc"]["min"]) == 0
+    assert math.isclose(float(found["fc"]["change"]), 24 / math.hypot(24, 48), rel_tol=1e-6)
+    (image,) = document()["images"]
+    assert [p["index"] for p in image["unedited"]] == [1, 0]
+    assert "without edits: " in out
+
+
+def test_edits_in_the_order_given(run, net):
+    for edits, expected in (
+        (("conv:clamp=:1", "conv:scale=5"), 5), (("conv:scale=5", "conv:clamp=:1"), 1),
+    ):  # fmt: skip
+        words = [word for edit in edits for word in ("--edit", edit)]
+        assert run("inspect", net, *OWN, *words, "--overwrite").code == 0
+        assert float(rows()["conv"]["max"]) == expected
+
+
+def test_gradients_with_edits(run, net):
+    edits = ("--edit", "fc:scale=2", "--edit", "param:conv.*:zero", "--edit", "output:relu{1}:zero")
+    assert run("gradients", net, *OWN, "--target", "1", *edits).code == 0
+    found = rows()
+    assert float(found["grad_output:fc"]["max"]) == 2
+    assert float(found["grad_input:fc"]["max"]) == 6
+    assert float(found["param:conv.weight"]["norm"]) == 0
+    assert float(found["grad_output:relu"]["max"]) == 6  # of what comes out after the edit
+    assert float(found["grad_input:relu"]["max"]) == 0  # nothing gets through the zero
+    assert float(found["grad_output:fc"]["change"]) == 1
+
+
+def test_an_edit_that_makes_nan_is_reported(run, net):
+    assert run("inspect", net, *OWN, "--edit", "conv{1}:set=nan", "--fail-on", "nan").code == 7
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
+    assert "first in conv" in finding["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("command", "edit", "message"),
+    [
+        ("inspect", "conv:clmap=0:", "--edit 'conv:clmap=0:': at position 6: 'clmap' is no edit"),
+        ("inspect", "grad_output:conv:zero", "--edit 'grad_output:conv:zero': grad_output is a gradient"),
+        ("inspect", "param:*.bias:zero", "--edit 'param:*.bias:zero': param is a gradient"),
+        ("inspect", "conv{2}:zero", "--edit 'conv{2}:zero': conv has no channel 2"),
+        ("gradients", "layer9:zero", "no layer matches 'layer9'"),
+        ("gradients", "param:*.scale:zero", "no parameter matches '*.scale'"),
+        ("inspect", "re:^conv${1,2}:zero", "--edit 're:^conv${1,2}:zero': at position"),
+    ],
+)  # fmt: skip
+def test_edits_that_cannot_be_made(run, net, command, edit, message):
+    code, out, err = run(command, net, *OWN, "--edit", edit)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}"), err
+    assert not Path("out").exists()
+
+
+def test_an_edit_of_a_layer_that_does_not_run_is_an_error(run, cat):
+    words = ("inspect", "vit_b_32", cat, "--weights", "random", "--grids", "none", "-o", "out")
+    edit = "encoder.layers.encoder_layer_0.self_attention.out_proj:zero"
+    code, _, err = run(*words, "--layers", "conv", "--edit", edit)
+    assert code == 2
+    assert f"--edit '{edit}' changed nothing: none of its layers ran or got a gradient" in err
+
+
+def test_a_name_that_two_classes_share_is_asked_for_by_index():
+    assert find_target("Crane", ["crane", "cat"]) == 0
+    assert find_target("predicted", []) is None
+    with pytest.raises(RequestError) as refused:
+        find_target("crane", ["crane", "cat", "Crane"])
+    assert refused.value.hint == "give the index: 0 or 2"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = run("gradients", net, *OWN, "--edit", "fc:scale=2", "--prune", "fc=0.5")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= columns
+    assert "grad_outp" in out
+
+
+def test_how_far_images_are_from_the_unedited_run_adds_up(run, net):
+    # channel 0 of both images is scaled to nothing: 3 of the hypotenuse of 3 and 4, and 1 of that of 1 and 2
+    one, two = np.zeros((3, 2, 2), np.float32), np.zeros((3, 2, 2), np.float32)
+    one[0], one[1], two[0], two[1] = 3, -4, 1, -2
+    np.save("pixels.npy", np.stack([one, two]))
+    words = ("inspect", net, *OWN[:-1], "conv", "--edit", "conv{0}:zero", "--batch-size", "2")
+    assert run(*words).code == 0
+    expected = math.sqrt(((3 / 5) ** 2 + 1 / 5) / 2)
+    assert math.isclose(float(rows()["conv"]["change"]), expected, rel_tol=1e-6)
+    each = pq.read_table("out/records.parquet").column("change").to_pylist()
+    assert each == pytest.approx([3 / 5, math.sqrt(1 / 5)])
+
+
+def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
+    # 24 against 48 becomes 24 against 0: class 0 would be predicted, and the score stays class 1's
+    code, out, _ = run("gradients", net, *OWN, "--edit", "output:conv{1}:zero")
+    assert code == 0
+    (image,) = document()["images"]
+    assert [p["index"] for p in image["predictions"]] == [0, 1]
+    assert (image["score"]["target"], image["score"]["value"]) == (1, 0)
+    assert (image["unedited_score"]["target"], image["unedited_score"]["value"]) == (1, 48)
+    assert "score: logit of class 1 (1) = 0, without edits 48" in out
+    assert float(rows()["grad_output:fc"]["change"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        ("output:conv:set=nan", "NaN is made by --edit 'output:conv:set=nan'"),
+        ("grad_output:relu:set=nan", "NaN is made by --edit 'grad_output:relu:set=nan'"),
+        ("grad_input:fc:set=nan", "NaN is made by --edit 'grad_input:fc:set=nan'"),
+    ],
+)
+def test_nan_of_an_edit_is_put_down_to_it(run, net, edit, sentence):
+    assert run("gradients", net, *OWN, "--edit", edit).code == 0
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
+    assert finding["sentence"].startswith(f"{sentence}; ")
+
+
+def test_an_infinity_of_the_forward_does_not_hide_who_makes_nan_in_the_backward(run, net):
+    Path("blown.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Blow(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x * torch.inf\n"
+        "class Root(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return (x * 0).sqrt() + x\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv, self.blow, self.root = nn.Conv2d(3, 2, 1), Blow(), Root()\n"
+        "        self.fc = nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n"
+        "        out = self.conv(x)\n"
+        "        self.blow(torch.ones(1))\n"
+        "        return self.fc(self.root(out).mean((2, 3)))\n"
+    )
+    assert run("gradients", "blown.py:Net", *OWN).code == 0
+    (finding,) = (f for f in document()["findings"] if f["rule"] == "nan")
+    assert finding["sentence"].startswith("NaN is made by the backward of root (Root): ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--edit", "nosuch:zero"), "no layer matches 'nosuch'"),
+        (("--prune", "nosuch=0.4"), "no layer matches 'nosuch'"),
+        (("--cam", "nosuch"), "no layer matches 'nosuch'"),
+        (("--target", "1000"), "--target: there is no class 1000"),
+        (("--target", "tabbi"), "--target: no category is called 'tabbi'"),
+        (("--edit", "param:*.nosuch:zero"), "no parameter matches '*.nosuch'"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(run, cat, words, message):
+    code, out, err = run("gradients", "resnet18", cat, *PLAIN, "--dry-run", *words)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == f"error: {message}"
+
+
+def test_a_grad_cam_that_cannot_be_drawn_is_told(run, net):
+    code, _, err = run("gradients", net, *OWN, "--cam", "fc", "--cam", "relu")
+    assert code == 0
+    told = "warning: --cam: no picture of fc: no gradient came, or it has no feature maps"
+    assert told in err.splitlines()
+    assert [heat["call_id"] for heat in document()["heats"]] == ["relu"]
+
+
+ATTENTION = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention, self.fc = nn.MultiheadAttention(3, 1, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.fc(self.attention(tokens, tokens, tokens)[0].mean(1))
+
+net = Net()
+def make():
+    return net
+"""
+
+
+def test_a_pruned_module_that_is_used_and_never_called(run, net):
+    Path("attend.py").write_text(ATTENTION)
+    for command in ("inspect", "gradients"):
+        code, _, err = run(command, "attend.py:make", *OWN, "--prune", "linear=0.5", "--overwrite")
+        assert code == 0, err
+        changed = "attention[0]" if command == "inspect" else "grad_output:attention[0]"
+        assert float(rows()[changed]["change"]) > 0
+
+
+def test_the_model_is_given_back_unpruned(run, net, monkeypatch):
+    Path("attend.py").write_text(ATTENTION)
+    monkeypatch.syspath_prepend(".")
+    import attend
+
+    before = {name: value.clone() for name, value in attend.net.state_dict().items()}
+    model = ModelRequest("attend:make")
+    config = inspect_config(
+        model,
+        "pixels.npy",
+        layers=("leaf",),
+        out="out",
+        prunes=("linear=0.5:random",),
+        grids=GridStyle("none"),
+        edits=("fc:scale=2",),
+    )
+    state = torch.get_rng_state()
+    result = inspect_images(config)
+    assert [row.sparsity for row in result.rows if row.call_id == "fc"] == [0.5]
+    after = attend.net.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert not any(module._forward_pre_hooks for module in attend.net.modules())
+    assert [name for name, _ in attend.net.named_parameters()] == list(before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert next(iter(attend.net.parameters())).requires_grad
+
+
+def test_a_model_that_fails_is_given_back_unpruned_too(run, net, monkeypatch):
+    Path("fails.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv = nn.Conv2d(3, 2, 1)\n"
+        "    def forward(self, x):\n"
+        "        return self.conv(x).nonsense()\n"
+        "net = Net()\n"
+        "def make():\n"
+        "    return net\n"
+    )
+    monkeypatch.syspath_prepend(".")
+    import fails
+
+    before = fails.net.conv.weight.detach().clone()
+    assert run("inspect", "fails:make", *OWN[:-1], "conv", "--prune", "conv=0.5").code == 4
+    assert list(fails.net.state_dict()) == ["conv.weight", "conv.bias"]
+    assert torch.equal(fails.net.conv.weight, before)
+    assert not fails.net.conv._forward_pre_hooks
+
+
+def test_a_model_whose_backward_fails_ends_with_4(run, net):
+    Path("small.py").write_text(SMALL_NET)
+    code, out, err = run("gradients", "small.py:NoWayBack", "pixels.npy", "-o", "out")
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1].startswith(
+        "error: the backward failed: one of the variables needed for gradient computation"
+    )

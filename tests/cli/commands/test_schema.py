@@ -1,0 +1,496 @@
+"""The JSON Schema that is shipped: true of what every command prints, and of nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import io
+import json
+import sys
+import tomllib
+import types
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from PIL import Image
+
+import hookcli
+from hookcli.__main__ import _run
+from hookcli.distance import comparison as compared
+from hookcli.distance import sketch as sketching
+from hookcli.distance.tolerance import Metric, Tolerance
+from hookcli.documents import SCHEMA_VERSION
+from hookcli.models.zoo.catalog import TASKS, CatalogEntry
+from hookcli.passes.survey import SurveyRow
+from hookcli.records import images, pictures, rows
+from hookcli.records import runs as run_records
+from hookcli.render.draw.grid import Places
+from hookcli.store.shards import SavedTensor
+from hookcli.summary.rules import RULES
+from tests.conftest import PHOTOS
+from tests.toy_models import SMALL_NET
+
+FILE = Path(hookcli.__file__).parent / "schemas/output.schema.json"
+SCHEMA = json.loads(FILE.read_text())
+DEFS = SCHEMA["$defs"]
+NAMES = [each["$ref"].removeprefix("#/$defs/") for each in SCHEMA["anyOf"]]
+
+# Every dataclass that comes out as JSON
+KINDS = [
+    *(rows.LayerRow, rows.ChannelRow, rows.FileRow, compared.DiffRow, SurveyRow, CatalogEntry),
+    *(run_records.ModelInfo, images.ImageResult, images.Prediction, images.Score, images.SkippedImage),
+    *(run_records.Finding, pictures.Grid, pictures.HeatPicture, Places, SavedTensor),
+]  # fmt: skip
+
+CPU = ("--device", "cpu")
+OWN = ("pixels.npy", "nan.npy", *CPU)
+SQUEEZE = ("squeezenet1_1", "cat.png", "--weights", "random", "--size", "64", *CPU)
+# what is run, its model and images among it
+COMMANDS = {
+    "NaN, skipped images, uncalled layers": ("inspect", "net.py:Net", *OWN, "text.png", "--layers", "all"),
+    "both sides": ("inspect", "net.py:Net", *OWN, "--layers", "leaf", "--at", "both"),
+    "boxes": ("inspect", "net.py:Boxes", *OWN),
+    "shares of the image": ("inspect", "net.py:Masks", *OWN),
+    "flow": ("inspect", "net.py:Flow", *OWN),
+    "edits": ("inspect", "net.py:Net", *OWN, "--edit", "conv{0}:zero", "--layers", "leaf"),
+    "an edit of nothing finite": ("inspect", "net.py:Net", "pixels.npy", *CPU, "--edit", "conv:set=nan"),
+    "pruning": ("inspect", "net.py:Net", *OWN, "--prune", "fc=0.5", "--layers", "leaf"),
+    "tensors": ("inspect", "net.py:Net", *OWN, "--save", "tensors", "--tensor-channels", "1"),
+    "a sheet of a folder": ("inspect", *SQUEEZE, "--grids", "sheet", "--overview"),
+    "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:2]"),
+    "gradients that are absent": ("gradients", "net.py:Net", "pixels.npy", *CPU, "--layers", "leaf"),
+    "gradients of NaN": ("gradients", "net.py:Net", *OWN, "text.png", "--layers", "leaf"),
+    "gradients of a box": ("gradients", "net.py:Boxes", "pixels.npy", *CPU, "--layers", "leaf"),
+    "gradients with edits": ("gradients", "net.py:Net", "pixels.npy", *CPU, "--edit", "param:conv.*:zero"),
+    "heat maps": ("gradients", *SQUEEZE, "--cam", "features.12", "--saliency", "--layers", "conv[-1]"),
+    "channels": ("ablate", "net.py:Net", "pixels.npy", "text.png", *CPU, "--layers", "leaf"),
+    "channels of NaN": ("ablate", "net.py:Net", *OWN),
+    "the same twice": ("compare", "net.py:Net", "pixels.npy", "text.png", *CPU, "--against", "threads=1"),
+    "another memory format": ("compare", *SQUEEZE, "--layers", "all", "--against", "channels-last"),
+    "a survey": ("layers", "net.py:Net"),
+    "a survey of channels last": ("layers", "swin_t", "--layers", "features.1.*"),
+    "models": ("models", "*"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def inputs():
+    write_inputs()
+
+
+def write_inputs():
+    """A model, pixels, pixels that are not all numbers, a photo, and a file that is no picture."""
+    Path("net.py").write_text(SMALL_NET)
+    pixels = np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)])
+    np.save("pixels.npy", pixels)
+    np.save("nan.npy", pixels * np.float32("nan"))
+    Path("cat.png").write_bytes((PHOTOS / "cat.png").read_bytes())
+    Path("text.png").write_text("hello")
+
+
+def validator(name):
+    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": DEFS})
+
+
+def faults(name, document):
+    return [
+        f"{'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
+        for error in validator(name).iter_errors(document)
+    ]
+
+
+# --- true of everything
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_what_a_command_prints_and_leaves_is_as_the_schema_says(run, what):
+    words = COMMANDS[what]
+    runs = words[0] in ("inspect", "gradients")
+    out = ("-o", "out") if runs else ()
+    ended = run(*words, *out, "--format", "json")
+    assert ended.code == (6 if "text.png" in words else 0)
+    assert faults(words[0], json.loads(ended.out)) == []
+    if runs:
+        assert [faults(name, read("out", name)) for name in RUN_FILES] == [[]] * len(RUN_FILES)
+    if "tensors" in words:
+        assert faults("index.json", read("out/tensors", "index.json")) == []
+
+
+RUN_FILES = ("run.json", "manifest.json", "report.json")
+
+
+def read(folder, name):
+    return json.loads(Path(folder, name).read_text())
+
+
+@pytest.mark.parametrize(
+    "what", ["both sides", "edits", "gradients that are absent", "channels of NaN", "a survey", "models"]
+)  # fmt: skip
+def test_a_line_of_jsonl_is_as_the_schema_says(run, what):
+    words = COMMANDS[what]
+    lines = run(*words, "--format", "jsonl").out.splitlines()
+    assert [faults(f"{words[0]}.jsonl", json.loads(line)) for line in lines] == [[]] * len(lines)
+    assert lines
+
+
+def test_what_report_and_export_print_is_as_the_schema_says(run):
+    run(*COMMANDS["tensors"], "-o", "out")
+    export = ("export", "out", "--to", "csv", "--overwrite", "--format")
+    assert faults("export", json.loads(run(*export, "json").out)) == []
+    for line in run(*export, "jsonl").out.splitlines():
+        assert faults("export.jsonl", json.loads(line)) == []
+    assert faults("report", json.loads(run("report", "out", "--format", "json").out)) == []
+    assert faults("report.jsonl", json.loads(run("report", "out", "--format", "jsonl").out)) == []
+
+
+SKETCHED = ("inspect", "net.py:Net", *OWN, "text.png", "--layers", "all", "--sketch", "-o")
+DIFFS = {
+    "nothing": ("one", "one", "--equal-nan"),
+    "edits": ("one", "edited", "--layer-tolerance", "conv*=0.5", "--atol", "0.1"),
+    "images and layers": ("one", "fewer", "--metric", "cosine"),
+    "a golden file": ("golden.json", "edited"),
+}
+
+
+@pytest.mark.parametrize("what", DIFFS)
+def test_what_golden_and_diff_print_is_as_the_schema_says(run, what):
+    run(*SKETCHED, "one")
+    run(*SKETCHED, "edited", "--edit", "conv{0}:set=0.5")
+    fewer = (*SKETCHED[:2], "pixels.npy", *CPU, "--layers", "leaf", "--sketch", "-o", "fewer")
+    run(*fewer)
+    golden = run("golden", "one", "-o", "golden.json")
+    assert (golden.code, faults("golden", read(".", "golden.json"))) == (0, [])
+    words = ("diff", *DIFFS[what], "--format")
+    ended = run(*words, "json")
+    assert ended.code == (0 if what == "nothing" else 7)
+    assert faults("diff", json.loads(ended.out)) == []
+    lines = [json.loads(line) for line in run(*words, "jsonl").out.splitlines()]
+    assert [faults("diff.jsonl", line) for line in lines] == [[]] * len(lines)
+    assert lines
+
+
+def test_gradients_that_are_absent_are_in_a_golden_file_as_the_schema_says(run):
+    run(*COMMANDS["gradients that are absent"], "--sketch", "-o", "out")
+    golden = json.loads(run("golden", "out").out)
+    assert any(call.get("reason") for call in golden["calls"])
+    assert faults("golden", golden) == []
+
+
+def test_images_that_fire_a_channel_most_and_files_of_any_name_are_as_the_schema_says(run):
+    Path("photos").mkdir()
+    for name in (b"not\xffutf8.png", b"50%41.png"):
+        Image.linear_gradient("L").save(Path("photos", name.decode(errors="surrogateescape")))
+    ended = run("inspect", *SQUEEZE, "photos", "-o", "out", "--format", "json")
+    assert faults("inspect", json.loads(ended.out)) == []
+    report = read("out", "report.json")
+    assert faults("report.json", report) == []
+    assert report["top_images"]
+
+
+# --- and of nothing else
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """One of each, by its name, of a run with as much in it as possible."""
+    with (
+        contextlib.chdir(tmp_path_factory.mktemp("documents")),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        write_inputs()
+        return {name: json.loads(text) for name, text in print_documents(patch)}
+
+
+def print_documents(patch):
+    def run(*words):
+        patch.setattr(sys, "argv", ["hookcli", *words, "--format", "json"])
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert _run() in (0, 6), words
+        return out.getvalue()
+
+    words = (
+        "cat.png",
+        "nan.npy",
+        "text.png",
+        *CPU,
+        "--layers",
+        "conv,head",
+        "--save",
+        "tensors",
+        "--pool",
+        "mean",
+    )
+    yield "inspect", run("inspect", "net.py:Net", *words, "--tensor-channels", "1", "-o", "out")
+    yield from ((name, Path("out", name).read_text()) for name in RUN_FILES)
+    yield "index.json", Path("out/tensors/index.json").read_text()
+    yield "report", run("report", "out")
+    yield "export", run("export", "out", "--to", "npy")
+    more = ("--sketch", "--cam", "conv", "--edit", "fc:zero", "-o", "out", "--overwrite")
+    yield "gradients", run("gradients", "net.py:Net", "cat.png", *CPU, *more)
+    yield "ablate", run("ablate", "net.py:Net", "cat.png", "text.png", *CPU)
+    yield "golden", run_golden(patch)
+    yield "diff", run("diff", "out", "out", "--equal-nan", "--layer-tolerance", "conv=1")
+    yield (
+        "compare",
+        run("compare", "net.py:Net", "cat.png", "text.png", *CPU, "--against", "threads=1"),
+    )
+    yield "layers", run("layers", "net.py:Net")
+    yield "models", run("models", "resnet18")
+
+
+def run_golden(patch):
+    patch.setattr(sys, "argv", ["hookcli", "golden", "net.py:Net", "cat.png", "text.png", *CPU])
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert _run() == 6
+    return out.getvalue()
+
+
+def places(value, path=()):
+    """The way to every object; of a list only to the first and the last."""
+    if isinstance(value, dict):
+        yield path
+        for key in value:
+            yield from places(value[key], (*path, key))
+    elif isinstance(value, list):
+        for index in {0, len(value) - 1} if value else ():
+            yield from places(value[index], (*path, index))
+
+
+def changed(document, path, change):
+    """A copy of ``document`` with one object in it changed."""
+    whole = copy.deepcopy(document)
+    part = whole
+    for step in path:
+        part = part[step]
+    change(part)
+    return whole
+
+
+MAPS = ("calls", "histograms", "written", "top_images", "sizes")  # whose keys are call ids or files
+
+
+def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):
+    taken = []
+    for name, document in documents.items():
+        valid = validator(name).is_valid
+        assert valid(document), name
+        for path in places(document):
+            if path and path[-1] in MAPS:
+                continue
+            here = f"{name}: {'/'.join(map(str, path))}"
+            if valid(changed(document, path, lambda part: part.update(surprise=1))):
+                taken.append(f"{here} with more")
+            part = document
+            for step in path:
+                part = part[step]
+            optional = {"channels"} if name == "index.json" and path else set()
+            optional |= {"sizes"} if name == "manifest.json" and not path else set()
+            taken += [
+                f"{here} without {key}"
+                for key in part.keys() - optional
+                if valid(changed(document, path, lambda part, key=key: part.pop(key)))
+            ]
+    assert taken == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("inspect", ("schema_version",), 2),
+        ("inspect", ("command", 1), "gradients"),
+        ("inspect", ("layers", 0, "mean"), "0.5"),
+        ("inspect", ("layers", 0, "order"), -1),
+        ("inspect", ("layers", 0, "shape"), "1x2x3x3"),
+        ("inspect", ("layers", 0, "zero_fraction"), 1.5),
+        ("inspect", ("layers", 0, "nan_count"), -1),
+        ("inspect", ("layers", 0, "nan_count"), None),
+        ("inspect", ("layers", 0, "side"), "left"),
+        ("inspect", ("findings", 0, "rule"), "luck"),
+        ("inspect", ("images", 0, "sha256"), "ff"),
+        ("inspect", ("images", 0, "predictions", 0, "measure"), "guess"),
+        ("gradients", ("command", 1), "inspect"),
+        ("gradients", ("images", 0, "score"), 1.0),
+        ("ablate", ("channels", 0, "rank"), 0),
+        ("golden", ("kind",), "silver"),
+        ("golden", ("sketch", "version"), 2),
+        ("golden", ("calls", 0, "sketch"), "AAAA"),
+        ("golden", ("calls", 0, "side"), "left"),
+        ("diff", ("command", 1), "compare"),
+        ("diff", ("tolerance", "metric"), "taste"),
+        ("diff", ("tolerance", "layers"), [["conv"]]),
+        ("diff", ("layers", 0, "rel_l2"), -1),
+        ("diff", ("layers", 0, "holds"), "yes"),
+        ("diff", ("layers", 0, "order"), 0),
+        ("compare", ("command", 1), "diff"),
+        ("compare", ("first",), 1),
+        ("layers", ("layers", 0, "traps"), "none"),
+        ("models", ("models", 0, "task"), "cooking"),
+        ("manifest.json", ("versions", "torch"), 2),
+        ("manifest.json", ("files",), ["run.json", "run.json"]),
+        ("report.json", ("grids", 0, "size"), [1]),
+        ("report.json", ("focus",), {"box": [1, 2, 3, 4]}),
+        ("index.json", ("calls", "conv"), []),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(documents, name, path, value):
+    document = documents[name]
+    *way, last = path
+    wrong = changed(document, way, lambda part: part.__setitem__(last, value))
+    assert wrong != document
+    assert not validator(name).is_valid(wrong)
+
+
+def test_the_whole_schema_takes_every_document_and_no_others(documents):
+    whole = Draft202012Validator(SCHEMA)
+    assert [name for name, document in documents.items() if not whole.is_valid(document)] == []
+    assert not whole.is_valid({})
+    assert not whole.is_valid({"schema_version": 1})
+
+
+# --- the schema itself
+
+
+def test_the_schema_is_one():
+    Draft202012Validator.check_schema(SCHEMA)
+    assert FILE.read_bytes().isascii()  # whatever the encoding of stdout
+
+
+def references(value):
+    if isinstance(value, dict):
+        yield from (value["$ref"],) if "$ref" in value else ()
+        for part in value.values():
+            yield from references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+def test_every_part_of_the_schema_is_there_and_needed():
+    assert {name.removeprefix("#/$defs/") for name in references(SCHEMA)} == DEFS.keys()
+    assert all(name.startswith("#/$defs/") for name in references(SCHEMA))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_schema_has_the_fields_of_the_dataclass_in_their_order_and_types(kind):
+    part = DEFS[kind.__name__]
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)]
+    assert list(part["properties"]) == names
+    absent = ["channels"] if kind is SavedTensor else []
+    assert part["required"] == [name for name in names if name not in absent]
+    assert {name: json_types(part["properties"][name]) for name in names} == {
+        name: python_types(hints[name]) for name in names
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_field_says_what_it_is(kind):
+    properties = DEFS[kind.__name__]["properties"]
+    said = {name: resolved(part) for name, part in properties.items()}
+    assert [n for n, part in said.items() if not {"description", "enum"} & part.keys()] == []
+
+
+def resolved(part):
+    """A part with what it refers to; what stands beside the reference goes first."""
+    if "$ref" not in part:
+        return part
+    return resolved(DEFS[part["$ref"].removeprefix("#/$defs/")]) | part
+
+
+def json_types(part):
+    """What a part of the schema lets through: names of JSON types, an array's with its items'."""
+    part = resolved(part)
+    if "anyOf" in part:
+        return set().union(*map(json_types, part["anyOf"]))
+    if "enum" in part:
+        return {"string" for _ in part["enum"]}
+    named = part["type"] if isinstance(part["type"], list) else [part["type"]]
+    return {
+        ("array", *sorted(json_types(part["items"]))) if name == "array" else name for name in named
+    }
+
+
+PLAIN_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def python_types(hint):
+    """The same of a type hint."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return set().union(*map(python_types, inner))
+    if origin is tuple:
+        numbers = {"number", "null"} if inner[0] is float else python_types(inner[0])
+        return {("array", *sorted(numbers))}
+    return {"object" if origin is dict or dataclasses.is_dataclass(hint) else PLAIN_TYPES[hint]}
+
+
+def test_no_dataclass_that_comes_out_was_forgotten():
+    ours = [
+        *vars(rows).values(),
+        *vars(images).values(),
+        *vars(pictures).values(),
+        *vars(run_records).values(),
+        *vars(compared).values(),
+    ]
+    found = {kind for kind in ours if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    held_by_hand = {run_records.RunResult, compared.Comparison, compared.ChangedFact}
+    held_by_hand.add(images.FileState)  # of chunks, which no JSON document holds
+    assert found - held_by_hand <= set(KINDS)
+
+
+def test_the_choices_are_those_of_the_code():
+    assert DEFS["Finding"]["properties"]["rule"]["enum"] == list(RULES)
+    tasks = DEFS["CatalogEntry"]["properties"]["task"]["enum"]
+    assert sorted(tasks) == sorted(["classification", *TASKS])
+    tolerance = DEFS["comparison"]["properties"]["tolerance"]["properties"]
+    assert list(tolerance) == [field.name for field in dataclasses.fields(Tolerance)]
+    assert tolerance["metric"]["enum"] == list(typing.get_args(Metric))
+    comparison = DEFS["comparison"]["properties"].keys() - {"schema_version", "command", "verdict"}
+    fields = {field.name for field in dataclasses.fields(compared.Comparison)}
+    assert comparison == fields - {"rows"} | {"equal", "first", "layers"}
+    sketch = DEFS["golden"]["properties"]["sketch"]["properties"]
+    assert [part["const"] for part in sketch.values()] == [
+        sketching.VERSION,
+        sketching.BUCKETS,
+        sketching.DTYPE,
+    ]
+    assert DEFS["schema_version"]["const"] == SCHEMA_VERSION
+
+
+# --- how a user gets it
+
+
+def test_the_command_prints_the_file_that_is_shipped(run):
+    assert run("schema").out == FILE.read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schema_that_is_cut_out_stands_alone_and_says_the_same(run, documents, name):
+    alone = json.loads(run("schema", name).out)
+    Draft202012Validator.check_schema(alone)
+    assert {each.removeprefix("#/$defs/") for each in references(alone)} == alone["$defs"].keys()
+    for other, document in documents.items():
+        expected = validator(name).is_valid(document)
+        assert Draft202012Validator(alone).is_valid(document) == expected
+        assert expected == (other == name)
+
+
+def test_a_name_that_there_is_not_ends_with_2_and_all_that_there_are(run):
+    assert run("schema", "records") == (
+        2,
+        "",
+        f"error: there is no schema 'records'\nhint: there are: {', '.join(NAMES)}\n",
+    )
+
+
+def test_the_wheel_takes_the_folder_that_the_schema_is_in():
+    root = Path(hookcli.__file__).parents[1]
+    build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"] == {"packages": ["hookcli"]}
+    assert FILE.relative_to(root).parts[0] == "hookcli"
+    ignored = (root / ".gitignore").read_text().split()  # hatch leaves out what git does
+    assert [p for p in ignored if p.strip("/") in (*FILE.parts, "*.json")] == []

@@ -1,0 +1,821 @@
+"""The command line as a stranger meets it: exit codes, what goes to which stream, files, hostile names."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from PIL import Image
+from torchvision.models import ResNet18_Weights
+
+SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
+TWO = (*SMALL, "--layers", "conv[1:2]")
+RECORDS = "records.parquet/part-000000.parquet"
+WRITTEN = [
+    "layers.csv",
+    "manifest.json",
+    RECORDS,
+    "report.html",
+    "report.json",
+    "run.json",
+    "seen/photo.jpg",
+]
+RANDOM = "warning: the weights are RANDOM, as asked for\n"
+# DESIGN.md, section 3
+DOCUMENT = [
+    "schema_version",
+    "command",
+    "model",
+    "images",
+    "skipped",
+    "uncalled",
+    "findings",
+    "layers",
+]
+LAYER = [
+    "order", "call_id", "module_path", "module_type", "call_index", "side", "output_key", "shape",
+    "dtype", "layout", "mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count",
+    "dead_channels",
+]  # fmt: skip
+
+
+@pytest.fixture
+def inspect(run):
+    return lambda *words: run("inspect", "resnet18", *words)
+
+
+def spawn(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "hookcli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.fixture
+def photo():
+    """A small picture of many colours."""
+    return draw("photo.png")
+
+
+def draw(name):
+    image = Image.new("RGB", (100, 80))
+    image.putdata([(2 * x, 3 * y, (x * y) % 256) for y in range(80) for x in range(100)])
+    image.save(name, "PNG")
+    return name
+
+
+def contents(folder):
+    files = (file for file in Path(folder).rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+# --- 0, and what a plain run says
+
+
+def test_a_run_ends_with_0_and_says_what_it_did_on_stderr(inspect, photo):
+    ended = inspect(photo, *TWO)
+    assert ended.code == 0
+    assert ended.err == (
+        "resnet18: 2 layers, 1 image, no grids, sketches, about 7 files, up to about 0.3 MB, into hookcli-runs/resnet18-photo\n"
+        f"{RANDOM}"
+        "wrote 7 files into hookcli-runs/resnet18-photo\n"
+    )
+
+
+def test_a_run_shows_a_table_and_the_classes_on_stdout(inspect, photo):
+    header, rule, first, second, weights, classes = inspect(photo, *TWO).out.splitlines()
+    assert weights == "weights: random (seed 0), NOT TRAINED"
+    names = ["#", "call", "type", "shape", "layout", "mean", "std", "min", "max", "zero", "dead"]
+    assert header.split() == names
+    assert set(rule) == {" ", "─"}
+    # 64 pixels at stride 2 are 32; a pool halves them again
+    assert first.split()[:5] == ["1", "conv1", "Conv2d", "1x64x32x32", "NCHW"]
+    assert second.split()[:5] == ["2", "layer1.0.conv1", "Conv2d", "1x64x16x16", "NCHW"]
+    assert re.fullmatch(
+        r"photo\.png: (.+ \d+\.\d%, ){4}.+ \d+\.\d% \(meaningless: the weights are random\)",
+        classes,
+    )
+
+
+def test_the_run_folder_holds_what_was_said(inspect, photo):
+    inspect(photo, *TWO, "--grids", "layers")
+    assert sorted(contents("hookcli-runs/resnet18-photo")) == [
+        "grids/photo/001_conv1.png",
+        "grids/photo/002_layer1.0.conv1.png",
+        *WRITTEN,
+    ]
+
+
+def test_quiet_leaves_warnings_alone_on_stderr(inspect, photo):
+    assert inspect(photo, *TWO, "--quiet").err == RANDOM
+
+
+def test_quiet_says_nothing_where_there_is_nothing_to_warn_of(inspect, photo):
+    torch.save(torchvision.models.resnet18().state_dict(), "w.pth")
+    assert inspect(photo, *TWO, "--weights", "w.pth", "-q").err == ""
+
+
+def test_time_says_how_long_each_stage_took(inspect, photo):
+    line = inspect(photo, *TWO, "--quiet", "--time").err.splitlines()[-1]
+    stages = "read images|import torch|load model|forward|write grids|write tables"
+    assert re.fullmatch(rf"time: (({stages}) \d+\.\d\d s(, )?){{6}}", line)
+
+
+def test_a_layer_that_never_ran_is_said_to_be_so(run, photo):
+    ended = run("inspect", "googlenet", photo, *SMALL, "--layers", "conv1.conv,aux1.fc1")
+    assert ended.code == 0
+    assert (
+        "not called: aux1.fc1: auxiliary head, runs only in training mode" in ended.err.splitlines()
+    )
+
+
+@pytest.mark.parametrize("words", [("inspect", "resnet18", "photo.png", *TWO), ("models", "vgg11")])
+def test_a_command_leaves_the_model_names_for_completion(run, photo, words):
+    run(*words)
+    names = Path(os.environ["XDG_CACHE_HOME"], "hookcli", "models.txt").read_text().split()
+    assert names == sorted(torchvision.models.list_models())
+
+
+def test_model_names_complete_from_that_list(inspect, photo):
+    names = Path(os.environ["XDG_CACHE_HOME"], "hookcli", "models.txt")
+    names.parent.mkdir(parents=True)
+    names.write_text("mynet\nmynet2\nother\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv = ['hookcli']; from hookcli.__main__ import main; main()"],
+        env=os.environ
+        | {
+            "_HOOKCLI_COMPLETE": "complete_bash",
+            "COMP_WORDS": "hookcli inspect my",
+            "COMP_CWORD": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["mynet", "mynet2"]
+
+
+# --- 2: the request cannot be met
+
+
+def check_error(ended, code):
+    assert ended.code == code
+    assert ended.out == ""
+    talk = [line for line in ended.err.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert talk[0].startswith("error: ")
+    assert 1 <= len(talk) <= 3
+    assert "Traceback" not in ended.err
+    return ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["--layers", "zzzzzz"], "no layer matches 'zzzzzz'", "list them with: hookcli layers MODEL"),
+        (["--layers", "conv[99]"], "'conv[99]' is out of range", "this model has 20: [1] to [20], or [-1]"),
+        (["--device", "cuda:97"], "there is no device 'cuda:97' here", "use --device auto or cpu"),
+        (["--device", "toaster"], "there is no device 'toaster' here", "use --device auto or cpu"),
+        (["--channels", "3-1"], "--channels cannot read '3-1'", "channels are counted from 0: '3,7,10-20', or all"),
+        (["--channels", "1,x"], "--channels cannot read 'x'", "channels are counted from 0: '3,7,10-20', or all"),
+        (["--channels", ""], "--channels cannot read ''", "channels are counted from 0: '3,7,10-20', or all"),
+        (["--channels=-1"], "--channels cannot read '-1'", "channels are counted from 0: '3,7,10-20', or all"),
+        (
+            ["--colormap", "mud", "--grids", "layers"],
+            "there is no colour map 'mud'",
+            "ember, or any of matplotlib's: viridis, gray, coolwarm",
+        ),
+        (["--model-arg", "classes"], "--model-arg cannot read 'classes'", "write KEY=VALUE, for example num_classes=50"),
+        (
+            ["--model-arg", "colour=red"],
+            "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected keyword argument 'colour'",
+            "--model-arg KEY=VALUE goes to the builder of the model",
+        ),
+    ],
+)  # fmt: skip
+def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, hint):
+    assert check_error(inspect(photo, *SMALL, *words), 2) == f"error: {error}\nhint: {hint}\n"
+    assert not Path("hookcli-runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--bogus"],
+        ["bogus"],
+        ["inspect"],
+        ["inspect", "resnet18"],
+        ["inspect", "resnet18", "photo.png", "--bogus"],
+        ["inspect", "resnet18", "photo.png", "--at", "side"],
+        ["inspect", "resnet18", "photo.png", "--dtype", "int8"],
+        ["inspect", "resnet18", "photo.png", "--size", "0"],
+        ["inspect", "resnet18", "photo.png", "--size", "big"],
+        ["inspect", "resnet18", "photo.png", "--batch-size", "0"],
+        ["inspect", "resnet18", "photo.png", "--top", "0"],
+        ["inspect", "resnet18", "photo.png", "--tile", "1"],
+        ["inspect", "resnet18", "photo.png", "--rank", "luck"],
+        ["inspect", "resnet18", "photo.png", "--format", "xml"],
+        ["inspect", "resnet18", "photo.png", "--layers"],
+        ["layers"],
+        ["layers", "resnet18", "--weights", "random"],
+        ["models", "a", "b"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_points_to_the_help(run, photo, words):
+    err = check_error(run(*words), 2)
+    assert err.splitlines()[-1] == "hint: see: hookcli --help, hookcli COMMAND --help"
+
+
+def test_what_typer_says_in_several_lines_is_said_in_one(run):
+    assert check_error(run("export", "run"), 2).splitlines() == [
+        "error: Missing option '--to'. Choose from: npy, csv",
+        "hint: see: hookcli --help, hookcli COMMAND --help",
+    ]
+
+
+@pytest.mark.parametrize("command", [["inspect", "resnet43", "photo.png"], ["layers", "resnet43"]])
+def test_an_unknown_model_ends_with_2_and_close_names(run, photo, command):
+    error, hint = check_error(run(*command), 2).splitlines()
+    assert error == "error: no model is called 'resnet43'"
+    assert hint == "hint: did you mean resnet34, resnet50, resnet18?"
+
+
+def test_a_glob_of_no_model_ends_with_2(run):
+    assert check_error(run("models", "zzz*"), 2).startswith("error: no model is called 'zzz*'")
+
+
+# --- 1: a bug; 3: no image; 4: the model; 6: some images
+
+
+def planted_bug():
+    """The command with a part of it broken in a way that nobody expects."""
+    code = (
+        "import sys; from hookcli.plan import prepare; prepare.check_folder = lambda *a, **k: 1 / 0\n"
+        "sys.argv = ['hookcli', 'inspect', 'resnet18', 'photo.png']\n"
+        "from hookcli.__main__ import main; main()"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_a_bug_ends_with_1_and_the_whole_traceback(photo):
+    done = planted_bug()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback (most recent call last):" in done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stderr
+
+
+def test_a_bug_says_where_to_report_it(photo):
+    assert "report" in planted_bug().stderr.splitlines()[-1].lower()
+
+
+def test_no_usable_image_ends_with_3(inspect):
+    Path("text.jpg").write_text("hello")
+    assert check_error(inspect("text.jpg", "no.png"), 3) == (
+        "error: no image can be used: 'text.jpg' is not an image that can be read (and 1 more)\n"
+        "hint: give one or more image files, for example: hookcli inspect resnet34 photo.jpg\n"
+    )
+
+
+def test_weights_that_are_missing_end_with_4(inspect, photo):
+    assert check_error(inspect(photo, "--weights", "no.pth"), 4) == (
+        "error: no weights and no file are called 'no.pth'\n"
+        "hint: resnet18 has: IMAGENET1K_V1, auto, pretrained, random, FILE\n"
+    )
+
+
+def test_weights_that_do_not_fit_end_with_4(inspect, photo):
+    torch.save({"fc.weight": torch.zeros(10, 512), "fc.bias": torch.zeros(10)}, "w.pth")
+    assert len(check_error(inspect(photo, "--weights", "w.pth"), 4).splitlines()) <= 3
+
+
+def test_a_forward_that_fails_ends_with_4_and_names_the_module(run, photo):
+    # 8 pixels are 3 after the first convolution and 1 after the first pool; the next pool needs 3
+    ended = run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
+    error, hint = check_error(ended, 4).splitlines()[-2:]
+    assert error.startswith("error: the model failed in features.5 (MaxPool2d): ")
+    assert hint.startswith("hint: it was given input 1x128x1x1; the last observed layers were ")
+
+
+def test_what_was_seen_before_a_forward_failed_is_written_without_a_manifest(run, photo):
+    run("inspect", "squeezenet1_1", photo, *SMALL, "--size", "8")
+    folder = Path("hookcli-runs/squeezenet1_1-photo")
+    assert sorted(contents(folder)) == ["layers.csv", "parts/written.jsonl", "run.json"]
+    # the first convolution and two fire modules of three
+    assert len((folder / "layers.csv").read_text().splitlines()) == 1 + 1 + 2 * 3
+
+
+def test_a_transformer_is_built_for_the_size_that_was_asked_for(run, photo):
+    words = ("inspect", "vit_b_16", photo, *SMALL, "--layers", "conv", "--format", "json")
+    layer = strict_json(run(*words).out)["layers"][0]
+    assert layer["shape"] == [1, 768, 4, 4]  # 64 pixels in patches of 16
+
+
+def test_some_skipped_images_end_with_6_and_are_accounted_for(inspect, photo):
+    ended = inspect(photo, "no.png", *TWO, "-o", "out")
+    assert ended.code == 6
+    assert "warning: skipped 'no.png': does not exist\n" in ended.err
+    count = len(contents("out"))
+    assert ended.err.endswith(f"wrote {count} files into out; 1 image skipped, see skipped.csv\n")
+    assert Path("out/skipped.csv").read_text() == "file,reason\nno.png,does not exist\n"
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert manifest["skipped"] == [{"file": "no.png", "reason": "does not exist"}]
+
+
+def test_a_plan_accounts_for_images_that_will_be_skipped(inspect, photo):
+    assert "'no.png'" in inspect(photo, "no.png", *TWO, "--dry-run").err
+
+
+# --- 5: files
+
+
+def test_a_file_in_the_way_ends_with_5(inspect, photo):
+    Path("out").write_text("mine")
+    err = check_error(inspect(photo, *TWO, "-o", "out", "-q"), 5)
+    assert err == "error: 'out' is a file, not a folder\nhint: choose another folder with -o\n"
+    assert Path("out").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_ends_with_5(inspect, photo):
+    err = check_error(inspect(photo, *TWO, "-o", "/dev/null/out"), 5)
+    assert "error: cannot write '/dev/null/out': Not a directory\n" in err
+
+
+def test_a_run_named_with_o_is_protected_and_ends_with_5(inspect, photo):
+    inspect(photo, *TWO, "-o", "out")
+    before = contents("out")
+    err = check_error(inspect(photo, *SMALL, "--layers", "fc", "-o", "out"), 5)
+    assert "error: 'out' holds a run already\n" in err
+    assert contents("out") == before
+
+
+def test_overwrite_replaces_a_run_named_with_o(inspect, photo):
+    inspect(photo, *TWO, "-o", "out", "--grids", "layers")
+    assert inspect(photo, *SMALL, "--layers", "conv[1]", "-o", "out", "--overwrite").code == 0
+    assert sorted(contents("out")) == WRITTEN
+
+
+def test_a_folder_of_other_files_is_protected_and_ends_with_5(inspect, photo):
+    Path("out").mkdir()
+    Path("out/notes.txt").write_text("mine")
+    check_error(inspect(photo, *TWO, "-o", "out"), 5)
+    assert contents("out") == {"notes.txt": b"mine"}
+
+
+def test_overwrite_writes_among_other_files_and_deletes_none(inspect, photo):
+    Path("out/grids/trip").mkdir(parents=True)
+    mine = {"notes.txt": b"mine", "index.html": b"mine", "grids/trip/001_beach.png": b"mine"}
+    for name, data in mine.items():
+        Path("out", name).write_bytes(data)
+    assert inspect(photo, *TWO, "-o", "out", "--overwrite").code == 0
+    assert mine.items() <= contents("out").items()
+
+
+def test_overwrite_does_not_write_over_a_file_that_is_not_a_runs(inspect, photo):
+    Path("out").mkdir()
+    Path("out/report.html").write_bytes(b"mine")
+    err = check_error(inspect(photo, *TWO, "-o", "out", "--overwrite"), 5)
+    assert err.startswith(
+        "error: 'out/report.html' was not written by a run, and this run would overwrite it\n"
+    )
+    assert contents("out") == {"report.html": b"mine"}
+
+
+def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
+    inspect(photo, *TWO, "--grids", "layers")
+    folder = Path("hookcli-runs/resnet18-photo")
+    (folder / "notes.txt").write_text("mine")
+    assert inspect(photo, *SMALL, "--grids", "layers", "--layers", "conv[1]").code == 0
+    assert sorted(contents(folder)) == [
+        *("grids/photo/001_conv1.png", "layers.csv", "manifest.json", "notes.txt"),
+        *WRITTEN[2:],
+    ]
+
+
+def test_several_images_go_into_a_folder_named_after_theirs(inspect):
+    Path("holiday").mkdir()
+    assert inspect(draw("holiday/a.png"), draw("holiday/b.png"), *TWO).code == 0
+    assert (Path("hookcli-runs/resnet18-holiday") / "manifest.json").exists()
+
+
+def test_a_folder_in_which_another_run_writes_ends_with_5(inspect, photo):
+    inspect(photo, *TWO)
+    folder = Path("hookcli-runs/resnet18-photo")
+    before = contents(folder)
+    with (folder / "run.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        err = check_error(inspect(photo, *SMALL, "--layers", "fc"), 5)
+    assert "error: another run is writing into 'hookcli-runs/resnet18-photo'\n" in err
+    assert contents(folder) == before
+
+
+def test_two_runs_of_one_command_write_the_same_bytes(inspect, photo):
+    other = draw("other.png")
+    words = (photo, other, "no.png", *TWO, "--grids", "layers")
+    first, second = inspect(*words, "-o", "a"), inspect(*words, "-o", "b", "-q", "--overwrite")
+    assert (first.code, second.code) == (6, 6)
+    assert len(contents("a")) == 8 + 3 * 2  # and top_images.csv
+    assert contents("a") == contents("b")
+    assert first.out == second.out
+
+
+def test_a_full_disk_behind_stdout_ends_with_5_and_no_traceback():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hookcli", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- dry runs
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
+    before = contents(".")
+    ended = inspect(photo, *TWO, "--grids", "layers", "--dry-run")
+    # 2 grids and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each
+    line = r"resnet18: 2 layers, 1 image, a grid a layer, sketches, about 9 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
+    assert (ended.code, ended.out) == (0, "")
+    assert re.fullmatch(line, ended.err)
+    assert contents(".") == before
+
+
+def test_a_dry_run_loads_no_weights(inspect, photo):
+    file = Path(
+        os.environ["TORCH_HOME"],
+        "hub",
+        "checkpoints",
+        ResNet18_Weights.DEFAULT.url.rpartition("/")[2],
+    )
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"damaged")
+    assert inspect(photo, "--weights", "pretrained").code == 4
+    assert inspect(photo, "--weights", "pretrained", "--dry-run").code == 0  # fmt: skip
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(inspect, photo):
+    check_error(inspect(photo, *SMALL, "--layers", "convv", "--dry-run"), 2)
+
+
+# --- formats
+
+
+def strict_json(text):
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_json_is_one_document_with_the_promised_keys(inspect, photo):
+    document = strict_json(inspect(photo, *TWO, "--format", "json").out)
+    assert set(DOCUMENT) <= set(document)
+    assert [list(layer)[: len(LAYER)] for layer in document["layers"]] == [LAYER, LAYER]
+    assert [layer["call_id"] for layer in document["layers"]] == ["conv1", "layer1.0.conv1"]
+    assert document["layers"][0]["shape"] == [1, 64, 32, 32]
+
+
+def test_the_document_names_the_command_without_what_does_not_change_the_result(inspect, photo):
+    words = (photo, *TWO, "--format", "json", "-o", "out", "--overwrite", "--quiet")
+    assert strict_json(inspect(*words).out)["command"] == [
+        "hookcli", "inspect", "resnet18", "photo.png", "--layers", "conv[1:2]",
+        "--weights", "random", "--device", "cpu", "--size", "64", "--grids", "none",
+    ]  # fmt: skip
+
+
+def test_all_channels_are_recorded_as_they_were_asked_for(inspect, photo):
+    words = (photo, *TWO, "--grids", "layers", "--channels", "all", "--format", "json")
+    assert strict_json(inspect(*words).out)["command"][-2:] == ["--channels", "all"]
+
+
+def test_figures_of_nothing_but_nan_are_null_and_counted(run, photo):
+    state = torchvision.models.squeezenet1_1().state_dict()
+    state["features.0.bias"][:] = float("nan")
+    torch.save(state, "w.pth")
+    words = ("inspect", "squeezenet1_1", photo, *SMALL, "--weights", "w.pth", "--layers", "conv[1]")
+    layer = strict_json(run(*words, "--format", "json").out)["layers"][0]
+    # 64 channels; 64 pixels at stride 2 with a kernel of 3 and no padding are 31
+    assert layer["nan_count"] == 64 * 31 * 31
+    assert [layer[name] for name in ("mean", "std", "min", "max")] == [None] * 4
+
+
+def test_csv_is_the_layers_file_of_the_run_folder(inspect, photo):
+    out = inspect(photo, *TWO, "--format", "csv", "-o", "out").out
+    assert out == Path("out/layers.csv").read_text()
+    header, *rows = csv.reader(io.StringIO(out))
+    more = ["channels", "images", "params", "norm", "ratio", "change", "sparsity", "reason"]
+    assert header == [*LAYER, *more]
+    assert [row[1] for row in rows] == ["conv1", "layer1.0.conv1"]
+
+
+def test_markdown_is_a_table(inspect, photo):
+    lines = inspect(photo, *TWO, "--format", "md").out.splitlines()
+    assert {line.count("|") for line in lines[:4]} == {12}  # 11 columns
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines[:4])
+    assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
+
+
+def test_hookcli_alone_prints_its_help(run):
+    assert run() == run("--help")
+    assert run().out.startswith("Usage: hookcli [OPTIONS] COMMAND")
+
+
+@pytest.mark.parametrize("command", [["layers", "resnet18"], ["models", "resnet*"]])
+def test_every_command_speaks_json_csv_and_markdown(run, command):
+    document = strict_json(run(*command, "--format", "json").out)
+    rows = document[command[0]]
+    header, *lines = csv.reader(io.StringIO(run(*command, "--format", "csv").out))
+    assert list(rows[0]) == header
+    assert len(lines) == len(rows)
+    assert len(run(*command, "--format", "md").out.splitlines()) == 2 + len(rows)
+
+
+def figures(rows, name, form):
+    return {format(row[name], form) for row in rows if row[name] is not None}
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_table_of_figures_fits_80_columns_with_every_figure_whole(inspect, photo, narrow):
+    rows = strict_json(inspect(photo, *SMALL, "--layers", "all", "--format", "json").out)["layers"]
+    lines = inspect(photo, *SMALL, "--layers", "all").out.splitlines()[:-1]  # then the classes
+    words = {word for line in lines for word in line.split()}
+    assert max(map(len, lines)) <= 80
+    for name in ("mean", "std", "min", "max"):
+        assert figures(rows, name, ".4g") <= words
+    assert {row["call_id"] for row in rows} <= words
+
+
+@pytest.mark.parametrize("model", ["resnet18", "vit_b_16", "squeezenet1_1"])
+def test_a_list_of_layers_fits_80_columns_with_calls_and_shapes_whole(run, narrow, model):
+    rows = strict_json(run("layers", model, "--format", "json").out)["layers"]
+    out = run("layers", model).out
+    words = set(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+    assert {"x".join(map(str, row["shape"])) for row in rows if row["shape"]} <= words
+    assert {str(row["order"]) for row in rows if row["order"]} <= words
+    assert {row["call_id"] for row in rows if len(row["call_id"]) <= 20} <= words
+
+
+def test_a_list_of_models_fits_80_columns(run, narrow):
+    lines = run("models").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) >= 2 + 121
+
+
+def test_there_are_no_colour_codes_without_a_terminal(run, inspect, photo):
+    for ended in (inspect(photo, *TWO), run("layers", "resnet18"), run("models", "r*"), run("-x")):
+        assert "\x1b" not in ended.out + ended.err
+
+
+def test_layers_of_a_transformer_counts_attention(run):
+    row = strict_json(run("layers", "vit_b_16", "--layers", "(model)", "--format", "json").out)
+    assert row["layers"][0]["flops"] == pytest.approx(35.128e9, rel=0.001)
+
+
+def test_models_are_listed_with_their_facts(run):
+    row = strict_json(run("models", "resnet34", "--format", "json").out)["models"][0]
+    assert (row["task"], row["params"], row["cached"]) == ("classification", 21_797_672, [])
+
+
+# --- names from strangers
+
+HOSTILE = [
+    b"a b'c\"d.png",
+    b"\x1b[31mred.png",
+    b"[bold]x.png",
+    b"new\nline.png",
+    b"new\n::error::line.png",
+    b"::error::title.png",
+    b"return\r.png",
+    "right\u200fto\u202eleft.png".encode(),
+    b"not\xffutf8.png",
+    b"=1+1.png",
+    b"%41|`a`.png",
+    b"n" * 251 + b".png",
+]
+
+
+@pytest.mark.parametrize("raw", HOSTILE, ids=ascii)
+def test_a_hostile_name_does_nothing_to_the_terminal(inspect, raw):
+    ended = inspect(draw(os.fsdecode(raw)), *TWO)
+    assert ended.code == 0
+    assert len(ended.out.splitlines()) == 6
+    assert len(ended.err.splitlines()) == 3
+    for line in (ended.out + ended.err).split("\n"):
+        assert line.isprintable()
+        assert not line.startswith("::")
+
+
+def unquoted(text):
+    """The bytes that a stored name stands for: ``%XX`` are those of a name that is not UTF-8."""
+    return re.sub(rb"%([0-9A-F]{2})", lambda code: bytes([int(code[1], 16)]), text.encode())
+
+
+@pytest.mark.parametrize("raw", HOSTILE, ids=ascii)
+def test_a_hostile_name_is_stored_so_that_it_can_be_read_back(inspect, raw):
+    inspect(draw(os.fsdecode(raw)), *TWO, "-o", "out")
+    stored = json.loads(Path("out/manifest.json").read_text())["images"][0]["file"]
+    assert unquoted(stored) == raw
+
+
+def test_hostile_names_of_skipped_files_are_one_line_and_one_row_each(inspect, photo):
+    names = [os.fsdecode(raw) for raw in HOSTILE]
+    for name in names:
+        Path(name).write_text("hello")
+    ended = inspect(photo, *names, *TWO, "-o", "out", "-q")
+    assert ended.code == 6
+    assert len(ended.err.splitlines()) == len(names) + 1
+    assert all(line.isprintable() for line in ended.err.split("\n"))
+    text = Path("out/skipped.csv").read_bytes().decode()
+    rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
+    assert [unquoted(file.removeprefix("'")) for file, _ in rows] == HOSTILE
+    assert {reason for _, reason in rows} == {"is not an image that can be read"}
+
+
+def test_a_name_that_begins_like_an_option_is_recorded_so_that_the_command_can_be_repeated(
+    run, inspect
+):
+    draw("-q.png")
+    first = strict_json(inspect(*TWO, "--format", "json", "--", "-q.png").out)
+    assert first["command"][3] == "./-q.png"
+    words = first["command"][1:]
+    again = strict_json(run(*words, "--format", "json").out)
+    assert again["layers"] == first["layers"]
+    assert again["command"] == first["command"]
+
+
+def test_a_hostile_name_stays_in_the_run_folder(inspect):
+    Path("deep/er").mkdir(parents=True)
+    draw("deep/..png")
+    inspect("deep/er/../..png", *TWO, "--grids", "layers", "-o", "out")
+    assert len([name for name in contents("out") if name.startswith("grids/")]) == 2
+
+
+# --- streams and signals
+
+
+@pytest.mark.parametrize(
+    ("command", "reader"),
+    [
+        ("--help", "head -1"),
+        ("--help", "true"),
+        ("models", "head -1"),
+        (f"inspect resnet18 photo.png {' '.join(SMALL)} --layers all --format json", "true"),
+    ],
+    ids=["help-head", "help-true", "models-head", "inspect-true"],
+)
+def test_a_reader_that_leaves_early_is_no_error(photo, command, reader):
+    script = f"{sys.executable} -m hookcli {command} | {reader}; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "0"
+    assert "Traceback" not in done.stderr
+    assert "Broken" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "coloured"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked, coloured):
+    mine, theirs = os.openpty()
+    words = [sys.executable, "-m", "hookcli", "report", "missing"]
+    subprocess.run(words, stderr=theirs, env=os.environ | asked, check=False)
+    said = os.read(mine, 4096)
+    os.close(theirs)
+    os.close(mine)
+    assert b"there is no folder 'missing'" in said
+    assert (b"\x1b[" in said) == coloured
+
+
+RUN = f"inspect resnet18 photo.png {' '.join(TWO)} -o out"
+
+
+@pytest.mark.parametrize("closed", ["2>&1 | true", ">&-", "2>&-"])
+def test_a_run_is_done_though_nobody_listens(photo, closed):
+    script = f"{sys.executable} -m hookcli {RUN} {closed}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stdout + done.stderr
+    assert sorted(contents("out")) == WRITTEN
+
+
+def test_a_table_that_a_full_disk_cannot_take_ends_with_5_and_the_run_is_done(photo):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "hookcli", *RUN.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1] == "error: cannot write to stdout: No space left on device"
+    assert "manifest.json" in contents("out")
+
+
+def test_help_and_version_import_no_torch():
+    code = (
+        "import sys; from hookcli.__main__ import _run\n"
+        "for words in (['--help'], ['--version'], [], ['inspect', '--help'], ['layers', '--help'],"
+        " ['models', '--help'], ['inspect', 'resnet18', 'no.png'], ['--bogus']):\n"
+        "    sys.argv = ['hookcli', *words]; print(_run(), file=sys.stderr)\n"
+        "heavy = {'torch', 'torchvision', 'numpy', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
+        "sys.exit(str(sorted(heavy)) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    codes = [line for line in done.stderr.splitlines() if line.isdecimal()]
+    assert codes == ["0", "0", "0", "0", "0", "0", "3", "2"]
+
+
+def test_the_version_is_printed_on_stdout():
+    done = spawn("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"hookcli \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_an_interrupted_run_ends_with_130_and_keeps_what_is_complete(photo):
+    words = ["inspect", "resnet18", *[photo] * 3000, "--weights", "random", "--grids", "none"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "hookcli", *words, "-o", "out"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not Path("out/run.json").exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "error: interrupted\n" in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 5  # the plan, the warning, and at most three for the error
+    left = {name.split("/")[0] for name in contents("out")}
+    assert {"run.json"} <= left <= {"run.json", "parts", "records.parquet"}
+
+
+# Channels that do not exist, classifiers of another size
+
+
+def test_channels_that_no_layer_has_are_named_and_leave_no_empty_grid(inspect, photo):
+    words = [word for word in TWO if word not in ("--grids", "none")]
+    code, _, err = inspect(photo, *words, "--channels", "3,70", "-o", "run")
+    assert code == 0
+    assert (
+        "warning: --channels: conv1 has channels 0 to 63 only, and 1 more are short of some\n"
+        in err
+    )
+    inspect(photo, *words, "--channels", "70", "-o", "none")
+    assert sorted(file.name for file in Path("run/grids/photo").iterdir()) == [
+        "001_conv1.png",
+        "002_layer1.0.conv1.png",
+    ]
+    assert not Path("none/grids").exists()
+
+
+def test_another_number_of_classes_takes_random_weights_under_auto_and_says_so(run, photo):
+    words = ("--size", "64", "--grids", "none", "--layers", "fc", "--model-arg", "num_classes=7")
+    code, out, err = run("inspect", "resnet18", photo, *words, "--format", "json")
+    document = strict_json(out)
+    assert (code, document["layers"][0]["shape"]) == (0, [1, 7])
+    assert not document["model"]["trained"]
+    assert (
+        "warning: trained weights have 1000 classes, and another num_classes was asked for: "
+        "the weights are RANDOM\n"
+    ) in err
+
+
+def test_an_image_thinner_than_can_be_shown_is_skipped(inspect, photo):
+    Image.new("L", (30_000, 2)).save("thin.png")
+    code, _, err = inspect(photo, "thin.png", *TWO)
+    assert code == 6
+    reason = "is 30000 by 2 pixels, too thin to show a network"
+    assert f"warning: skipped 'thin.png': {reason}\n" in err

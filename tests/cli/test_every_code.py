@@ -1,0 +1,273 @@
+"""Each exit code of each command that can end with it, and which one wins where several hold."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.conftest import run_in
+from tests.toy_models import SMALL_NET
+
+CPU = ("--device", "cpu")
+NET = ("net.py:Net", "pixels.npy", *CPU)
+RUN = (*NET, "--grids", "none", "-q")
+SKIPS = ("net.py:Net", "pixels.npy", "text.png", *CPU)
+PHOTO = ("resnet18", "pixels.npy", *CPU)
+OUT = ("-o", "out")
+
+DONE = {
+    "inspect": ["inspect", *RUN],
+    "inspect, a plan": ["inspect", *NET, "--dry-run"],
+    "inspect, nothing left to resume": ["inspect", *RUN, "--layers", "leaf", *OUT, "--resume", "--save", "tensors", "--pool", "mean"],
+    "gradients": ["gradients", *RUN],
+    "ablate": ["ablate", *NET],
+    "layers": ["layers", "net.py:Net"],
+    "models": ["models", "vgg*"],
+    "report": ["report", "out"],
+    "export": ["export", "out", "--to", "npy"],
+    "schema": ["schema", "inspect"],
+    "golden": ["golden", *NET, "-q"],
+    "golden, of a run": ["golden", "whole"],
+    "diff": ["diff", "whole", "whole"],
+    "compare": ["compare", *NET, "--against", "threads=1"],
+}  # fmt: skip
+CANNOT_BE_MET = {
+    "inspect, an option": ["inspect", *RUN, "--wat"],
+    "inspect, a model": ["inspect", "resnet43", "pixels.npy"],
+    "inspect, a part of a file": ["inspect", "net.py:Nothing", "pixels.npy"],
+    "inspect, a layer": ["inspect", *RUN, "--layers", "attention"],
+    "inspect, a device": ["inspect", *RUN, "--device", "cuda:93"],
+    "inspect, the limit of the disk": ["inspect", *RUN, "--save", "tensors", "--max-disk", "0"],
+    "inspect, another run": ["inspect", *RUN, "--layers", "fc", *OUT, "--resume"],
+    "inspect, a rule": ["inspect", *RUN, "--fail-on", "luck"],
+    "gradients, a target": ["gradients", *RUN, "--target", "7"],
+    "gradients, an option of inspect": ["gradients", *RUN, "--overview"],
+    "ablate, a target": ["ablate", *NET, "--target", "tabby"],
+    "ablate, a channel": ["ablate", *NET, "--channels", "99"],
+    "ablate, an option of inspect": ["ablate", *NET, "--fail-on", "nan"],
+    "layers, a model": ["layers", "resnet43"],
+    "layers, a layer": ["layers", "net.py:Net", "--layers", "attention"],
+    "models, a glob": ["models", "zzz*"],
+    "report, no folder": ["report", "nothing"],
+    "report, no run": ["report", "."],
+    "export, no folder": ["export", "nothing", "--to", "npy"],
+    "export, a call": ["export", "out", "--to", "npy", "--layers", "zzz"],
+    "export, no format": ["export", "out"],
+    "schema, a name": ["schema", "records"],
+    "golden, a run without sketches": ["golden", "blocked"],
+    "golden, no images": ["golden", "resnet18"],
+    "diff, no folder": ["diff", "nothing", "out"],
+    "diff, a file that is no golden file": ["diff", "net.py", "out"],
+    "diff, nothing to compare": ["diff", "plain", "plain"],
+    "diff, no tensors for pictures": ["diff", "out", "out", "--pictures", "pics"],
+    "compare, nothing against": ["compare", *NET],
+    "compare, what there is not": ["compare", *NET, "--against", "taste=good"],
+    "compare, an edit that changes nothing": ["compare", *NET, "--against", "edit=head:zero"],
+}
+NO_IMAGE = {
+    "inspect": ["inspect", "net.py:Net", "text.png", *CPU],
+    "inspect, a plan": ["inspect", "net.py:Net", "no.png", *CPU, "--dry-run"],
+    "inspect, that is to fail on what is skipped": ["inspect", "net.py:Net", "text.png", *CPU, "--fail-on", "skipped"],
+    "gradients": ["gradients", "net.py:Net", "text.png", "no.png", *CPU],
+    "ablate": ["ablate", "net.py:Net", "text.png", *CPU],
+    "golden": ["golden", "net.py:Net", "text.png", *CPU],
+    "compare": ["compare", "net.py:Net", "text.png", *CPU, "--against", "threads=1"],
+}  # fmt: skip
+MODEL_FAILS = {
+    "inspect": ["inspect", "net.py:Breaks", "pixels.npy", *CPU],
+    "inspect, with an image skipped": ["inspect", "net.py:Breaks", "pixels.npy", "text.png", *CPU],
+    "inspect, weights": ["inspect", *PHOTO, "--weights", "no.pth"],
+    "inspect, a file that raises": ["inspect", "broken.py:Net", "pixels.npy", *CPU],
+    "gradients": ["gradients", "net.py:Breaks", "pixels.npy", *CPU],
+    "gradients, backwards": ["gradients", "net.py:NoWayBack", "pixels.npy", *CPU],
+    "gradients, weights": ["gradients", *PHOTO, "--weights", "no.pth"],
+    "ablate": ["ablate", "net.py:Breaks", "pixels.npy", *CPU],
+    "ablate, weights": ["ablate", *PHOTO, "--weights", "no.pth"],
+    "layers": ["layers", "net.py:Breaks"],
+    "golden": ["golden", "net.py:Breaks", "pixels.npy", *CPU],
+    "compare": ["compare", "net.py:Breaks", "pixels.npy", *CPU, "--against", "threads=1"],
+    "compare, weights of one side": [
+        "compare",
+        *PHOTO,
+        "--weights",
+        "random",
+        "--against",
+        "weights=no.pth",
+    ],
+}
+CANNOT_BE_WRITTEN = {
+    "inspect, a run stands there": ["inspect", *RUN, *OUT],
+    "inspect, a file in the way": ["inspect", *RUN, "-o", "net.py"],
+    "inspect, weights in no place": ["inspect", *RUN, "--prune", "fc=0.5", "--save-weights", "net.py/w.safetensors"],
+    "gradients, a run stands there": ["gradients", *RUN, *OUT],
+    "gradients, files of others": ["gradients", *RUN, "-o", "."],
+    "report, a folder in the way": ["report", "blocked"],
+    "export, a file is there": ["export", "out", "--to", "npy", "-o", "taken"],
+    "export, a run's folder": ["export", "out", "--to", "npy", "-o", "out"],
+    "golden, a file that is not its own": ["golden", "whole", "-o", "net.py"],
+    "diff, pictures into a run's folder": ["diff", "whole", "edited", "--pictures", "out"],
+}  # fmt: skip
+SOME_SKIPPED = {
+    "inspect": ["inspect", *SKIPS],
+    "inspect, a plan": ["inspect", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
+    "gradients": ["gradients", *SKIPS],
+    "ablate": ["ablate", *SKIPS],
+    "ablate, a plan": ["ablate", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
+    "golden": ["golden", *SKIPS],
+    "compare": ["compare", *SKIPS, "--against", "threads=1"],
+}
+RULE_FAILED = {
+    "inspect": ["inspect", *RUN, "--layers", "all", "--fail-on", "nan,uncalled"],
+    "inspect, with an image skipped": ["inspect", *SKIPS, "--fail-on", "skipped"],
+    "gradients": ["gradients", *RUN, "--layers", "all", "--fail-on", "uncalled"],
+    "gradients, with an image skipped": ["gradients", *SKIPS, "--fail-on", "skipped"],
+    "diff": ["diff", "whole", "edited"],
+    "compare": ["compare", *NET, "--against", "edit=conv:zero"],
+    "compare, with an image skipped": ["compare", *SKIPS, "--against", "edit=conv:zero"],
+}
+CODES = {
+    0: DONE,
+    2: CANNOT_BE_MET,
+    3: NO_IMAGE,
+    4: MODEL_FAILS,
+    5: CANNOT_BE_WRITTEN,
+    6: SOME_SKIPPED,
+    7: RULE_FAILED,
+}
+WITHOUT_DATA = (2, 3, 4, 5)
+
+# where something of ours is called that a fault can be put into
+INSIDE = {
+    "inspect": "hookcli.plan.prepare.find_files",
+    "gradients": "hookcli.plan.prepare.find_files",
+    "ablate": "hookcli.plan.prepare.find_files",
+    "layers": "hookcli.passes.survey.survey",
+    "models": "hookcli.models.zoo.catalog.list_catalog",
+    "report": "hookcli.render.report.page.remake_report",
+    "export": "hookcli.store.load.load_run",
+    "schema": "hookcli.cli.commands.schema.json.loads",
+    "golden": "hookcli.plan.prepare.find_files",
+    "diff": "hookcli.compare.compared_run.load_compared_run",
+    "compare": "hookcli.plan.prepare.find_files",
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A model, pixels, and files that are no pictures and no models."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "net.py").write_text(SMALL_NET)
+    (home / "broken.py").write_text("raise ValueError('not today')\n")
+    np.save(home / "pixels.npy", np.ones((3, 2, 2), np.float32))
+    (home / "text.png").write_text("hello")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def inputs(home, tmp_path):
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def runs(home, tmp_path_factory):
+    """Runs that kept nothing, pooled or whole tensors, one that was edited, one whose page cannot be written."""
+    runs = tmp_path_factory.mktemp("runs")
+    shutil.copytree(home, runs, dirs_exist_ok=True)
+    save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")
+    assert run_in(runs, "inspect", *RUN, *save, *OUT).code == 0
+    assert run_in(runs, "inspect", *RUN, *save, "--no-sketch", "-o", "blocked").code == 0
+    assert run_in(runs, "inspect", *RUN, "--no-sketch", "-o", "plain").code == 0
+    assert run_in(runs, "inspect", *RUN, "--save", "tensors", "-o", "whole").code == 0
+    edit = ("--save", "tensors", "--edit", "conv:zero")
+    assert run_in(runs, "inspect", *RUN, *edit, "-o", "edited").code == 0
+    (runs / "blocked/report.html").unlink()
+    (runs / "blocked/report.html").mkdir()
+    (runs / "taken").mkdir()
+    (runs / "taken/fc.npy").write_bytes(b"mine")
+    return runs
+
+
+@pytest.fixture
+def a_run(runs, tmp_path):
+    """The runs, as if they had been made here."""
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"), [(code, what) for code, whats in CODES.items() for what in whats]
+)
+def test_a_command_ends_with_the_code_of_what_happened(run, a_run, code, what):
+    ended = run(*CODES[code][what])
+    assert ended.code == code
+    errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    says_so_itself = code == 7 and CODES[code][what][0] in ("diff", "compare")
+    assert len(errors) == (code not in (0, 6) and not says_so_itself)
+    assert "Traceback" not in ended.err
+    if code in WITHOUT_DATA:
+        assert ended.out == ""
+
+
+def test_every_command_is_in_the_table(run):
+    listed = run("--help").out.partition("Commands:")[2]
+    commands = {line.split()[0] for line in listed.splitlines() if line[:3].strip()}
+    assert commands == {words[0] for words in DONE.values()} == INSIDE.keys()
+
+
+def raises(error):
+    def fail(*_words, **_options):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("command", INSIDE)
+def test_an_interrupt_of_any_command_ends_with_130(run, a_run, monkeypatch, command):
+    monkeypatch.setattr(INSIDE[command], raises(KeyboardInterrupt))
+    ended = run(*DONE[command])
+    assert (ended.code, ended.out) == (130, "")
+    hint = "hint: what is complete stays; --resume goes on with a long run"
+    resumes = DONE[command][0] in ("inspect", "gradients")
+    assert ended.err.endswith(
+        f"error: interrupted\n{hint}\n" if resumes else "error: interrupted\n"
+    )
+
+
+@pytest.mark.parametrize("command", INSIDE)
+def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
+    run, a_run, monkeypatch, command
+):
+    monkeypatch.setattr(INSIDE[command], raises(ZeroDivisionError("planted")))
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        run(*DONE[command])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypatch, error):
+    monkeypatch.setattr("hookcli.run.pipeline.close", raises(error))
+    words = ("inspect", *SKIPS, "--fail-on", "skipped")
+    if error is KeyboardInterrupt:
+        assert run(*words).code == 130
+    else:
+        with pytest.raises(error):
+            run(*words)
+
+
+@pytest.mark.parametrize(
+    ("to", "more", "code"),
+    [
+        ("| true", (), 6),
+        ("| true", ("--fail-on", "skipped"), 7),
+        ("> /dev/full", ("--fail-on", "skipped"), 5),
+    ],
+)
+def test_a_reader_that_leaves_changes_no_code_and_a_full_disk_goes_before_the_others(
+    to, more, code
+):
+    words = " ".join(["inspect", *SKIPS, *more])
+    script = f"{sys.executable} -m hookcli {words} {to}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == code

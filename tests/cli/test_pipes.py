@@ -1,0 +1,318 @@
+"""The command in a pipeline: lines of JSON, terminals and none, readers that leave."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hookcli.records.rows import ChannelRow
+from hookcli.store.tables import render_line
+from tests.toy_models import SMALL_NET
+
+PLAIN = ("--device", "cpu", "--layers", "leaf")
+LISTS = {
+    "inspect": ("inspect", "net.py:Net", "pixels.npy", "nan.npy", *PLAIN),
+    "gradients": ("gradients", "net.py:Net", "pixels.npy", *PLAIN),
+    "ablate": ("ablate", "net.py:Net", "pixels.npy", *PLAIN),
+    "compare": ("compare", "net.py:Net", "pixels.npy", *PLAIN, "--against", "threads=1"),
+    "layers": ("layers", "net.py:Net"),
+    "models": ("models", "resnet*"),
+}  # fmt: skip
+ROWS = {"inspect": "layers", "gradients": "layers", "compare": "layers", "ablate": "channels"}
+
+
+@pytest.fixture(autouse=True)
+def small_net():
+    write_small_net()
+
+
+def write_small_net():
+    """A model, its pixels, and pixels that are not all numbers."""
+    Path("net.py").write_text(SMALL_NET)
+    pixels = np.stack([np.full((2, 2), v, np.float32) for v in (3.0, -4.0, 0.0)])
+    np.save("pixels.npy", pixels)
+    pixels[0, 0, 0] = np.nan
+    np.save("nan.npy", pixels)
+
+
+def strict(line):
+    """What a line of JSON says; NaN and Infinity, which are no JSON, are refused."""
+    return json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+# --- lines of JSON
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_jsonl_is_the_rows_of_the_document_a_line_each(run, command):
+    document = strict(run(*LISTS[command], "--format", "json").out)
+    lines = run(*LISTS[command], "--format", "jsonl").out.splitlines()
+    assert [strict(line) for line in lines] == [
+        {"schema_version": 1} | row for row in document[ROWS.get(command, command)]
+    ]
+    assert all(line.startswith('{"schema_version": 1, ') for line in lines)
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_jsonl_has_the_rows_and_columns_of_csv(run, command):
+    header, *rows = csv.reader(io.StringIO(run(*LISTS[command], "--format", "csv").out))
+    lines = [strict(line) for line in run(*LISTS[command], "--format", "jsonl").out.splitlines()]
+    assert [list(line) for line in lines] == [["schema_version", *header]] * len(rows)
+    assert len(lines) > 1
+
+
+def test_jsonl_of_ablate_holds_the_channels_that_its_table_leaves_out(run):
+    lines = run(*LISTS["ablate"], "--top", "1", "--format", "jsonl").out.splitlines()
+    assert [strict(line)["rank"] for line in lines] == [1, 2, 3, 4, 5, 6]  # of three layers
+
+
+def test_a_figure_that_is_not_finite_is_null_and_text_is_ascii():
+    line = render_line(ChannelRow(1, "猫\n", 0, float("nan"), float("-inf"), 0.1 + 0.2, 9))
+    assert line == (
+        '{"schema_version": 1, "rank": 1, "layer": "\\u732b\\n", "channel": 0, "effect": null, '
+        '"score": null, "plain_score": 0.30000000000000004, "images": 9}\n'
+    )
+
+
+def test_what_is_beside_the_rows_is_told_on_stderr(run):
+    Path("text.png").write_text("hello")
+    code, out, err = run(*LISTS["inspect"], "text.png", "-o", "out", "--format", "jsonl")
+    assert (code, len(out.splitlines())) == (6, 4)  # conv, relu twice, fc
+    assert "not called: head: " in err
+    assert "warning: skipped 'text.png': " in err
+
+
+def test_each_line_is_one_write_so_that_a_reader_never_has_half_a_line():
+    """A socket keeps writes apart, as files opened to append and pipes do for short ones."""
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", "hookcli", "models", "--format", "jsonl"]
+    seen = []
+    with subprocess.Popen(command, stdout=writer) as running:
+        writer.close()
+        while packet := reader.recv(1 << 16):
+            seen.append(packet)
+    reader.close()
+    assert running.returncode == 0
+    assert len(seen) == 121
+    assert all(strict(packet)["name"] for packet in seen)
+    assert all(packet.endswith(b"\n") for packet in seen)
+
+
+# --- files that were written
+
+
+@pytest.fixture
+def saved(run):
+    """A run with tensors."""
+    assert run(*LISTS["inspect"], "--save", "tensors", "-o", "out").code == 0
+
+
+@pytest.fixture
+def exported(saved, run):
+    """The files that ``hookcli export`` says it wrote, in each format."""
+    return {
+        form: run("export", "out", "--to", "npy", "-o", form, "--format", form).out
+        for form in ("text", "json", "jsonl")
+    }
+
+
+def test_export_tells_which_file_is_of_which_call(exported):
+    names = ["conv.npy", "relu.npy", "relu_1.npy", "fc.npy", "images.csv"]
+    rows = list(
+        zip(
+            names,
+            ["conv", "relu", "relu#1", "fc", ""],
+            [[2, 2, 2, 2], [2, 2, 2, 2], [2, 2, 2, 2], [2, 2], None],
+            strict=True,
+        )
+    )
+    assert exported["text"].splitlines() == [f"text/{name}" for name in names]
+    assert strict(exported["json"]) == {
+        "schema_version": 1,
+        "files": [{"file": f"json/{f}", "call_id": c, "shape": s} for f, c, s in rows],
+    }
+    assert [strict(line) for line in exported["jsonl"].splitlines()] == [
+        {"schema_version": 1, "file": f"jsonl/{f}", "call_id": c, "shape": s} for f, c, s in rows
+    ]
+    for name, _, shape in rows[:-1]:
+        assert list(np.load(f"json/{name}").shape) == shape
+
+
+def test_a_file_is_told_when_it_is_there_and_not_at_the_end(saved, run, monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        "hookcli.cli.output.console.print_data",
+        lambda text: told.append((text, sorted(p.name for p in Path("arrays").glob("*.npy")))),
+    )
+    run("export", "out", "--to", "npy", "-o", "arrays")
+    assert told[:2] == [
+        ("arrays/conv.npy\n", ["conv.npy"]),
+        ("arrays/relu.npy\n", ["conv.npy", "relu.npy"]),
+    ]
+
+
+def test_report_tells_what_is_missing_in_its_document(saved, run):
+    missing = next(Path("out/grids").rglob("*.png"))
+    missing.unlink()
+    row = {"file": "out/report.html", "call_id": "", "shape": None}
+    assert run("report", "out").out == "out/report.html\n"
+    assert strict(run("report", "out", "--format", "jsonl").out) == {"schema_version": 1} | row
+    assert strict(run("report", "out", "--format", "json").out) == {
+        "schema_version": 1,
+        "files": [row],
+        "complete": True,
+        "missing": [str(missing.relative_to("out"))],
+    }
+
+
+# --- readers that leave, and disks that are full
+
+# All in one process, which imports torch once. Each command gets a stdout of its own, and is ended by
+# what the console script calls.
+DRIVER = """
+import json, os, sys, threading
+from hookcli.__main__ import main
+
+
+def read_a_line(number):
+    while os.read(number, 1) not in (b"\\n", b""):
+        pass
+    os.close(number)
+
+
+def run(mode, words):
+    with open("err.txt", "wb") as err:
+        os.dup2(err.fileno(), 2)
+    reader, writer = os.pipe()
+    if mode == "full":
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    else:
+        os.dup2(writer, 1)
+    if mode == "both":
+        os.dup2(writer, 2)
+    os.close(writer)
+    if mode == "line":
+        threading.Thread(target=read_a_line, args=[reader]).start()
+    else:
+        os.close(reader)
+    sys.argv = ["hookcli", *words]
+    sys.stdout = open(1, "w", closefd=False)  # as Python begins
+    try:
+        main()
+    except SystemExit as leave:
+        return leave.code, open("err.txt").read()
+
+
+commands, modes = json.loads(sys.stdin.read())
+ended = {mode: {name: run(mode, words) for name, words in commands.items()} for mode in modes}
+with open("ended.json", "w") as file:
+    json.dump(ended, file)
+"""
+QUIET = ("--grids", "none", "-q", "-o", "out", "--overwrite")
+EVERY = {
+    f"{name} {form}": (*words, "--format", form, *(QUIET if name in ("inspect", "gradients") else ()))
+    for name, words in LISTS.items()
+    for form in ("table", "json", "jsonl", "csv", "md")
+} | {
+    "inspect": ("inspect", "net.py:Net", "pixels.npy", *PLAIN, "--save", "tensors", *QUIET),
+    **{f"report {form}": ("report", "out", "--format", form) for form in ("text", "json", "jsonl")},
+    **{
+        f"export {form}": ("export", "out", "--to", "npy", "--overwrite", "--format", form)
+        for form in ("text", "json", "jsonl")
+    },
+    **{
+        f"diff {form}": ("diff", "out", "out", "--format", form)
+        for form in ("table", "json", "jsonl", "csv", "md")
+    },
+    "golden": ("golden", "out"),
+    "golden of a model": ("golden", "net.py:Net", "pixels.npy", *PLAIN, "-q"),
+    "schema": ("schema",),
+    "help": ("--help",),
+    "help of a command": ("ablate", "--help"),
+    "version": ("--version",),
+}  # fmt: skip
+ITS_TALK = re.compile(
+    r"warning: the weights are as net\.py:Net made them, trained or not\n"
+    r"|net\.py:Net: 6 channels of 3 layers, 1 image, 2 forwards of up to 6\n"
+    r"|not called: head: .+\n"
+    r"|no difference: 4 calls of 1 image hold; .+\n"
+)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """The code and what stood on stderr, of every command and each way to treat its stdout."""
+    with contextlib.chdir(tmp_path_factory.mktemp("ended")):
+        write_small_net()
+        request = json.dumps([EVERY, ["at once", "line", "both", "full"]])
+        command = [sys.executable, "-c", DRIVER]
+        done = subprocess.run(command, input=request, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(Path("ended.json").read_text())
+
+
+@pytest.mark.parametrize("mode", ["at once", "line", "both"])
+def test_a_reader_that_leaves_is_no_error_of_any_command_in_any_format(ended, mode):
+    told = {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended[mode].items()}
+    assert {name: end for name, end in told.items() if end != (0, "")} == {}
+    assert told.keys() == EVERY.keys()
+
+
+def test_a_full_disk_behind_stdout_is_an_error_of_every_command_in_every_format(ended):
+    told = {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended["full"].items()}
+    said = re.compile("error: cannot write to stdout: [Nn]o space left( on device)?\n")
+    assert {n: end for n, end in told.items() if end[0] != 5 or not said.fullmatch(end[1])} == {}
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>&1 | true", "2>&1 | head -1"])
+@pytest.mark.parametrize("words", ["schema", "report nothing"])
+def test_streams_that_are_closed_leave_no_trace_and_the_code_as_it_is(words, closed):
+    script = f"{sys.executable} -m hookcli {words} {closed}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if words == "schema" else 2)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "ignored" not in done.stdout + done.stderr
+
+
+def test_a_run_is_whole_though_all_its_streams_are_closed():
+    words = f"{' '.join(LISTS['inspect'])} --format jsonl -o out --workers 2"
+    script = f"{sys.executable} -m hookcli {words} <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == 0
+    listed = json.loads(Path("out/manifest.json").read_text())["files"]
+    there = [str(f.relative_to("out")) for f in Path("out").rglob("*") if f.is_file()]
+    assert sorted(there) == sorted([*listed, "manifest.json"])
+    for file in Path("out/grids").rglob("*.png"):
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_a_model_and_its_programs_and_libraries_print_is_not_among_the_data():
+    loud = """
+import ctypes, os
+from net import *
+
+class Loud(Net):
+    def forward(self, x):
+        print("from Python")
+        os.system("echo from a program")
+        os.write(1, b"from below Python\\n")
+        ctypes.CDLL(None).puts(b"from a library")
+        return super().forward(x)
+"""
+    Path("loud.py").write_text(loud)
+    command = [sys.executable, "-m", "hookcli", "ablate", "loud.py:Loud", "pixels.npy", *PLAIN]
+    done = subprocess.run(
+        [*command, "--format", "json"], capture_output=True, text=True, check=False
+    )
+    assert strict(done.stdout)["command"][1] == "ablate"
+    for source in ("Python", "a program", "below Python", "a library"):
+        assert f"from {source}\n" in done.stderr

@@ -1,0 +1,182 @@
+"""What every command looks like at a terminal, at one without colours, and at none."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+
+from tests.conftest import PHOTOS
+from tests.toy_models import SMALL_NET
+
+CPU = ("--device", "cpu")
+SQUEEZE = ("squeezenet1_1", "cat.png", "--weights", "random", "--size", "32", *CPU)
+QUICK = (*SQUEEZE, "--grids", "none")
+RUN = "ru\nn"
+COMMANDS = {
+    "inspect": ("inspect", *QUICK, "--layers", "leaf", "-o", RUN, "--save", "tensors"),
+    "edits": ("inspect", *QUICK, "--edit", "conv[2]:zero", "--prune", "conv[3]=0.5", "--layers", "leaf"),
+    "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
+    "gradients": ("gradients", *QUICK, "--layers", "leaf", "--edit", "conv[2]:zero"),
+    "ablate": ("ablate", *SQUEEZE, "--layers", "features.3.squeeze"),
+    "layers": ("layers", "squeezenet1_1"),
+    "models": ("models",),
+    "report": ("report", RUN),
+    "export": ("export", RUN, "--to", "npy"),
+    "golden": ("golden", RUN),
+    "diff": ("diff", RUN, RUN),
+    "compare": ("compare", *SQUEEZE, "--against", "seed=1", "--layers", "leaf"),
+    "schema": ("schema", "models"),
+    "plan": ("inspect", *QUICK, "--dry-run"),
+    "a bar": ("inspect", "net.py:Net", *["pixels.npy"] * 70, *CPU, "--grids", "none"),
+    "an error": ("inspect", "resnet43", "cat.png"),
+    "usage": ("inspect", "resnet18", "cat.png", "--format", "xml"),
+}  # fmt: skip
+HELP = (
+    *("inspect", "gradients", "ablate", "golden", "diff", "compare"),
+    *("layers", "models", "report", "export", "schema"),
+)
+COMMANDS |= {f"help of {name}": (name, "--help") for name in HELP}
+TABLES = (
+    *("inspect", "edits", "focus", "gradients", "ablate", "diff", "compare", "layers", "models"),
+)
+
+# All in one process: torch is imported once. A mark on both streams stands before each command.
+DRIVER = """
+import json, sys
+from hookcli.__main__ import _run
+
+for name, words in json.loads(sys.stdin.read()).items():
+    for stream in (sys.stdout, sys.stderr):
+        stream.write(f"@@{name}@@")
+        stream.flush()
+    sys.argv = ["hookcli", *words]
+    _run()
+"""
+
+
+@pytest.fixture(scope="module")
+def show(tmp_path_factory):
+    """Run all commands in a terminal so many columns wide, or in none (None)."""
+
+    def run(environment, columns, commands=COMMANDS):
+        folder = tmp_path_factory.mktemp("show")
+        (folder / "net.py").write_text(SMALL_NET)
+        (folder / "cat.png").write_bytes((PHOTOS / "cat.png").read_bytes())
+        np.save(folder / "pixels.npy", np.zeros((3, 2, 2), np.float32))
+        others = {name: os.environ[name] for name in os.environ.keys() - {"NO_COLOR", "COLUMNS"}}
+        theirs, mine = None, None
+        if columns is not None:
+            mine, theirs = os.openpty()
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        with subprocess.Popen(
+            [sys.executable, "-c", DRIVER],
+            cwd=folder,
+            env=others | {"TERM": "xterm-256color"} | environment,
+            stdin=subprocess.PIPE,
+            stdout=theirs or subprocess.PIPE,
+            stderr=theirs or subprocess.STDOUT,
+        ) as running:
+            running.stdin.write(json.dumps(commands).encode())
+            running.stdin.close()
+            if theirs is not None:
+                os.close(theirs)
+            text = b"".join(read_all(running.stdout.fileno() if mine is None else mine))
+        parts = re.split("@@(.+?)@@", text.decode().replace("\r\n", "\n"))[1:]
+        shown = dict.fromkeys(commands, "")
+        for name, part in zip(parts[::2], parts[1::2], strict=True):
+            shown[name] += part
+        assert running.returncode == 0, text
+        return shown
+
+    return run
+
+
+def read_all(number):
+    while True:
+        try:
+            part = os.read(number, 1 << 16)
+        except OSError:  # how a terminal ends on Linux
+            return
+        if not part:
+            return
+        yield part
+
+
+def plain(text):
+    """Without colours, and without the blanks at the ends of lines that these hid."""
+    return re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", text), flags=re.MULTILINE)
+
+
+def tables(shown):
+    """The lines of every table, without colours and what is said beside it.
+
+    The verdict of a comparison is one line, however long: the first, for programs to take.
+    """
+    for name in TABLES:
+        words = plain(shown[name])
+        talk = ("warning: ", "squeezenet1_1: ", "wrote ", "not called: ")
+        assert "error: " not in words, words
+        verdict = re.compile("no difference: |[^ ]+ differs first: ")
+        lines = (line for line in words.splitlines() if not verdict.match(line))
+        yield from (line for line in lines if not line.startswith(talk))
+
+
+@pytest.fixture(scope="module")
+def coloured(show):
+    return show({"COLUMNS": "80"}, 200)
+
+
+def test_a_terminal_gets_colours_a_bar_and_tables_that_fit(coloured):
+    escaped = {name for name, text in coloured.items() if "\x1b" in text}
+    assert escaped == {*TABLES, "plan", "a bar", "an error", "usage"}
+    assert "\x1b[2K" in coloured["a bar"]
+    assert 70 < max(map(len, tables(coloured))) <= 80
+    assert all(coloured.values())
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_a_terminal_without_colours_gets_the_same_words_and_no_escapes(show, coloured, environment):
+    shown = show(environment, 80)
+    assert [name for name, text in shown.items() if set("\x1b\r") & set(text)] == []
+    assert "images/s" not in shown["a bar"]
+    others = [name for name in COMMANDS if name != "a bar"]
+    assert [name for name in others if plain(coloured[name]) != shown[name]] == []
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_without_a_terminal_tables_fit_the_columns_and_there_are_no_escapes_and_no_bar(
+    show, columns
+):
+    shown = show({"COLUMNS": str(columns)}, None)
+    assert [name for name, text in shown.items() if set("\x1b\r") & set(text)] == []
+    assert "images/s" not in shown["a bar"]
+    lines = list(tables(shown))
+    assert [line for line in lines if len(line) > columns] == []
+    assert max(map(len, lines)) > columns - 10
+
+
+def test_a_name_is_on_one_line_of_a_terminal_and_as_it_is_elsewhere(show, coloured):
+    assert coloured["report"] == "ru\\nn/report.html\n"
+    chosen = {name: COMMANDS[name] for name in ("inspect", "report")}
+    assert show({}, None, chosen)["report"] == "ru\nn/report.html\n"
+
+
+def test_a_terminal_that_was_given_no_width_is_taken_for_a_usual_one(show):
+    shown = show({"COLUMNS": "0"}, 0, {"models": COMMANDS["models"]})
+    assert 70 < max(map(len, plain(shown["models"]).splitlines())) <= 80
+
+
+@pytest.mark.parametrize("columns", ["-1", "many", "9" * 5000])
+def test_columns_that_are_no_width_are_left_alone(run, monkeypatch, columns):
+    whole = run("layers", "squeezenet1_1").out
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run("layers", "squeezenet1_1").out == whole

@@ -1,0 +1,826 @@
+"""``hookcli diff``: the distances of two runs by hand, which calls belong together, and what is said of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hookcli.compare.compared_run import RunCall, load_compared_run
+from hookcli.compare.diff import diff_sides, list_changed, pair_calls, pair_ids
+from hookcli.distance.judge import CallPair, CallTensor, Judge
+from hookcli.distance.metrics import Size, measure_arrays, measure_sketches
+from hookcli.distance.tolerance import Tolerance, matches
+from hookcli.errors import NoLayerMatchedError, RequestError
+from tests.toy_runs import ToyRun, array, run_of
+
+NAN, INF = math.nan, math.inf
+ROOT = math.sqrt(0.5)
+
+
+def far(a, b, kind="f4"):
+    return measure_arrays(array(a, kind), array(b, kind))
+
+
+def seen(call_id="conv", shape=(1, 2), dtype="float32", reason=""):
+    return CallTensor(call_id, "Conv2d", shape, dtype, reason)
+
+
+def judged(*pairs, tolerance=None, dtypes=("float32",)):
+    judge = Judge(tolerance or Tolerance(), dtypes)
+    for pair in pairs:
+        judge.add(pair)
+    return judge.rows()
+
+
+def pair_of(call_id, a, b, image="cat"):
+    one, two = array(a), array(b)
+    return CallPair(
+        image, seen(call_id, one.shape), seen(call_id, two.shape), measure_arrays(one, two)
+    )
+
+
+def order_of(rows):
+    return [row.call_id for row in sorted(rows, key=lambda row: row.order)]
+
+
+def differences(a, b, tolerance=None, match=None, **kept):
+    """The comparison of two toy runs."""
+    for name, toy in (("a", a), ("b", b)):
+        replace(toy, **kept).write(name)
+    return diff_sides(
+        load_compared_run("a"), load_compared_run("b"), tolerance or Tolerance(), match
+    )
+
+
+# How far two tensors are apart
+
+
+def test_the_distances_of_two_small_tensors_by_hand():
+    distance = far([3, 4], [3, 4.5])
+    assert distance.rel_l2 == pytest.approx(0.1)  # 0.5 over 5
+    assert distance.apart == Size(0.5 * ROOT, 0.5, 0.25, 2)
+    assert distance.a == Size(pytest.approx(5 * ROOT), 4, 3.5, 2)
+    assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
+    assert (distance.misplaced, distance.nans, distance.source) == (0, 0, "tensors")
+
+
+def test_equal_tensors_are_at_distance_0_and_their_cosine_is_exactly_1():
+    values = np.random.default_rng(0).standard_normal((1, 999)).astype("f4")
+    distance = far(values, values.copy())
+    assert (distance.rel_l2, distance.apart.largest, distance.cosine) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rel_l2", "cosine"),
+    [([0, 0], [0, 0], 0, None), ([0, 0], [3, 4], INF, None), ([3, 4], [0, 0], 1, None), ([3, 4], [-3, -4], 2, -1)],
+)  # fmt: skip
+def test_tensors_of_zeros_have_no_cosine(a, b, rel_l2, cosine):
+    distance = far(a, b)
+    assert (distance.rel_l2, distance.cosine) == (rel_l2, cosine)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "misplaced", "nans"),
+    [
+        ([NAN, 4], [NAN, 4], 0, 1),
+        ([NAN, 4], [3, 4], 1, 0),
+        ([INF, 4], [INF, 4], 0, 0),
+        ([INF, 4], [-INF, 4], 1, 0),
+        ([INF, 4], [4, INF], 2, 0),
+        ([NAN, NAN], [INF, NAN], 1, 1),
+    ],
+)
+def test_what_is_not_finite_is_counted_and_left_out(a, b, misplaced, nans):
+    distance = far(a, b)
+    assert (distance.misplaced, distance.nans) == (misplaced, nans)
+    assert distance.rel_l2 == 0
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_squares_neither_vanish_nor_overflow(factor):
+    distance = far(np.array([[3 * factor, 4 * factor]]), np.array([[3 * factor, 4.5 * factor]]))
+    assert distance.rel_l2 == pytest.approx(0.1)
+    assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
+
+
+def test_large_float16_values_are_not_subtracted_in_float16():
+    distance = far([60000, 0], [-60000, 0], "f2")
+    assert distance.apart.largest == 2 * float(np.float16(60000))
+
+
+def test_unsigned_numbers_and_booleans_are_subtracted_as_numbers():
+    assert far([3, 4], [4, 3], "u1").apart.largest == 1
+    assert far([True, False], [False, False], "?").apart.mean == 0.5
+
+
+def test_complex_numbers_are_pairs_of_real_ones():
+    assert far([3 + 4j], [3 + 4.5j], "c8").rel_l2 == pytest.approx(0.1)
+    assert far([3 + 4j], [3 + 4j], "c8").apart.values == 2
+
+
+def test_tensors_without_values_are_at_distance_0():
+    distance = far(np.zeros((1, 0, 3)), np.zeros((1, 0, 3)))
+    assert (distance.rel_l2, distance.apart.values, distance.cosine) == (0, 0, None)
+
+
+def sketched(a, b, sizes, not_finite=((0, 0), (0, 0))):
+    """Of sketches whose first buckets hold these values."""
+    padded = tuple(np.array([*values, *[0] * (67 - len(values))], "f4") for values in (a, b))
+    return measure_sketches(padded, sizes, not_finite)
+
+
+def test_the_distance_of_two_sketches_by_hand():
+    size = Size(5 * ROOT, 4.0, None, 2)
+    distance = sketched(
+        [3, -4], [3, -4.5], (size, replace(size, rms=ROOT * math.sqrt(29.25), largest=4.5))
+    )
+    assert distance.rel_l2 == pytest.approx(0.1)
+    assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
+    assert (distance.apart.largest, distance.apart.mean, distance.source) == (
+        None,
+        None,
+        "sketches",
+    )
+
+
+def test_the_cosine_of_sketches_of_multiples_of_each_other_is_1():
+    size = Size(1.0, 2.0, None, 25)
+    distance = sketched([3, -4], [6, -8], (size, replace(size, rms=2.0)))
+    assert distance.cosine == pytest.approx(1, abs=1e-15)
+
+
+def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
+    """All of the difference may fall into one bucket with opposite signs."""
+    one, two = Size(1.0, 4.0, None, 4), Size(1.0, 10.0, None, 4)
+    assert sketched([1], [1], (one, two)).rel_l2 == 3  # 10 - 4 over the norm, 2
+
+
+def test_sketches_tell_nan_and_inf_from_how_many_there_are():
+    size = Size(1.0, 1.0, None, 4)
+    distance = sketched([1], [1], (size, size), ((2, 1), (1, 0)))
+    assert (distance.misplaced, distance.nans, distance.apart.values) == (2, 1, 1)
+
+
+# What is tolerated
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "sketched", "rtol"),
+    [
+        (("float32",), False, 1e-5), (("float32", "float16"), False, 5e-3), (("bfloat16", "float16"), False, 5e-2),
+        (("float64",), False, 1e-12), (("float64",), True, 1e-6), (("int64",), False, 0.0), (("int64",), True, 0.0),
+        (("uint8", "float32"), True, 1e-5),
+    ],
+)  # fmt: skip
+def test_the_default_is_that_of_the_coarsest_dtype(dtypes, sketched, rtol):
+    assert Tolerance().rtol_of("conv", dtypes, sketched=sketched) == rtol
+
+
+def test_the_default_of_a_cosine_is_what_noise_of_the_usual_size_makes_of_it():
+    """A difference of 1e-5 at a right angle: 1 - cos(1e-5) is half its square."""
+    assert Tolerance("cosine").rtol_of("conv", ["float32"], sketched=False) == pytest.approx(5e-11)
+    assert Tolerance("cosine", rtol=0.1).rtol_of("conv", ["float32"], sketched=False) == 0.1
+
+
+def test_complex_numbers_are_tolerated_as_their_parts_are():
+    assert Tolerance().rtol_of("conv", ["complex64"], sketched=False) == 1e-5
+
+
+def test_the_last_glob_that_matches_wins_over_rtol():
+    tolerance = Tolerance(rtol=1e-3, layers=(("layer*", 0.1), ("layer4.*", 0.2), ("conv", 0.3)))
+    wanted = {"layer4.0": 0.2, "layer1.0": 0.1, "conv": 0.3, "fc": 1e-3}
+    assert {name: tolerance.rtol_of(name, ["float32"], sketched=True) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("glob", "call_id", "holds"),
+    [
+        ("conv", "conv#1", True), ("conv", "grad_output:conv", True), ("conv#1", "conv#1", True),
+        ("conv#1", "conv", False), ("attn", "attn[1]", True), ("attn[1]", "attn[1]", True), ("attn[1]", "attn1", False),
+        ("input:*", "input:conv", True), ("input:*", "conv", False), ("Conv", "conv", False), ("con?", "conv", True),
+        ("param:fc.*", "param:fc.bias", True),
+    ],
+)  # fmt: skip
+def test_a_glob_names_a_call_with_and_without_its_side_index_and_key(glob, call_id, holds):
+    assert matches(glob, call_id) is holds
+
+
+@pytest.mark.parametrize(
+    ("metric", "rtol", "atol", "excess"),
+    [
+        ("rel-l2", 0.05, 0, 2),  # 0.5 of 0.05 * 5
+        ("rel-l2", 0, 0.5 * ROOT, 1),
+        ("rel-l2", 0.05, 0.5 * ROOT, 1 / 1.5),
+        ("max-abs", 0.25, 0, 0.5),  # 0.5 of 0.25 * 4
+        ("max-abs", 0.0625, 0.25, 1),
+        ("mean-abs", 0.1, 0, 0.25 / 0.35),
+        ("cosine", 1 - 27 / (5 * math.sqrt(29.25)), 0, 1),
+        ("rel-l2", 0, 0, INF),
+    ],
+)
+def test_the_excess_over_what_is_tolerated_by_hand(metric, rtol, atol, excess):
+    assert far([3, 4], [3, 4.5]).excess(metric, rtol, atol) == pytest.approx(excess)
+
+
+def test_what_is_equal_holds_where_nothing_is_tolerated():
+    (row,) = judged(pair_of("conv", [3, 4], [3, 4]), tolerance=Tolerance(rtol=0))
+    assert (row.holds, row.tolerance) == (True, 0)
+    assert far([3, 4], [3, 4]).excess("cosine", 0, 0) == 0
+
+
+def test_where_one_is_zero_everywhere_no_angle_is_tolerated():
+    assert far([0, 0], [3, 4]).excess("cosine", 0.5, 0) == INF
+    assert far([0, 0], [0, 0]).excess("cosine", 0, 0) == 0
+
+
+def test_a_distance_of_exactly_the_tolerance_holds():
+    (row,) = judged(pair_of("conv", [4], [5]), tolerance=Tolerance(rtol=0.25))
+    assert row.holds
+    (row,) = judged(pair_of("conv", [4], [5]), tolerance=Tolerance(rtol=0.2499))
+    assert not row.holds
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "holds"), [([0, 0], [0, 0], True), ([0, 0], [1, 0], False), ([1, 0], [0, 0], False)]
+)
+def test_two_tensors_of_zeros_have_the_same_direction_and_one_has_none(a, b, holds):
+    (row,) = judged(pair_of("conv", a, b), tolerance=Tolerance("cosine", 0.5))
+    assert (row.holds, row.cosine) == (holds, None)
+    assert row.reason == ("" if holds else f"{'A' if a == [0, 0] else 'B'} is zero everywhere")
+
+
+# Rows
+
+
+def test_rows_stand_with_the_worst_first_and_know_the_order_of_calls():
+    rows = judged(pair_of("one", [1], [1.1]), pair_of("two", [1], [1]), pair_of("three", [1], [3]))
+    assert [(row.call_id, row.rank, row.order, row.holds) for row in rows] == [
+        ("three", 1, 3, False), ("one", 2, 1, False), ("two", 3, 2, True),
+    ]  # fmt: skip
+
+
+def test_of_equal_rows_that_which_completes_first_is_first():
+    rows = judged(pair_of("b", [1], [2]), pair_of("a", [1], [2]))
+    assert [row.call_id for row in rows] == ["b", "a"]
+
+
+def test_a_row_that_is_far_but_tolerated_stands_behind_one_that_is_not():
+    tolerance = Tolerance(rtol=1e-3, layers=(("far", 10),))
+    rows = judged(pair_of("far", [1], [5]), pair_of("near", [1], [1.01]), tolerance=tolerance)
+    assert [(row.call_id, row.holds) for row in rows] == [("near", False), ("far", True)]
+
+
+def test_of_several_images_the_worst_is_reported_and_all_are_counted():
+    for last, failed in ((2, 2), (1, 1)):
+        values = {"ant": 1, "bee": 3, "cat": last}
+        (row,) = judged(*(pair_of("conv", [1], [values[image]], image) for image in values))
+        assert (row.image, row.rel_l2, row.images, row.failed_images) == ("bee", 2.0, 3, failed)
+        assert not row.holds
+
+
+def test_a_call_that_only_a_later_image_has_stands_after_the_one_before_it():
+    pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
+    pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
+    assert order_of(judged(*pairs)) == ["zeroth", "first", "middle", "last"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [
+        (seen(), None, "only in A"),
+        (None, seen(), "only in B"),
+        (seen(shape=(1, 2)), seen(shape=(1, 3)), "shapes differ: 1x2 and 1x3"),
+        (seen(reason="it was computed again"), seen(), "no gradient in A: it was computed again"),
+        (seen(), seen(reason="it was computed again"), "no gradient in B: it was computed again"),
+    ],
+)
+def test_what_has_no_distance_differs_and_says_why(a, b, reason):
+    (row,) = judged(CallPair("cat", a, b))
+    assert (row.holds, row.reason, row.rel_l2, row.source) == (False, reason, None, "")
+    assert (row.dtype, row.other_dtype) == (a.dtype if a else "", b.dtype if b else "")
+
+
+def test_no_gradient_in_both_is_no_difference():
+    (row,) = judged(CallPair("cat", seen(reason="detached"), seen(reason="detached")))
+    assert (row.holds, row.tolerance) == (True, None)
+
+
+def test_a_dtype_of_the_model_makes_the_default_coarser():
+    (row,) = judged(pair_of("conv", [1], [1.001]), dtypes=("float32", "bfloat16"))
+    assert (row.tolerance, row.holds) == (5e-2, True)
+
+
+# Which calls belong together
+
+
+def test_calls_are_paired_by_id_in_the_order_of_a_with_those_of_b_after_what_is_before_them():
+    pairs = list(pair_ids(["a", "b", "c", "d"], ["x", "a", "c", "y", "z", "b"]))
+    assert pairs == [("", "x"), ("a", "a"), ("b", "b"), ("c", "c"), ("", "y"), ("", "z"), ("d", "")]
+
+
+def by_order(a, b):
+    """Ids of pairs of calls with these shapes."""
+    calls = (
+        [RunCall(seen(f"{side}{i}", shape), Size(0, 0, 0, 1)) for i, shape in enumerate(shapes)]
+        for side, shapes in (("a", a), ("b", b))
+    )
+    return [
+        (one and one.seen.call_id, two and two.seen.call_id)
+        for one, two in pair_calls(*calls, "order")
+    ]
+
+
+def test_calls_are_paired_by_order_around_a_layer_that_was_put_in():
+    wide, narrow, flat = (1, 64, 8, 8), (1, 32, 8, 8), (1, 10)
+    assert by_order([wide, wide, flat], [wide, narrow, wide, flat]) == [
+        ("a0", "b0"), (None, "b1"), ("a1", "b2"), ("a2", "b3"),
+    ]  # fmt: skip
+
+
+def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_left_out():
+    kinds = (
+        ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "ReLU"],
+        ["Conv2d", "ReLU"] * 2,
+    )
+    calls = (
+        [
+            RunCall(replace(seen(f"{side}{i}"), module_type=kind), Size(0, 0, 0, 1))
+            for i, kind in enumerate(mine)
+        ]
+        for side, mine in zip("ab", kinds, strict=True)
+    )
+    pairs = [(a and a.seen.call_id, b and b.seen.call_id) for a, b in pair_calls(*calls, "order")]
+    assert pairs == [
+        ("a0", "b0"),
+        ("a1", None),
+        ("a2", "b1"),
+        ("a3", "b2"),
+        ("a4", None),
+        ("a5", "b3"),
+    ]
+
+
+def test_calls_of_other_shapes_between_equal_ones_are_paired_one_by_one():
+    assert by_order([(1, 8), (1, 2), (1, 9)], [(1, 8), (1, 3), (1, 4), (1, 9)]) == [
+        ("a0", "b0"), ("a1", "b1"), (None, "b2"), ("a2", "b3"),
+    ]  # fmt: skip
+
+
+def test_an_input_is_not_paired_with_an_output_of_its_shape():
+    calls = [
+        [RunCall(seen(name), Size(0, 0, 0, 1)) for name in names]
+        for names in (["one", "two"], ["input:uno", "uno", "due"])
+    ]
+    pairs = [(a and a.seen.call_id, b and b.seen.call_id) for a, b in pair_calls(*calls, "order")]
+    assert pairs == [(None, "input:uno"), ("one", "uno"), ("two", "due")]
+
+
+def test_models_whose_layers_have_other_names_are_held_against_each_other_by_order():
+    a = run_of(conv=[3, 4], fc=[1])
+    b = replace(run_of(stem=[3, 4.5], head=[1]), model={"name": "other"})
+    comparison = differences(a, b, match="order")
+    assert [(row.call_id, row.other_call_id, row.holds) for row in comparison.rows] == [
+        ("conv", "stem", False), ("fc", "head", True),
+    ]  # fmt: skip
+    assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
+
+
+def test_images_of_other_names_and_the_same_content_belong_together():
+    a = ToyRun({"one": {"conv": array([3, 4])}}, hashes={"one": "same"})
+    b = ToyRun({"two": {"conv": array([3, 4.5])}}, hashes={"two": "same"})
+    comparison = differences(a, b)
+    assert (comparison.images, comparison.only_in_a, comparison.only_in_b) == (("one",), (), ())
+    assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
+
+
+def test_images_whose_names_were_swapped_belong_together_by_content():
+    calls = {"conv": array([3, 4])}, {"conv": array([1, 2])}
+    a = ToyRun({"one": calls[0], "two": calls[1]}, hashes={"one": "x", "two": "y"})
+    b = ToyRun({"one": calls[1], "two": calls[0]}, hashes={"one": "y", "two": "x"})
+    assert differences(a, b).equal
+
+
+def test_an_image_belongs_to_one_other_only():
+    calls = {"conv": array([3, 4])}
+    a = ToyRun({"one": calls, "two": calls}, hashes={"one": "x", "two": "x"})
+    b = ToyRun({"three": calls}, hashes={"three": "x"})
+    comparison = differences(a, b)
+    assert (comparison.images, comparison.only_in_a, comparison.exit_code) == (
+        ("one",),
+        ("two",),
+        7,
+    )
+
+
+def test_figures_leave_out_what_is_not_finite_and_count_complex_values_twice():
+    """Norms of 5 over four values of which two are NaN, and over two complex ones."""
+    for values in ([3, 4, NAN, NAN], [3 + 0j, 4 + 0j]):
+        array_of = array(values, "c8" if isinstance(values[0], complex) else "f4")
+        toy = replace(run_of(conv=array_of), kept="sketches")
+        toy.write(f"toy{len(values)}")
+        (call,) = load_compared_run(f"toy{len(values)}").calls["cat"]
+        assert call.size.values == 4
+        assert call.size.rms == pytest.approx(2.5)
+
+
+def test_a_dtype_that_changed_is_told(run):
+    run_of(conv=[3, 4]).write("a")
+    run_of(conv=array([3, 4], "f8")).write("b")
+    ended = run("diff", "a", "b")
+    assert ended.code == 0
+    assert "the dtype of conv is float32, now float64\n" in ended.out
+
+
+def test_a_call_that_one_run_lacks_has_no_other(run):
+    run_of(bn=[1], conv=[3, 4]).write("a")
+    run_of(bn=[1], fc=[2]).write("b")
+    rows = json.loads(run("diff", "a", "b", "--format", "json").out)["layers"]
+    found = {row["call_id"]: (row["other_call_id"], row["reason"]) for row in rows}
+    assert found == {"bn": ("bn", ""), "conv": ("", "only in A"), "fc": ("fc", "only in B")}
+
+
+def test_an_image_that_one_run_lacks_is_a_difference():
+    a = run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1])}})
+    b = run_of({"bee": {"conv": array([1])}, "cat": {"conv": array([1])}})
+    comparison = differences(a, b)
+    assert (comparison.only_in_a, comparison.only_in_b) == (("ant",), ("cat",))
+    assert (comparison.equal, comparison.exit_code, comparison.first) == (False, 7, None)
+
+
+# From tensors, from sketches, from golden files
+
+
+def test_the_first_that_differs_is_the_first_in_order_and_not_the_worst():
+    comparison = differences(run_of(conv=[1], bn=[1], fc=[1]), run_of(conv=[1], bn=[1.001], fc=[5]))
+    assert (comparison.first.call_id, comparison.rows[0].call_id) == ("bn", "fc")
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches", "both"])
+def test_tensors_and_sketches_find_the_same_distance(kept):
+    (row,) = differences(run_of(conv=[3, 4]), run_of(conv=[3, 4.5]), kept=kept).rows
+    assert row.rel_l2 == pytest.approx(0.1, rel=1e-6)
+    assert row.source == ("sketches" if kept == "sketches" else "tensors")
+    assert row.max_abs == (None if kept == "sketches" else 0.5)
+
+
+def test_a_run_with_tensors_is_held_against_a_golden_file():
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
+    for one, two in (("a", "b.json"), ("b.json", "a")):
+        (row,) = diff_sides(load_compared_run(one), load_compared_run(two), Tolerance()).rows
+        assert row.source == "sketches"
+        assert row.rel_l2 == pytest.approx(0.1 if one == "a" else 0.5 / math.sqrt(29.25), rel=1e-6)
+
+
+def test_a_tensor_saved_in_float16_makes_the_tolerance_that_of_float16():
+    half = {"conv": np.array([[3, 4]], "f2")}
+    toys = [
+        ToyRun({"cat": {"conv": array([3, 4])}}, command=("--tensor-dtype", "float16"), saved=saved)
+        for saved in (half, {"conv": np.array([[3, 4.01]], "f2")})
+    ]
+    (row,) = differences(*toys).rows
+    assert (row.tolerance, row.holds) == (5e-3, True)
+    assert row.source == "tensors --tensor-dtype float16"
+
+
+@pytest.mark.parametrize(("last", "holds"), [(4.015625, True), (4.125, False)])
+def test_tensors_saved_in_float16_are_held_against_float32_at_the_tolerance_of_float16(last, holds):
+    """0.016 and 0.125 in 5: halves that are exact."""
+    half = {"conv": np.array([[3, last]], "f2")}
+    b = ToyRun(
+        {"cat": {"conv": array([3, last])}}, command=("--tensor-dtype", "float16"), saved=half
+    )
+    (row,) = differences(ToyRun({"cat": {"conv": array([3, 4])}}), b).rows
+    assert (row.tolerance, row.holds) == (5e-3, holds)
+    assert row.rel_l2 == (last - 4) / 5
+    assert row.source == "tensors --tensor-dtype float16"
+
+
+def test_pooled_tensors_are_held_against_tensors_pooled_in_the_same_way():
+    maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
+    toys = [
+        ToyRun(maps, saved={"conv": array(mean)}, command=("--pool", "mean"))
+        for mean in ([3, 4], [3, 4.5])
+    ]
+    (row,) = differences(*toys).rows
+    assert (row.source, row.shape) == ("tensors --pool mean", (1, 2, 3, 3))
+    assert row.rel_l2 == pytest.approx(0.1)
+
+
+def test_nan_everywhere_in_one_run_is_a_difference():
+    for kept in ("tensors", "sketches"):
+        for name in ("a", "b"):
+            replace(run_of(conv=[3, 4] if name == "a" else [NAN, NAN]), kept=kept).write(
+                kept + name
+            )
+        comparison = diff_sides(
+            load_compared_run(f"{kept}a"), load_compared_run(f"{kept}b"), Tolerance()
+        )
+        assert comparison.exit_code == 7
+        assert comparison.rows[0].reason == "NaN or Inf not the same, in 2 places"
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
+    toy = replace(run_of(conv=[NAN, 4]), kept=kept)
+    comparison = differences(toy, toy)
+    assert (
+        comparison.rows[0].reason
+        == {
+            "tensors": "NaN in both, in 1 place (--equal-nan lets that pass)",
+            "sketches": "NaN or Inf in both, 1 of them, and where is not known from sketches (--equal-nan lets that pass)",
+        }[kept]
+    )
+    allowed = diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
+    assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+def test_nan_everywhere_in_both_is_never_equal(kept):
+    toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
+    assert not differences(toy, toy).equal
+    with pytest.raises(RequestError) as caught:
+        diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
+    assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
+    assert "--fail-on nan,inf" in caught.value.hint
+
+
+def test_inf_at_the_same_places_is_no_difference():
+    toy = run_of(conv=[INF, -INF, 4])
+    assert differences(toy, toy).equal
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+@pytest.mark.parametrize("other", [[-INF, INF, 4], [INF, 4, -INF]])
+def test_inf_of_another_sign_or_at_another_place_is_a_difference(kept, other):
+    a, b = (replace(run_of(conv=values), kept=kept) for values in ([INF, -INF, 4], other))
+    assert differences(a, b).exit_code == 7
+
+
+def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do():
+    toy = run_of(bn=[3, 4], conv=[INF, INF])
+    comparison = differences(toy, toy)
+    assert [row.call_id for row in comparison.failed] == ["conv"]
+    assert comparison.failed[0].reason == "no value is finite in both (--equal-nan lets that pass)"
+    assert diff_sides(
+        load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
+    ).equal
+
+
+# Which of what both runs kept is compared
+
+
+def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
+    """The pooled means are the same; the sketches know that the maps are not."""
+    maps = [np.array([[[1, 3]]], "f4"), np.array([[[3, 1]]], "f4")]
+    a, b = (
+        ToyRun(
+            {"cat": {"conv": each}},
+            kept="both",
+            saved={"conv": array([2])},
+            command=("--pool", "mean"),
+        )
+        for each in maps
+    )
+    (row,) = differences(a, b).rows
+    assert (row.source, row.holds) == ("sketches", False)
+
+
+def test_each_call_that_was_not_kept_says_which_run_lacks_it():
+    """A golden file each, of which one lacks the sketch of bn and the other that of conv."""
+    for name, lacking in (("a.json", "bn"), ("b.json", "conv")):
+        document = replace(run_of(bn=[1], conv=[3, 4], fc=[2]), kept="sketches").golden()
+        for call in document["calls"]:
+            call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
+        Path(name).write_text(json.dumps(document))
+    rows = diff_sides(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
+    assert {row.call_id: row.reason for row in rows} == {
+        "bn": "no tensors and no sketches in 'a.json'",
+        "conv": "no tensors and no sketches in 'b.json'",
+        "fc": "",
+    }
+
+
+def test_whole_tensors_go_before_sketches():
+    (row,) = differences(run_of(conv=[3, 4]), run_of(conv=[3, 4.5]), kept="both").rows
+    assert row.source == "tensors"
+
+
+# Whole numbers
+
+
+@pytest.mark.parametrize("dtype", ["i8", "?"])
+def test_whole_numbers_must_be_equal_whatever_the_model_computes_in(dtype):
+    ones = np.ones((1, 10_000), dtype)
+    other = ones.copy()
+    other[0, 7] = 0
+    a, b = (ToyRun({"cat": {"conv": each}}, model={"dtype": "bfloat16"}) for each in (ones, other))
+    (row,) = differences(a, b).rows
+    assert (row.tolerance, row.holds) == (0, False)
+
+
+def test_whole_numbers_that_float64_does_not_tell_apart_are_told_apart():
+    distance = measure_arrays(np.array([2**60]), np.array([2**60 + 1]))
+    assert distance.apart.largest == 1
+
+
+# What else changed
+
+
+def test_what_a_run_depends_on_and_is_not_the_same_is_listed_in_order():
+    toy = run_of(conv=[1])
+    a = toy.golden()
+    b = toy.golden() | {"versions": {"hookcli": "0.1.0", "torch": "2.16.0", "threads": "8"}}
+    b["model"] = a["model"] | {"device": "cuda:0"}
+    b["command"] = [*a["command"], "--edit", "conv:zero"]
+    changed = [(each.name, each.a, each.b) for each in list_changed(a, b)]
+    assert changed == [
+        ("model device", "cpu", "cuda:0"), ("torch", "2.15.0", "2.16.0"), ("threads", "2", "8"),
+        ("--edit", None, "conv:zero"),
+    ]  # fmt: skip
+    assert list(list_changed(a, a)) == []
+
+
+# The command
+
+
+@pytest.fixture
+def runs():
+    """A and B differ in conv by a tenth, and then in fc."""
+    one = {"bn": array([1]), "conv": array([3, 4]), "fc": array([2])}
+    two = {"bn": array([1]), "conv": array([3, 4.5]), "fc": array([8])}
+    ToyRun({"cat": one}).write("a")
+    ToyRun({"cat": two}, model={"weights": "other.pth"}, command=("--edit", "conv:zero")).write("b")
+
+
+def test_the_table_opens_with_the_verdict_and_closes_with_what_changed(run, runs):
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out == (
+        "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
+        " #   call   type     shape   rel L2   max abs   mean abs      cosine   tolerance   holds\n"
+        " ───────────────────────────────────────────────────────────────────────────────────────\n"
+        " 3   fc     Conv2d   1x1          3         6          6           1       1e-05   no\n"
+        " 2   conv   Conv2d   1x2        0.1       0.5       0.25   0.9984604       1e-05   no\n"
+        " 1   bn     Conv2d   1x1          0         0          0           1       1e-05   yes\n"
+        "A (the reference): a; B: b\n"
+        "changed: model weights: random (seed 0), now other.pth\n"
+        "changed: --edit: none, now conv:zero\n"
+    )
+    assert ended.err == ""
+
+
+def test_equal_runs_say_how_far_the_farthest_is(run, runs):
+    ended = run("diff", "a", "a", "--top", "1")
+    assert ended.code == 0
+    assert ended.out.splitlines()[0] == (
+        "no difference: 3 calls of 1 image hold; the farthest is bn: relative L2 0, tolerance 1e-05"
+    )
+    assert ended.out.splitlines()[-3:] == [
+        "the worst 1 of 3 calls; all of them: --format csv",
+        "A (the reference): a; B: a",
+        "nothing else changed: the same model, weights, device, threads and versions",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        (["--rtol", "0.1"], "fc differs first: relative L2 3, tolerance 0.1; 1 of 3 calls differs"),
+        (["--metric", "max-abs"], "conv differs first: largest difference 0.5, tolerance 4e-05; 2 of 3 calls differ"),
+        (["--metric", "mean-abs"], "conv differs first: mean difference 0.25, tolerance 3.5e-05; 2 of 3 calls differ"),
+        (["--metric", "cosine"], "conv differs first: 1 - cosine 0.00154, tolerance 5e-11; 1 of 3 calls differs"),
+        (["--layer-tolerance", "conv=0.2"], "fc differs first: relative L2 3, tolerance 1e-05; 1 of 3 calls differs"),
+        (["--rtol", "0", "--atol", "6"], "no difference: 3 calls of 1 image hold; the farthest is fc: relative L2 3, tolerance 3"),
+    ],
+)  # fmt: skip
+def test_the_verdict_names_the_metric_that_decides(run, runs, words, verdict):
+    assert run("diff", "a", "b", *words).out.splitlines()[0] == verdict
+
+
+def test_the_verdict_names_the_image_where_there_are_several(run):
+    values = {"ant": [1], "bee": [1]}
+    run_of({image: {"conv": array(values[image])} for image in values}).write("a")
+    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([3])}}).write("b")
+    out = run("diff", "a", "b").out
+    assert out.splitlines()[0] == (
+        "conv differs first: relative L2 2, tolerance 1e-05 (worst in bee); 1 of 1 call differs"
+    )
+
+
+def test_the_verdict_names_both_calls_where_they_have_other_names(run):
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(stem=[3, 4.5]), model={"name": "other"}).write("b")
+    ended = run("diff", "a", "b", "--match", "order")
+    assert ended.out.splitlines()[0] == (
+        "conv (in B stem) differs first: relative L2 0.1, tolerance 1e-05; 1 of 1 call differs"
+    )
+    assert " 1   conv / stem " in ended.out
+    assert "changed: model name: toy, now other\n" in ended.out
+
+
+def test_the_verdict_says_that_images_are_missing(run):
+    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1])}}).write("a")
+    run_of({"bee": {"conv": array([1])}}).write("b")
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out.splitlines()[0] == (
+        "1 image in one run only; in the other 1 image nothing differs"
+    )
+    assert "images only in A: ant\n" in ended.out
+
+
+def test_estimates_are_called_estimates(run):
+    for name, values in (("a", [3, 4]), ("b", [3, 4.5])):
+        replace(run_of(conv=values), kept="sketches").write(name)
+    assert (
+        "rel L2 and cosine are estimates from sketches, mostly within 17 %; "
+        "exact ones: --save tensors in both runs\n"
+    ) in run("diff", "a", "b").out
+
+
+def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
+    ended = run("diff", "a", "b", "--format", "csv", "--top", "1")
+    rows = list(csv.DictReader(io.StringIO(ended.out)))
+    assert ended.code == 7
+    assert [(row["rank"], row["call_id"], row["holds"]) for row in rows] == [
+        ("1", "fc", "False"), ("2", "conv", "False"), ("3", "bn", "True"),
+    ]  # fmt: skip
+    assert (rows[1]["max_abs"], rows[1]["mean_abs"], rows[1]["shape"]) == ("0.5", "0.25", "1x2")
+    assert ended.err == (
+        "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
+    )
+
+
+def test_json_holds_the_verdict_and_all_calls(run, runs):
+    document = json.loads(run("diff", "a", "b", "--format", "json", "--top", "1").out)
+    assert (document["equal"], document["first"], document["images"]) == (False, "conv", ["cat"])
+    assert document["tolerance"] == {
+        "metric": "rel-l2", "rtol": None, "atol": 0.0, "layers": [], "equal_nan": False,
+    }  # fmt: skip
+    assert document["changed"][1] == {"name": "--edit", "a": None, "b": "conv:zero"}
+    assert [layer["call_id"] for layer in document["layers"]] == ["fc", "conv", "bn"]
+    assert document["layers"][0]["rel_l2"] == 3
+
+
+def test_a_distance_that_is_infinite_is_null_in_json(run):
+    run_of(conv=[0, 0]).write("a")
+    run_of(conv=[1, 0]).write("b")
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert (document["layers"][0]["rel_l2"], document["layers"][0]["max_abs"]) == (None, 1)
+
+
+def test_markdown_is_a_bold_verdict_and_a_table(run, runs):
+    lines = run("diff", "a", "b", "--format", "md", "--top", "1").out.splitlines()
+    assert (
+        lines[0] == "**conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ**"
+    )
+    assert lines[2].startswith("| # | call | type | shape | rel L2 |")
+    assert lines[4] == "| 3 | fc | Conv2d | 1x1 | 3 | 6 | 6 | 1 | 1e-05 | no |"
+    assert lines[6] == "the worst 1 of 3 calls; all of them: --format csv"
+
+
+def test_a_hostile_call_id_is_shown_escaped(run):
+    name = "co\x1b[31mnv|<b>"
+    run_of({"cat": {name: array([1])}}).write("a")
+    run_of({"cat": {name: array([2])}}).write("b")
+    assert run("diff", "a", "b").out.startswith("co\\x1b[31mnv|<b> differs first: ")
+    assert run("diff", "a", "b", "--format", "md").out.startswith(
+        "**co\\\\x1b\\[31mnv\\|\\<b\\> differs first: "
+    )
+
+
+def test_two_runs_are_compared_without_torch():
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
+    code = (
+        "import sys; from hookcli.__main__ import _run\n"
+        "sys.argv = ['hookcli', 'diff', *sys.argv[1:]]\n"
+        "code = _run()\n"
+        "print(code, 'torch' in sys.modules, file=sys.stderr)"
+    )
+    for words, ended in (
+        (["a", "a"], 0),
+        (["a", "b.json"], 7),
+        (["b.json", "b.json"], 0),
+        (["a", "a", "--pictures", "p"], 0),
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.stderr.splitlines()[-1] == f"{ended} False", words
+
+
+def test_a_tolerance_for_calls_that_are_not_there_is_refused():
+    with pytest.raises(NoLayerMatchedError) as caught:
+        differences(run_of(conv=[1]), run_of(conv=[1]), Tolerance(layers=(("cnv", 0.1),)))
+    assert (caught.value.message, caught.value.hint) == (
+        "no call matches 'cnv'", "did you mean conv?",
+    )  # fmt: skip

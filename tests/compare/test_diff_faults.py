@@ -1,0 +1,645 @@
+"""``hookcli diff`` of what is no run, damaged, or of another kind: what is wrong, what to do, and never "equal"."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.toy_runs import ToyRun, array, edit_json, run_of, write_json
+
+AGAIN = "run hookcli inspect again"
+DAMAGED = "'a/manifest.json' is damaged:"
+GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
+SAME_KIND = "run both with --sketch, or both with --save tensors for exact figures"
+SAME_LAYERS = (
+    "record the same layers and sides; if layers have other names: hookcli diff --match order"
+)
+
+
+@pytest.fixture(autouse=True)
+def reference():
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(conv=[3, 4]), kept="sketches").write_golden("a.json")
+
+
+@pytest.fixture
+def refused(run):
+    """The message and the hint of a diff that was refused; nothing on stdout, code 2."""
+
+    def command(*words):
+        ended = run("diff", *words)
+        assert (ended.code, ended.out) == (2, "")
+        message, *hints = ended.err.splitlines()
+        assert message.startswith("error: ")
+        assert all(hint.startswith("hint: ") for hint in hints)
+        return message.removeprefix("error: "), *(hint.removeprefix("hint: ") for hint in hints)
+
+    return command
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def fill(data):
+        stream = None if data is None else io.TextIOWrapper(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", stream)
+
+    return fill
+
+
+# Folders
+
+
+def test_what_is_not_there(refused):
+    assert refused("a", "nope") == (
+        "there is no folder and no file 'nope'", "give a run's folder or a golden file",
+    )  # fmt: skip
+
+
+def test_a_folder_that_is_no_run(refused):
+    Path("empty").mkdir()
+    wanted = ("'empty' is not the folder of a run", "give the folder of a run")
+    assert refused("empty", "a") == refused("a", "empty") == wanted
+
+
+def test_a_run_without_manifest(refused):
+    Path("a/manifest.json").unlink()
+    assert refused("a", "a") == (
+        "'a' is the folder of an unfinished run", "finish it: the same command with --resume",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [2, "two", None])
+def test_a_newer_schema_version(refused, version):
+    edit_json(Path("a/manifest.json"), schema_version=version)
+    edit_json(Path("a.json"), schema_version=version)
+    hint = "a later hookcli wrote it: pip install --upgrade hookcli"
+    for name, file in (("a", "a/manifest.json"), ("a.json", "a.json")):
+        message = f"'{file}' has schema version {version}, and this hookcli reads up to 1"
+        assert refused(name, name) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "message"),
+    [
+        ("manifest.json", 0, "Input data was truncated"),
+        ("manifest.json", 90, None),
+        ("tensors/index.json", 60, None),
+        ("tensors/shard-000000.safetensors", 0, None),
+        ("tensors/shard-000000.safetensors", 70, None),
+        ("records.parquet/part-000000.parquet", 0, None),
+        ("records.parquet/part-000000.parquet", 400, None),
+    ],
+)
+def test_a_file_that_was_cut_off(refused, file, size, message):
+    whole = Path("a", file).read_bytes()
+    assert size < len(whole)
+    Path("a", file).write_bytes(whole[:size])
+    said, hint = refused("a", "a")
+    name = "a/records.parquet" if "parquet" in file else f"a/{file}"
+    what = f"'{name}' is damaged: " if "json" in file else f"cannot read '{name}': "
+    assert said.startswith(what)
+    assert message is None or said.endswith(message)
+    assert hint == AGAIN
+
+
+@pytest.mark.parametrize("file", ["tensors/index.json", "tensors/shard-000000.safetensors"])
+def test_a_file_that_is_gone(refused, file):
+    Path("a", file).unlink()
+    assert refused("a", "a") == (f"cannot read 'a/{file}': No such file or directory", AGAIN)
+
+
+def test_records_that_are_gone(refused):
+    Path("a/records.parquet/part-000000.parquet").unlink()
+    wanted = ("the run in 'a' has no records.parquet", AGAIN)
+    assert refused("a", "a") == wanted
+    shutil.rmtree("a/records.parquet")
+    assert refused("a", "a") == wanted
+
+
+def test_records_without_rows(refused):
+    ToyRun({"cat": {}}, kept="nothing").write("b")
+    assert refused("b", "b") == (
+        "nothing could be compared: no layer was recorded", "choose --layers",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": None}, f"{DAMAGED} model: expected `object`, got `null`"),
+        ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'dtype'"),
+        ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
+        ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array`, got `str`"),
+        ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
+        ({"command": ["hookcli", "inspect", "--pool"]},
+         "'a' is damaged: its command ends in --pool, without a value"),
+        ({"files": [{}]}, f"{DAMAGED} files[0]: expected `str`, got `object`"),
+        ({"files": 5}, f"{DAMAGED} files: expected `array`, got `int`"),
+        ({"files": None}, f"{DAMAGED} files: expected `array`, got `null`"),
+        ({"sizes": {"layers.csv": -1}}, f"{DAMAGED} sizes[...]: expected `int` >= 0"),
+        ({"sizes": {"layers.csv": 10**400}}, f"{DAMAGED} sizes[...]: expected `int` <= {2**62}"),
+        ({"images": [{"key": "cat"}]}, f"{DAMAGED} images[0] lacks 'file'"),
+        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
+         f"{DAMAGED} the pixels of 'cat' have no shape"),
+        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
+         f"{DAMAGED} images[0].pixels_shape: expected `array`, got `int`"),
+        ({"images": []}, "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', unknown to the manifest"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_lacks_what_is_needed(refused, values, message):
+    edit_json(Path("a/manifest.json"), **values)
+    assert refused("a", "a")[0] == message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"name": "an app"}', "it lacks 'hookcli'"),
+        ("[3]", "Expected `object`, got `array`"),
+        ('{"a": ' + "[" * 200_000, "it is nested too deeply"),
+        ('{"a": ' * 200_000, "it is nested too deeply"),
+        ('{"images": NaN}', "JSON is malformed: invalid character (byte 11)"),
+        ('{"images": [{"pixels_shape": [1e400]}]}', "Number out of range"),
+    ],
+)
+def test_a_manifest_of_another_tool_or_of_nobody(refused, text, reason):
+    Path("a/manifest.json").write_text(text)
+    assert refused("a", "a") == (f"{DAMAGED} {reason}", AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("shard", "shape", "reason"),
+    [
+        ("../b.safetensors", [1, 2], "the shard '../b.safetensors' is not in the folder of the run"),
+        ("/b.safetensors", [1, 2], "the shard '/b.safetensors' is not in the folder of the run"),
+        ("tensors/../../b.safetensors", [1, 2],
+         "the shard 'tensors/../../b.safetensors' is not in the folder of the run"),
+        ("tensors/shard-000000.safetensors", [1, -1, 5], "expected `int` >= 0"),
+        ("tensors/shard-000000.safetensors", [2, 2], "1 images in the shape 2x2"),
+        ("tensors/shard-000000.safetensors", [1, 2**62, 2], f"no tensor has the shape 1x{2**62}x2"),
+    ],
+)  # fmt: skip
+def test_an_index_that_leads_out_of_the_run_or_promises_too_much(
+    refused, run, shard, shape, reason
+):
+    shutil.copy("a/tensors/shard-000000.safetensors", "b.safetensors")
+    index = json.loads(Path("a/tensors/index.json").read_bytes())
+    index["calls"]["conv"][0] |= {"shard": shard, "shape": shape}
+    write_json(Path("a/tensors/index.json"), index)
+    said, hint = refused("a", "a")
+    assert said.startswith("'a/tensors/index.json' is damaged: ")
+    assert (said.endswith(reason), hint) == (True, AGAIN)
+    ended = run("export", "a", "--to", "npy")
+    assert (ended.code, ended.err.splitlines()[0]) == (2, f"error: {said}")
+    assert not Path("hookcli-exports").exists()
+
+
+def test_room_is_made_for_a_tensor_only_when_its_shard_holds_it(refused, run):
+    """The index promises a terabyte, and the shard has two numbers."""
+    index = json.loads(Path("a/tensors/index.json").read_bytes())
+    index["calls"]["conv"][0]["shape"] = [1, 2**38]
+    write_json(Path("a/tensors/index.json"), index)
+    message = "cannot read 'a/tensors/shard-000000.safetensors': conv in it is F32 1x2"
+    ended = run("export", "a", "--to", "npy")
+    assert (ended.code, ended.err.splitlines()[0]) == (2, f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "reason"),
+    [
+        ("image", None, "no column 'image'"),
+        ("shape", ["1x2"], "string in the column 'shape'"),
+        ("shape", [[1, None]], "an empty length in a shape"),
+        ("call_id", [None], "an empty cell in the column 'call_id'"),
+        ("mean", ["3.5"], "string in the column 'mean'"),
+        ("nan_count", [0.5], "double in the column 'nan_count'"),
+        ("sketch", ["x"], "string in the column 'sketch'"),
+    ],
+)
+def test_records_of_another_form(refused, column, values, reason):
+    file = Path("a/records.parquet/part-000000.parquet")
+    table = pq.ParquetFile(file).read()
+    place = table.column_names.index(column)
+    table = table.remove_column(place)
+    if values is not None:
+        table = table.append_column(column, pa.array(values))
+    pq.write_table(table, file)
+    message = f"cannot read 'a/records.parquet': it is not the table of a run: {reason}"
+    assert refused("a", "a") == (message, AGAIN)
+
+
+def test_a_table_of_more_rows_than_its_bytes_can_hold(refused):
+    """A million times the same row is a few kilobytes of Parquet, and gigabytes in memory."""
+    file = Path("a/records.parquet/part-000000.parquet")
+    table = pq.ParquetFile(file).read()
+    pq.write_table(pa.concat_tables([table] * 100_000), file, compression="zstd")
+    assert "it is not the table of a run: 100000 rows in " in refused("a", "a")[0]
+
+
+def test_a_long_text_that_stands_in_many_rows_is_not_laid_out(refused):
+    """One text of 100,000 letters in a dictionary, and 400 rows that name it."""
+    file = Path("a/records.parquet/part-000000.parquet")
+    table = pq.ParquetFile(file).read()
+    place = table.column_names.index("module_type")
+    table = pa.concat_tables([table] * 400)
+    table = table.set_column(place, "module_type", pa.array(["x" * 100_000] * 400))
+    pq.write_table(table, file, compression="zstd", store_schema=False)
+    assert "it is not the table of a run: a text of 100000 letters" in refused("a", "a")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "tensors/index.json", "tensors/shard-000000.safetensors",
+     "records.parquet/part-000000.parquet"],
+)  # fmt: skip
+def test_a_pipe_in_the_place_of_a_file_of_a_run_is_not_waited_for(refused, name):
+    Path("a", name).unlink()
+    os.mkfifo(Path("a", name))
+    shown = "a/records.parquet" if "parquet" in name else f"a/{name}"
+    assert refused("a", "a") == (f"cannot read '{shown}': is not a regular file", AGAIN)
+
+
+def test_a_pipe_in_the_place_of_a_golden_file_is_not_waited_for(refused):
+    os.mkfifo("pipe")
+    assert refused("a", "pipe") == ("cannot read 'pipe': is not a regular file",)
+
+
+def test_a_run_without_images(refused):
+    ToyRun({}, kept="nothing").write("b")
+    write_json(Path("none.json"), run_of(conv=[1]).golden() | {"images": [], "calls": []})
+    assert refused("none.json", "a") == (
+        "'none.json' holds no image", "make it of images that can be read",
+    )  # fmt: skip
+
+
+def test_an_index_of_another_run(refused):
+    run_of({"dog": {"conv": array([3, 4])}}).write("b")
+    shutil.rmtree("a/tensors")
+    shutil.copytree("b/tensors", "a/tensors")
+    assert refused("a", "a") == (
+        "'a/tensors/index.json' is damaged: 'conv' has the image 'dog', unknown to the manifest",
+        AGAIN,
+    )
+
+
+@pytest.mark.parametrize("calls", [["conv"], [[]], {"conv": [[]]}, {"conv": 3}, None])
+def test_an_index_of_another_form(refused, calls):
+    write_json(Path("a/tensors/index.json"), {"calls": calls})
+    message, hint = refused("a", "a")
+    assert message.startswith("'a/tensors/index.json' is damaged: ")
+    assert hint == AGAIN
+
+
+def test_tensors_of_another_run(refused):
+    run_of(conv=[3, 4, 5]).write("b")
+    shutil.rmtree("a/tensors")
+    shutil.copytree("b/tensors", "a/tensors")
+    run_of(conv=[3, 4]).write("c")
+    assert refused("c", "a") == (
+        "'a' is damaged: the tensor of 'conv' is 3, and its record says 1x2", AGAIN,
+    )  # fmt: skip
+
+
+def test_a_shard_that_is_not_what_the_index_says(refused):
+    run_of(conv=[3, 4, 5]).write("b")
+    shutil.copy("b/tensors/shard-000000.safetensors", "a/tensors")
+    assert refused("a", "a") == (
+        "cannot read 'a/tensors/shard-000000.safetensors': conv in it is F32 1x3", AGAIN,
+    )  # fmt: skip
+
+
+def test_a_part_of_the_records_that_is_there_twice(refused):
+    shutil.copy("a/records.parquet/part-000000.parquet", "a/records.parquet/part-000001.parquet")
+    assert refused("a", "a") == (
+        "'a' is damaged: the call of 'cat' 'conv' appears 2 times", "make it again",
+    )  # fmt: skip
+
+
+def test_records_of_another_image(refused):
+    run_of({"dog": {"conv": array([3, 4])}}).write("b")
+    shutil.copy("b/records.parquet/part-000000.parquet", "a/records.parquet/part-000000.parquet")
+    assert refused("a", "a") == (
+        "'a' is damaged: 'conv' is of the image 'dog', which is not in the run", "make it again",
+    )  # fmt: skip
+
+
+def test_a_name_that_the_system_refuses(refused):
+    name = "x" * 300
+    assert refused("a", name) == (f"cannot read '{name}': File name too long",)
+
+
+def test_what_may_not_be_read(refused):
+    Path("a.json").chmod(0)
+    if os.access("a.json", os.R_OK):
+        pytest.skip("root may read everything")
+    assert refused("a", "a.json") == ("cannot read 'a.json': Permission denied",)
+    Path("a").chmod(0)
+    assert refused("a", "a") == ("cannot read 'a': Permission denied",)
+    Path("a").chmod(0o755)
+    Path("a/records.parquet").chmod(0)
+    assert refused("a", "a") == ("cannot read 'a/records.parquet': Permission denied", AGAIN)
+    Path("a/records.parquet").chmod(0o755)
+
+
+# Golden files
+
+
+def golden(**values):
+    """A golden file with other values of some keys, of a call where it has these."""
+    document = json.loads(Path("a.json").read_bytes())
+    mine = {name: values.pop(name) for name in list(values) if name in document["calls"][0]}
+    document["calls"][0] |= mine
+    write_json(Path("b.json"), document | values)
+    return "b.json"
+
+
+def test_an_empty_file(refused):
+    Path("b.json").write_text(" \n")
+    assert refused("a", "b.json") == ("'b.json' is empty", GOLDEN)
+
+
+def test_a_golden_file_that_was_cut_off(refused):
+    Path("b.json").write_bytes(Path("a.json").read_bytes()[:-9])
+    message, hint = refused("a", "b.json")
+    assert message.startswith("'b.json' is no golden file, or only a part of one: ")
+    assert hint == GOLDEN
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", '"golden"', '{"kind": "run"}', "{}"])
+def test_json_that_is_no_golden_file(refused, text):
+    Path("b.json").write_text(text)
+    assert refused("a", "b.json") == (
+        "'b.json' is neither a run's folder nor a golden file",
+        GOLDEN,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a/manifest.json", "'a/manifest.json' is neither a run's folder nor a golden file"),
+        ("a/records.parquet", "'a/records.parquet' is not the folder of a run"),
+    ],
+)
+def test_a_part_of_a_run_in_place_of_the_run(refused, name, message):
+    assert refused("a", name)[0] == message
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x89PNG\r\n", b"\xff\xfe\x00", b"[" * 100_000, b'{"kind": NaN}']
+)
+def test_a_file_that_is_no_json(refused, data):
+    Path("b.json").write_bytes(data)
+    message, hint = refused("a", "b.json")
+    assert message.startswith("'b.json' is no golden file, or only a part of one: ")
+    assert hint == GOLDEN
+
+
+def test_sketches_of_another_version(refused):
+    name = golden()
+    edit_json(Path(name), sketch={"version": 2, "buckets": 67, "dtype": "float32"})
+    assert refused("a", name) == (
+        "the sketches in 'b.json' are of version 2, and not of 1",
+        "make the golden file again, with this version of hookcli",
+    )
+
+
+SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\0\0\xc0\x7f" * 67))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"shape": "1x2"}, "calls[0].shape: expected `array`, got `str`"),
+        ({"shape": 3}, "calls[0].shape: expected `array`, got `int`"),
+        ({"shape": None}, "calls[0].shape: expected `array`, got `null`"),
+        ({"shape": [1.5, 2]}, "calls[0].shape[0]: expected `int`, got `float`"),
+        ({"shape": [-1, 2]}, "calls[0].shape[0]: expected `int` >= 0"),
+        ({"shape": [True, 2]}, "calls[0].shape[0]: expected `int`, got `bool`"),
+        ({"shape": [2**40, 2**40]}, f"'conv' has an impossible shape: [{2**40}, {2**40}]"),
+        ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
+        ({"std": None}, "'conv' has figures that no tensor can have"),
+        ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
+        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int | null`, got `float`"),
+        ({"nan_count": 500}, "'conv' has figures that no tensor can have"),
+        ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
+        ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),
+        ({"sketch": NOT_FINITE}, "the sketch of 'conv' is not finite"),
+        ({"image": "dog"}, "'conv' is of the image 'dog', which is not in the run"),
+        ({"call_id": 3}, "calls[0].call_id: expected `str`, got `int`"),
+        ({"call_id": None}, "calls[0].call_id: expected `str`, got `null`"),
+        ({"calls": [3]}, "calls[0]: expected `object`, got `int`"),
+        ({"model": {}}, "model lacks 'name'"),
+        ({"images": []}, "'conv' is of the image 'cat', which is not in the run"),
+    ],
+)
+def test_a_golden_file_that_lacks_what_is_needed(refused, values, message):
+    assert refused("a", golden(**values)) == (f"'b.json' is damaged: {message}", "make it again")
+
+
+@pytest.mark.parametrize("key", ["sketch", "model", "versions", "command", "images", "calls"])
+def test_a_golden_file_without_one_of_its_parts(refused, key):
+    document = json.loads(Path("a.json").read_bytes())
+    document.pop(key)
+    write_json(Path("b.json"), document)
+    assert refused("b.json", "a") == (f"'b.json' is damaged: it lacks {key!r}", "make it again")
+
+
+@pytest.mark.parametrize("key", ["shape", "mean", "max", "nan_count", "sketch"])
+def test_a_call_without_one_of_its_parts(refused, key):
+    document = json.loads(Path("a.json").read_bytes())
+    document["calls"][0].pop(key)
+    write_json(Path("b.json"), document)
+    assert refused("b.json", "a") == (
+        f"'b.json' is damaged: calls[0] lacks {key!r}", "make it again",
+    )  # fmt: skip
+
+
+def test_calls_and_images_that_stand_there_twice(refused):
+    document = json.loads(Path("a.json").read_bytes())
+    for key, noun in (("calls", "call of 'cat' 'conv'"), ("images", "image 'cat'")):
+        write_json(Path("b.json"), document | {key: document[key] * 2})
+        assert refused("a", "b.json") == (
+            f"'b.json' is damaged: the {noun} appears 2 times", "make it again",
+        )  # fmt: skip
+
+
+def test_figures_whose_squares_are_no_numbers_are_no_bug(run):
+    """Any numbers may stand in a file."""
+    huge = {"mean": 1e300, "std": 1e300, "min": -1e300, "max": 1e300}
+    assert run("diff", "a.json", golden(**huge)).code == 7
+    assert run("diff", golden(**huge), "a.json").code == 7
+
+
+# Standard input
+
+
+def test_nothing_on_standard_input(refused, stdin):
+    for data in (b"", b"\n", None):
+        stdin(data)
+        assert refused("a", "-") == ("nothing came on standard input", GOLDEN)
+
+
+def test_standard_input_for_both(refused, stdin):
+    stdin(Path("a.json").read_bytes())
+    assert refused("-", "-") == (
+        "- stands for both, and standard input holds one", "give the other as a file",
+    )  # fmt: skip
+
+
+def test_a_golden_file_on_standard_input(run, stdin):
+    stdin(Path("a.json").read_bytes())
+    ended = run("diff", "a", "-")
+    assert (ended.code, ended.out.splitlines()[-3]) == (0, "A (the reference): a; B: -")
+
+
+def test_standard_input_that_is_closed():
+    words = f"{sys.executable} -m hookcli diff a - <&-"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == "error: nothing came on standard input"
+
+
+# Runs that cannot be held against each other
+
+
+def test_runs_of_different_models(refused):
+    replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
+    assert refused("a", "b") == (
+        "'a' is of toy, and 'b' of other",
+        "to compare two models say what belongs together: --match id, or --match order",
+    )
+
+
+def test_runs_of_different_models_by_id(run):
+    replace(run_of(conv=[3, 4]), model={"name": "other"}).write("b")
+    assert run("diff", "a", "b", "--match", "id").code == 0
+
+
+def test_runs_of_different_images(refused):
+    run_of({"dog": {"conv": array([3, 4])}, "fox": {"conv": array([3, 4])}}).write("b")
+    hint = "make both runs of the same images; two images: hookcli compare --against image=FILE"
+    assert refused("a", "b") == ("no image of 'a' is in 'b': 'cat' and 'dog' and 1 more", hint)
+
+
+def test_runs_of_two_images_of_one_name(refused):
+    replace(run_of(conv=[3, 4]), hashes={"cat": "another"}).write("b")
+    assert refused("a", "b") == (
+        "'cat' is not the same image in both: cat.png and cat.png have different contents",
+        "make both runs of the same file; two images: hookcli compare --against image=FILE",
+    )
+
+
+@pytest.mark.parametrize("name", ["input:conv", "grad_output:conv", "fc"])
+def test_runs_that_recorded_other_things(refused, name):
+    run_of({"cat": {name: array([3, 4])}}).write("b")
+    assert refused("a", "b") == (f"no call is in both: 'conv' in A, and {name!r} in B", SAME_LAYERS)
+
+
+def test_a_golden_file_without_calls(refused):
+    assert refused("a", golden(calls=[])) == (
+        "no call is in both: 'conv' in A, and none in B", SAME_LAYERS,
+    )  # fmt: skip
+
+
+def test_runs_of_images_of_other_sizes(refused):
+    run_of(conv=[3, 4, 5]).write("b")
+    assert refused("a", "b") == (
+        "nothing could be compared: conv: shapes differ: 1x2 and 1x3",
+        "make both runs of the same model, on images of one size",
+    )
+
+
+def test_runs_without_tensors_and_sketches(refused):
+    replace(run_of(conv=[3, 4]), kept="nothing").write("b")
+    replace(run_of(conv=[3, 4]), kept="nothing").write_golden("c.json")
+    missing = "nothing could be compared: no tensors and no sketches in "
+    assert refused("a", "b") == (f"{missing}'b'", SAME_KIND)
+    assert refused("b", "b") == (f"{missing}'b'", SAME_KIND)
+    assert refused("b", "c.json") == (f"{missing}'b' and 'c.json'", SAME_KIND)
+    assert refused("c.json", "a.json") == (f"{missing}'c.json'", SAME_KIND)
+
+
+def test_a_call_that_one_run_kept_nothing_of_is_not_equal(run):
+    """The other calls are compared, and this one says why it is not."""
+    run_of(conv=[3, 4], fc=[1]).write("b")
+    document = json.loads(Path("b/tensors/index.json").read_bytes())
+    document["calls"].pop("conv")
+    write_json(Path("b/tensors/index.json"), document)
+    ended = run("diff", "b", "b")
+    assert ended.code == 7
+    assert ended.out.splitlines()[0] == (
+        "conv differs first: no tensors and no sketches in 'b'; 1 of 2 calls differs"
+    )
+
+
+def test_pooled_tensors_against_whole_ones(refused):
+    maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
+    ToyRun(maps).write("b")
+    ToyRun(maps, saved={"conv": array([1, 1])}, command=("--pool", "mean")).write("c")
+    assert refused("b", "c") == (
+        "nothing could be compared: tensors are not saved in the same way: 'b' whole, 'c' --pool mean",
+        SAME_KIND,
+    )
+
+
+def test_pooled_tensors_against_a_golden_file(refused):
+    maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
+    replace(ToyRun(maps), kept="sketches").write_golden("b.json")
+    ToyRun(maps, saved={"conv": array([1, 1])}, command=("--pool", "mean")).write("c")
+    assert refused("b.json", "c") == (
+        "nothing could be compared: no tensors and no sketches in 'c'", SAME_KIND,
+    )  # fmt: skip
+
+
+def test_tensors_that_were_pooled_and_are_of_other_shapes(refused):
+    maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
+    for name, mean in (("b", [1, 1]), ("c", [1, 1, 1])):
+        ToyRun(maps, saved={"conv": array(mean)}, command=("--pool", "mean")).write(name)
+    assert refused("b", "c") == (
+        "the tensors of 'conv' are 2 in 'b', and 3 in 'c'",
+        "run both again, with the same options of --save tensors",
+    )
+
+
+@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+def test_tensors_without_values(refused, kept):
+    replace(run_of({"cat": {"conv": np.zeros((1, 0, 3), "f4")}}), kept=kept).write("b")
+    assert refused("b", "b")[0] == "nothing could be compared: conv: no value is finite in both"
+
+
+def test_a_metric_that_sketches_do_not_know(refused):
+    assert refused("a.json", "a.json", "--metric", "max-abs") == (
+        "nothing could be compared: max-abs is not known from sketches",
+        "run both with --save tensors for exact figures",
+    )  # fmt: skip
+
+
+# Wrong words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rtol", "nan"], None), (["--rtol", "-1"], None), (["--top", "0"], None), (["--metric", "l2"], None),
+        (["--rtol", "inf"], "--rtol inf: not a finite number"),
+        (["--atol", "inf"], "--atol inf: not a finite number"),
+        (["--layer-tolerance", "conv"], "--layer-tolerance cannot read 'conv'"),
+        (["--layer-tolerance", "cnv=1"], "no call matches 'cnv'"),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_read(refused, words, message):
+    said, _ = refused("a", "a", *words)
+    assert said == message if message else words[0] in said

@@ -1,0 +1,615 @@
+"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page that it stands on."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hookcli.records.layouts import Layout, recall_layout, resolve_layout
+from hookcli.render.draw.contrast import take_contrast
+from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
+from tests.toy_runs import ToyRun, array, run_of
+
+NAN, INF = math.nan, math.inf
+BOTH = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+GREY, WHITE, CYAN = (40, 41, 48), (255, 255, 255), (0, 229, 255)
+BLUE, ORANGE = (138, 192, 255), (255, 172, 88)
+DARKEST, LIGHTEST = (4, 5, 16), (255, 250, 214)
+
+
+def maps(*channels):
+    """(1, C, h, w) float32."""
+    return np.array([channels], "f4")
+
+
+def contrast_of(a, b, name="NCHW", pixels=None):
+    return take_contrast(a, b, recall_layout(name, a.shape, pixels))
+
+
+def drawn(contrast, **how):
+    data, size = draw_contrast(contrast, ["a heading"], **how)
+    image = Image.open(io.BytesIO(data))
+    assert image.size == size
+    return image.convert("RGB")
+
+
+def colours(image):
+    return {colour for _, colour in image.getcolors(1 << 20)}
+
+
+# Which channels, and what of them
+
+
+def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
+    a = maps([[1, 2], [3, 4]], [[1, 1], [1, 1]], [[0, 0], [0, 0]])
+    b = maps([[1, 2], [3, 5]], [[1, 1], [1, 1]], [[0, 0], [0, -3]])
+    contrast = contrast_of(a, b)
+    assert contrast.channels.tolist() == [2, 0]
+    assert contrast.apart.tolist() == [[[0, 0], [0, -3]], [[0, 0], [0, 1]]]
+    assert (contrast.low.tolist(), contrast.high.tolist()) == ([-3, 1], [0, 5])
+    assert contrast.largest.tolist() == [3, 1]
+    assert contrast.notes == ("2 of 3 channels differ",)
+    assert list_labels(contrast) == [
+        "channel 2:  -3 to 0,  up to 3 apart", "channel 0:  1 to 5,  up to 1 apart",
+    ]  # fmt: skip
+
+
+def test_of_many_channels_twelve_are_shown():
+    a = np.zeros((1, 30, 2, 2), "f4")
+    b = a + np.arange(1, 31, dtype="f4").reshape(1, 30, 1, 1)
+    contrast = contrast_of(a, b)
+    assert contrast.channels.tolist() == list(range(29, 17, -1))
+    assert contrast.notes == ("all 30 channels differ; the 12 that differ most",)
+
+
+def test_nan_comes_first_and_inf_at_the_same_place_is_no_difference():
+    a = maps([[INF, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 9]])
+    b = maps([[INF, 1], [1, 1]], [[NAN, 1], [1, 2]], [[1, 1], [1, 1]])
+    contrast = contrast_of(a, b)
+    assert contrast.channels.tolist() == [1, 2]
+    assert (contrast.broken.tolist(), contrast.largest.tolist()) == ([1, 0], [1, 8])
+    assert (
+        list_labels(contrast)[0] == "channel 1:  1 to 2,  not finite in 1 place, else up to 1 apart"
+    )
+
+
+def test_channels_last_are_channels():
+    a = np.zeros((1, 2, 2, 3), "f4")
+    b = a.copy()
+    b[0, 0, 1, 2] = 5
+    contrast = contrast_of(a, b, "NHWC")
+    assert (contrast.channels.tolist(), contrast.apart.tolist()) == ([2], [[[0, 5], [0, 0]]])
+
+
+def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
+    a = np.zeros((1, 1 + 4 * 2, 3), "f4")
+    b = a.copy()
+    b[0, 1 + 5, 1] = 7  # the third row of two
+    b[0, 0, 0] = -2
+    contrast = contrast_of(a, b, "NLC", (8, 4))
+    assert contrast.channels.tolist() == [1]
+    assert contrast.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
+    assert contrast.notes == (
+        "1 of 3 channels differ", "not in the pictures: the class token, apart by up to 2",
+    )  # fmt: skip
+
+
+def test_a_class_token_that_alone_differs_is_drawn_as_bars():
+    a = np.zeros((1, 1 + 4, 3), "f4")
+    b = a.copy()
+    b[0, 0] = [0, -2, 1]
+    contrast = contrast_of(a, b, "NLC")
+    assert (contrast.is_flat, contrast.apart.tolist()) == (True, [[[0, -2, 1]]])
+    assert contrast.notes[0] == (
+        "only the class token differs: in 2 of 3 values, the most in value 1, counted from 0"
+    )
+
+
+@pytest.mark.parametrize(("name", "axis"), [("NCDHW", 2), ("NDHWC", 1)])
+def test_of_a_clip_the_frame_that_differs_most_is_shown(name, axis):
+    a = np.zeros((1, 2, 4, 6, 6) if axis == 2 else (1, 4, 6, 6, 2), "f4")
+    b = a.copy()
+    np.moveaxis(b, axis, 0)[1] += 1
+    np.moveaxis(b, axis, 0)[3] += 2
+    contrast = contrast_of(a, b, name)
+    assert contrast.notes[1] == "the frame that differs most, 4 of 4"
+    assert contrast.apart.tolist() == np.full((2, 6, 6), 2).tolist()
+
+
+def test_large_maps_are_means_and_their_differences_the_largest():
+    a = np.zeros((1, 1, 150, 4), "f4")
+    b = a.copy()
+    b[0, 0, :2, :2] = [[1, -4], [2, 3]]
+    b[0, 0, 148, 2] = NAN
+    contrast = contrast_of(a, b)
+    assert contrast.b.shape == (1, 75, 2)
+    assert (contrast.b[0, 0, 0], contrast.apart[0, 0, 0]) == (0.5, -4)  # 2 over 4, and the largest
+    assert np.isnan(contrast.b[0, 74, 1])
+    assert np.isnan(contrast.apart[0, 74, 1])
+    assert contrast.broken.tolist() == [1]
+    assert contrast.notes[1] == (
+        "maps of 150x4: a pixel is the mean of 2x2 values, and in B - A the largest of them"
+    )
+
+
+def test_a_square_at_the_edge_is_the_mean_of_what_there_is_of_it():
+    a = np.ones((1, 1, 113, 1), "f4")
+    contrast = contrast_of(a, a * 3)
+    assert (contrast.b[0, 56, 0], contrast.apart[0, 56, 0]) == (3, 2)
+
+
+def test_values_without_height_and_width_are_bars():
+    contrast = contrast_of(array([1, 2, 3]), array([1, 4, 2]), "NC")
+    assert contrast.is_flat
+    assert (contrast.a.tolist(), contrast.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
+    assert contrast.notes == (
+        "2 of 3 values differ, the most in value 1, counted from 0", "no spatial form: a bar a value",
+    )  # fmt: skip
+    assert list_labels(contrast) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
+
+
+def test_a_zero_has_no_sign():
+    a = array([-0.0, -0.0])
+    assert list_labels(contrast_of(a, array([-0.0, NAN]), "NC")) == [
+        "A   0 to 0", "B   0 to 0", "B - A   0 to 0,  not finite in 1 place",
+    ]  # fmt: skip
+    b = maps([[-0.0, NAN]])
+    assert list_labels(contrast_of(a.reshape(1, 1, 1, 2), b)) == [
+        "channel 0:  0 to 0,  not finite in 1 place"
+    ]
+
+
+def test_of_channels_in_order_a_bar_is_a_mean_and_its_difference_the_largest():
+    a = np.zeros((1, 2, 7), "f4")
+    b = a.copy()
+    b[0, 1, :2] = [7, -14]
+    flat = take_contrast(a, b, Layout("NLC", 1))
+    assert (flat.b.tolist(), flat.apart.tolist()) == ([[[0, -1]]], [[[0, -14]]])
+    assert flat.notes[0] == "1 of 2 channels differ, the most in channel 1, counted from 0"
+
+
+def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
+    a = np.zeros((1, 3, 1000), "f4")
+    b = a.copy()
+    b[0, 1, 3] = 6
+    contrast = contrast_of(a, b, "unknown")
+    assert contrast.a.shape == (1, 1, 1000)  # 3 values to a bar
+    assert contrast.b[0, 0, 334] == 2  # place 1003, and the mean of 0, 6 and 0
+    assert contrast.apart[0, 0, 334] == 6
+    assert contrast.notes == (
+        "1 of 3,000 values differ, the most in value 1003, counted from 0",
+        "no spatial form: a bar is the mean of 3 of 3,000 values in order, and in B - A the largest difference of them",
+    )
+
+
+def test_complex_numbers_that_differ_in_their_angle_alone_differ():
+    contrast = contrast_of(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
+    assert (contrast.a.tolist(), contrast.b.tolist(), contrast.apart.tolist()) == (
+        [[[5]]],
+        [[[5]]],
+        [[[8]]],
+    )
+    assert contrast.notes[2] == (
+        "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
+    )
+
+
+@pytest.mark.parametrize(("a", "b"), [("f4", "c8"), ("c8", "f4")])
+def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
+    """From -3 to -3 + 4i, and back, it is 4."""
+    two = {"f4": [-3, -3], "c8": [-3 + 4j, -3]}
+    contrast = contrast_of(array(two[a], a), array(two[b], b), "NC")
+    assert sorted([contrast.a.tolist(), contrast.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
+    assert contrast.apart.tolist() == [[[4, 0]]]
+    assert contrast.notes[2].startswith("complex numbers: ")
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "pixels"),
+    [
+        ((1, 8, 5, 5), "first", (224, 224)), ((1, 7, 7, 96), "last", (224, 224)), ((1, 197, 768), "last", (224, 224)),
+        ((1, 99, 16), "last", (112, 224)), ((1, 50, 16), "unknown", (224, 224)), ((1, 196, 8), "likely last", (224, 224)),
+        ((1, 16, 77), "first", None), ((1, 10), "unknown", None), ((1, 8, 4, 6, 6), "first", (112, 112)),
+        ((1, 4, 6, 6, 8), "last", (112, 112)), ((1, 3, 5, 7, 2, 2, 2), "first", None), ((1, 9, 30, 40), "last", (8, 8)),
+    ],
+)  # fmt: skip
+def test_a_layout_is_told_again_from_its_name(shape, channels, pixels):
+    layout = resolve_layout(shape, channels, pixels)
+    assert recall_layout(layout.name, shape, pixels) == layout
+
+
+def test_a_name_that_does_not_fit_the_shape_is_no_layout():
+    assert recall_layout("NCHW", (1, 5), (8, 8)) == Layout()
+    assert recall_layout("what", (1, 5, 2, 2), (8, 8)) == Layout()
+
+
+# The picture
+
+
+def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
+    """One channel of 1 x 2 pixels, each drawn as 56 x 56: in A 0 and 1, in B 0 and 3; B - A 0 and 2."""
+    image = drawn(contrast_of(maps([[0, 1]]), maps([[0, 3]])))
+    row = [image.getpixel((x, image.height - 30)) for x in range(image.width)]
+    seen = [colour for i, colour in enumerate(row) if i == 0 or colour != row[i - 1]]
+    a_low, a_high, b_low, b_high, none, more = [c for c in seen if c != row[0]]
+    assert (a_low, b_low, b_high) == (DARKEST, DARKEST, LIGHTEST)
+    assert sum(a_low) < sum(a_high) < sum(b_high)  # a third of the way
+    assert (none, more) == (GREY, ORANGE)
+    assert [row.count(colour) for colour in (b_high, more)] == [56, 56]
+
+
+def test_what_b_has_less_of_is_blue():
+    assert BLUE in colours(drawn(contrast_of(maps([[3, 0]]), maps([[1, 0]]))))
+
+
+def test_nan_has_a_colour_of_its_own_in_either_map():
+    pixels = np.array(drawn(contrast_of(maps([[1, 2, 1]]), maps([[1, 3, NAN]]))))
+    cyan, orange, white = (
+        np.flatnonzero((pixels == colour).all(2)[-20]) for colour in (CYAN, ORANGE, WHITE)
+    )
+    assert cyan[-1] < orange[0] < white[0]  # in B, and then in B - A
+    seen = colours(drawn(contrast_of(array([1, 2]), array([3, NAN]), "NC")))
+    assert {CYAN, WHITE, ORANGE} <= seen
+
+
+def test_gradients_have_the_colours_of_their_sign():
+    contrast = contrast_of(maps([[-2, 0, 2]]), maps([[-2, 0, 1]]))
+    seen = colours(drawn(contrast, signed=True))
+    assert {BLUE, GREY, ORANGE} <= seen
+    assert not {DARKEST, LIGHTEST} & seen
+
+
+def test_bars_stand_on_zero_and_hang_from_it():
+    """B - A is 2, -2, 0: one bar up, one down, nothing."""
+    image = drawn(contrast_of(array([1, 1, 1]), array([3, -1, 1]), "NC"))
+    pixels = np.array(image)
+    up, down = ((pixels == colour).all(2) for colour in (ORANGE, BLUE))
+    assert (up.sum(), down.sum()) == (48 * 24, 49 * 24)  # 96 pixels, one of them zero, 24 wide
+    assert np.flatnonzero(up.any(1))[-1] <= np.flatnonzero(down.any(1))[0]
+    assert np.flatnonzero(up.any(0))[-1] + 1 == np.flatnonzero(down.any(0))[0]
+
+
+def bars_of(contrast):
+    """The colour at the foot of each bar of A, and of B: 96 pixels each, from 68 and from 188 on."""
+    image = drawn(contrast)
+    columns = range(10 + 12, 10 + 24 * contrast.a.shape[2], 24)
+    return [[image.getpixel((x, foot)) for x in columns] for foot in (68 + 95, 188 + 95)]
+
+
+def test_bars_of_almost_one_length_have_one_colour():
+    contrast = contrast_of(array([1, 1]), array([1.0000005, 1.0000005]), "NC")
+    assert bars_of(contrast) == [[LIGHTEST, LIGHTEST], [LIGHTEST, LIGHTEST]]
+
+
+def test_a_bar_is_the_lighter_the_longer_it_is():
+    a, b = bars_of(contrast_of(array([3, 4, 1]), array([3, 2, 1]), "NC"))
+    assert (a[0], a[1], a[2]) == (b[0], LIGHTEST, b[2])
+    assert sum(a[2]) < sum(b[1]) < sum(a[0]) < sum(a[1])
+
+
+def test_a_channel_that_is_constant_in_both_is_drawn():
+    assert ORANGE in colours(drawn(contrast_of(maps([[0, 0]]), maps([[2, 2]]))))
+    assert CYAN in colours(drawn(contrast_of(maps([[NAN, NAN]]), maps([[NAN, NAN]]))))
+
+
+# The command
+
+
+RNG = np.random.default_rng(0)
+CONV = RNG.standard_normal((1, 3, 8, 8)).astype("f4")
+
+
+def two_runs(**other):
+    """A and B: bn is the same, conv differs in its second channel, fc by much."""
+    moved = CONV.copy()
+    moved[0, 1] += 0.5
+    one = {"bn": CONV, "conv": CONV, "fc": array([1, 2])}
+    two = one | {"conv": moved, "fc": array([1, 9])}
+    for name, calls in (("a", one), ("b", two)):
+        ToyRun({"cat": calls}, **other).write(name)
+
+
+def pictures(run, *words):
+    ended = run("diff", "a", "b", "--pictures", "p", *words)
+    return ended, sorted(file.name for file in Path("p").iterdir()) if Path("p").exists() else []
+
+
+def test_the_first_that_differs_is_drawn_first_and_equal_calls_are_not(run):
+    two_runs()
+    ended, files = pictures(run)
+    assert (ended.code, ended.err) == (7, "open first: p/report.html\n")
+    assert files == ["01_conv.png", "02_fc.png", "report.html"]
+    page = Path("p/report.html").read_text()
+    assert re.findall(r'<img [^>]*src="([^"]*)"', page) == ["01_conv.png", "02_fc.png"]
+    places = [
+        page.index(text)
+        for text in ("conv differs first", "nothing else changed", "<h2>Calls", "<h2>Pictures")
+    ]
+    assert places == sorted(places)
+    assert page.count("<tr id=") == 3
+
+
+def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
+    two_runs()
+    run_of({"cat": {"bn": CONV, "conv": CONV + 1, "fc": array([1, 2])}}).write("c")
+    run("diff", "a", "c", "--pictures", "p", "--rtol", "1e-4")
+    page = Path("p/report.html").read_text()
+    assert (
+        '<p class="dim">nothing else changed: the same model, weights, device, threads and versions</p>'
+        in page
+    )
+    assert "<h2>What changed" not in page
+    shutil.rmtree("b")
+    replace(
+        run_of({"cat": {"conv": CONV + 1}}),
+        model={"device": "cuda"},
+        command=("--edit", "a<b:zero"),
+    ).write("b")
+    run("diff", "a", "b", "--pictures", "p")
+    page = Path("p/report.html").read_text()
+    assert "nothing else changed" not in page
+    assert page.index("<h2>What changed") < page.index("<h2>Calls")
+    assert '<tr><th scope="row">model device</th><td>cpu</td><td>cuda</td></tr>' in page
+    assert '<tr><th scope="row">--edit</th><td>none</td><td>a&lt;b:zero</td></tr>' in page
+    low, high = CONV[0, 0].min(), CONV[0, 0].max() + 1
+    assert f"channel 0:  {low:.3g} to {high:.3g},  up to 1 apart" in page
+    assert "only in A" in page
+
+
+def test_made_twice_it_is_the_same_to_the_byte(run):
+    two_runs()
+    pictures(run)
+    first = {file.name: file.read_bytes() for file in Path("p").iterdir()}
+    pictures(run)
+    assert {file.name: file.read_bytes() for file in Path("p").iterdir()} == first
+
+
+def test_at_most_twelve_pictures_are_drawn_and_the_first_is_among_them(run):
+    names = [f"layer{i:02}" for i in range(20)]
+    run_of({"cat": {name: array([1]) for name in names}}).write("a")
+    run_of({"cat": {name: array([1.1 + i]) for i, name in enumerate(names)}}).write("b")
+    _, files = pictures(run)
+    assert files == [
+        "01_layer00.png",
+        *(f"{i:02}_layer{21 - i:02}.png" for i in range(2, 13)),
+        "report.html",
+    ]
+
+
+def test_of_several_images_the_worst_is_drawn(run):
+    run_of({"ant": {"conv": array([1])}, "bee": {"conv": array([1, 1])}}).write("a")
+    run_of({"ant": {"conv": array([2])}, "bee": {"conv": array([1, 9])}}).write("b")
+    pictures(run)
+    page = Path("p/report.html").read_text()
+    assert "relative L2 5.66, largest difference 8, image bee" in page
+    assert "<td>bee</td>" in page
+
+
+def test_equal_runs_have_a_page_without_pictures(run):
+    two_runs()
+    ended = run("diff", "a", "a", "--pictures", "p")
+    assert (ended.code, [file.name for file in Path("p").iterdir()]) == (0, ["report.html"])
+    assert "None: no tensor of B is other than that of A." in Path("p/report.html").read_text()
+
+
+def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
+    run_of({"cat": {"conv": CONV}}).write("a")
+    replace(run_of({"cat": {"stem": CONV + 1}}), model={"name": "other"}).write("b")
+    _, files = pictures(run, "--match", "order")
+    assert files == ["01_conv.png", "report.html"]
+    page = Path("p/report.html").read_text()
+    assert "<h1>toy and other: B against A</h1>" in page
+    assert '<a href="#call-1">conv / stem</a></td>' in page
+    assert "<h3>conv / stem <span" in page
+    assert "<title>conv / stem  relative L2 " in page
+    assert 'alt="A, B and B minus A of conv / stem. channel ' in page
+
+
+def test_a_call_of_another_name_has_both_above_its_picture(run):
+    """The picture is that of calls of one name apart from the line of its heading, 20 pixels from 10 on."""
+    other = {"name": "other"}
+    for name, call in (("a", "conv"), ("b", "stem"), ("c", "conv")):
+        values = CONV if name == "a" else CONV + 1
+        replace(run_of({"cat": {call: values}}), model=other if name != "a" else {}).write(name)
+    seen = []
+    for name in ("b", "c"):
+        run("diff", "a", name, "--pictures", "p", "--match", "order")
+        seen.append(np.array(Image.open("p/01_conv.png")))
+    both, one = seen
+    line = slice(10, 30)
+    assert np.array_equal(np.delete(both, line, 0), np.delete(one, line, 0))
+    assert (both[line] != one[line]).any()
+
+
+def test_a_call_that_b_lacks_has_the_name_of_a_alone(run):
+    run_of({"cat": {"bn": CONV, "conv": CONV}}).write("a")
+    run_of({"cat": {"bn": CONV}}).write("b")
+    pictures(run)
+    assert "<td>conv</td>" in Path("p/report.html").read_text()
+
+
+def test_a_limit_past_all_numbers_is_not_drawn(run):
+    """1e300 over a root mean square of about 1e-30."""
+    run_of({"cat": {"bn": CONV, "conv": CONV * 1e-30}}).write("a")
+    run_of({"cat": {"bn": CONV + 1, "conv": CONV * 1e-30 + 1}}).write("b")
+    ended, files = pictures(run, "--atol", "1e300")
+    assert (ended.code, len(files)) == (0, 3)
+    assert Path("p/report.html").read_text().count('class="allowed"') == 2  # of bn, and the legend
+
+
+def test_images_of_other_names_are_drawn_by_their_content(run):
+    for name, image, values in (("a", "one", CONV), ("b", "two", CONV + 1)):
+        ToyRun({image: {"conv": values}}, hashes={image: "same"}).write(name)
+    assert pictures(run)[1] == ["01_conv.png", "report.html"]
+
+
+def test_hostile_names_are_text_on_the_page_and_safe_on_disk(run):
+    name = "<img src=x onerror=alert(1)>/../\u202e"
+    run_of({"cat": {name: array([1])}}).write("a")
+    run_of({"cat": {name: array([2])}}).write("b")
+    _, files = pictures(run)
+    assert re.fullmatch(r"01_[A-Za-z0-9._-]+\.png report\.html", " ".join(files))
+    page = Path("p/report.html").read_text()
+    assert "<img src=x" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;/../\\u202e" in page
+
+
+def test_a_folder_of_pictures_is_replaced_and_nothing_else_in_it(run):
+    two_runs()
+    pictures(run)
+    Path("p/notes.txt").write_text("mine")
+    Path("p/03_mine.png").write_text("mine")
+    assert pictures(run, "--rtol", "0.9", "--layer-tolerance", "conv=0.9")[0].code == 7
+    run("diff", "a", "a", "--pictures", "p")
+    assert sorted(file.name for file in Path("p").iterdir()) == [
+        "03_mine.png", "notes.txt", "report.html",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["file", "run", "other", "page", "link"])
+def test_what_is_not_ours_is_protected(run, kind):
+    two_runs()
+    if kind == "file":
+        Path("p").write_text("mine")
+        message = "'p' is a file, not a folder"
+    elif kind == "run":
+        shutil.copytree("a", "p")
+        message = "'p' is a run's folder"
+    elif kind == "link":
+        Path("p").symlink_to("nowhere")
+        message = "'p' is a file, not a folder"
+    else:
+        Path("p").mkdir()
+        Path("p", "report.html" if kind == "page" else "notes.txt").write_text("<html>mine")
+        message = "'p' holds files that are not of a comparison"
+    before = [(file, file.stat().st_mtime_ns) for file in Path().rglob("p/**/*")]
+    ended = run("diff", "a", "b", "--pictures", "p")
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err == f"error: {message}\nhint: choose another folder for --pictures\n"
+    assert [(file, file.stat().st_mtime_ns) for file in Path().rglob("p/**/*")] == before
+
+
+@pytest.mark.parametrize(
+    ("kept", "command", "message", "hint"),
+    [
+        ("sketches", (), "needs tensors, and 'b' kept none", "run both with --save tensors"),
+        ("tensors", ("--pool", "mean"), "needs whole tensors, and 'b' has them with --pool mean",
+         "run both with --save tensors, whole: without --pool and --tensor-channels"),
+        ("tensors", ("--tensor-dtype", "float16"), "needs tensors of one kind: 'a' none and 'b' --tensor-dtype float16",
+         "run both with the same --tensor-dtype"),
+    ],
+)  # fmt: skip
+def test_without_whole_tensors_nothing_is_compared_and_nothing_written(
+    run, kept, command, message, hint
+):
+    run_of(conv=[3, 4]).write("a")
+    replace(run_of(conv=[3, 4.5]), kept=kept, command=command).write("b")
+    ended, files = pictures(run)
+    assert (ended.code, ended.out, files) == (2, "", [])
+    assert ended.err == f"error: --pictures {message}\nhint: {hint}\n"
+
+
+def test_golden_files_have_no_pictures(run):
+    replace(run_of(conv=[3, 4]), kept="sketches").write_golden("a")
+    shutil.copy("a", "b")
+    ended, _ = pictures(run)
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        2, "error: --pictures needs tensors, and 'a' and 'b' kept none",
+    )  # fmt: skip
+
+
+def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):
+    run_of(conv=[3, 4]).write("a")
+    run_of(conv=[3, 5]).write("b")
+    assert run("diff", "a", "b", "--pictures", "p").code == 7
+    page = Path("p/report.html").read_bytes()
+    Path("p/01_conv.png").unlink()
+    Path("mine.png").write_text("mine")
+    Path("p/01_conv.png").symlink_to(Path("mine.png").resolve())
+    ended = run("diff", "a", "b", "--pictures", "p")
+    assert ended.code == 5
+    assert "error: 'p/01_conv.png' is not of a comparison" in ended.err
+    assert (Path("p/report.html").read_bytes(), Path("mine.png").read_text()) == (page, "mine")
+
+
+def test_runs_that_cannot_be_compared_leave_no_folder(run):
+    run_of(conv=[3, 4]).write("a")
+    run_of(conv=[3, 4, 5]).write("b")
+    assert (pictures(run)[0].code, Path("p").exists()) == (2, False)
+
+
+def test_a_folder_that_cannot_be_made_is_told(run):
+    two_runs()
+    ended = run("diff", "a", "b", "--pictures", "a/run.json/p")
+    assert ended.code == 5
+    assert ended.err.splitlines()[1] == "hint: choose another folder for --pictures"
+    assert (
+        ended.err.splitlines()[0]
+        == "error: cannot write 'a/run.json/p/report.html': Not a directory"
+    )
+
+
+def test_a_sequence_is_drawn_tall_enough_to_be_seen():
+    a = np.zeros((1, 1, 100), "f4")
+    pixels = np.array(drawn(contrast_of(a, a + 1, "NCL")))
+    assert ((pixels == ORANGE).all(2).any(1)).sum() == 24
+
+
+def test_json_on_stdout_stays_json(run):
+    two_runs()
+    ended, _ = pictures(run, "--format", "json")
+    assert json.loads(ended.out)["first"] == "conv"
+
+
+def test_pictures_are_drawn_without_torch():
+    two_runs()
+    code = (
+        "import sys; from hookcli.__main__ import _run\n"
+        "sys.argv = ['hookcli', 'diff', 'a', 'b', '--pictures', 'p']\n"
+        "code = _run()\n"
+        "print(code, 'torch' in sys.modules, 'matplotlib' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "7 False False"
+
+
+# In a browser
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_page_is_sound_in_a_browser(run, scheme, width):
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    two_runs()
+    pictures(run)
+    asked = []
+    with sync_playwright() as play:
+        path = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = play.chromium.launch(executable_path=path, args=BOTH)
+        page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: asked.append(f"console {message.text}"))
+        page.goto(Path("p/report.html").resolve().as_uri())
+        page.get_by_role("link", name="See it").click()
+        assert page.locator("article:target h3").inner_text().startswith("conv")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.mouse.wheel(0, 5000)
+        page.wait_for_function("[...document.images].every((i) => i.complete && i.naturalWidth)")
+        results = Axe().run(page)
+        browser.close()
+    assert results.violations_count == 0, results.generate_report()
+    assert all(url.startswith("file:///") for url in asked), asked

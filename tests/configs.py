@@ -1,0 +1,43 @@
+"""Configs for tests, from flat words; each word goes into the request that it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from hookcli.config import (
+    FolderRequest,
+    ImageRequest,
+    InspectConfig,
+    ModelRequest,
+    RunRequest,
+    TensorRequest,
+)
+
+
+def inspect_config(model: ModelRequest, *images: str, **words: Any) -> InspectConfig:
+    """The config of ``hookcli inspect`` with these words."""
+    if "out" in words:
+        words["out"] = Path(words["out"])
+    pieces = {
+        kind: {f.name: words.pop(f.name) for f in fields(kind) if f.name in words}
+        for kind in (RunRequest, FolderRequest, TensorRequest)
+    }
+    return InspectConfig(
+        RunRequest(model, ImageRequest(images), **pieces[RunRequest]),
+        FolderRequest(**pieces[FolderRequest]),
+        tensors=TensorRequest(**pieces[TensorRequest]),
+        **words,
+    )
+
+
+def changed(config: InspectConfig, **words: Any) -> InspectConfig:
+    """The config with other words."""
+    if "out" in words:
+        words["out"] = Path(words["out"])
+    for name in ("run", "folder", "tensors"):
+        piece = getattr(config, name)
+        mine = {f.name: words.pop(f.name) for f in fields(piece) if f.name in words}
+        config = replace(config, **{name: replace(piece, **mine)})
+    return replace(config, **words)

@@ -1,0 +1,819 @@
+"""Gradients under hooks, held against probes that are added to tensors, closed forms and differences."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from functools import partial
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.nn.functional import conv2d, linear
+from torch.nn.grad import conv2d_input, conv2d_weight
+from torch.utils.checkpoint import checkpoint
+
+import hookcli
+from hookcli.config import BackwardStyle, GridStyle
+from hookcli.edits.resolve import resolve_edits
+from hookcli.errors import RequestError
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.gradients import need_gradients, observe_gradients
+from hookcli.models.scores import score_output
+from hookcli.passes.backward import BackwardSettings, run_backward
+
+MODELS = {
+    "resnet18": 64, "vgg11_bn": 64, "densenet121": 64, "mobilenet_v2": 64, "vit_b_16": 224, "swin_t": 64,
+    "convnext_tiny": 64,
+}  # fmt: skip
+WORKING_IN_PLACE = ("resnet18", "vgg11_bn", "mobilenet_v2", "densenet121")
+
+
+def build(name):
+    torch.manual_seed(0)
+    return getattr(torchvision.models, name)(weights=None).eval()
+
+
+def photo(side, count=1):
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
+
+
+def key_of(call):
+    return call.side, call.layer.module_path, call.call_index, call.output_key
+
+
+def observe(model, forms, pixels, score=lambda out: out[0, 7]):
+    """Every gradient by side, path, call and key; and what is absent."""
+    found = {}
+    layers = select_layers(model, forms)
+
+    def keep(call, gradient):
+        assert key_of(call) not in found
+        found[key_of(call)] = gradient.clone()
+
+    with observe_gradients(model, layers, keep) as gradients:
+        score(model(pixels)).backward()
+    model.zero_grad()
+    return found, gradients.absent
+
+
+def probe(model, paths, pixels, score=lambda out: out[0, 7]):
+    """The same by ``torch.autograd.grad`` of zeros that are added to each input and output.
+
+    Nothing of the model is then written over, since a sum is a tensor of its own.
+    """
+    zeros, counts, handles = {}, {}, []
+
+    def add(side, path, key, tensor, known):
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        if id(tensor) not in known:
+            zero = torch.zeros_like(tensor, requires_grad=True)
+            zeros[side, path, counts[path] - 1, key] = zero
+            known[id(tensor)] = tensor + zero
+        return known[id(tensor)]
+
+    def before(path, _module, args, kwargs):
+        counts[path] = counts.get(path, 0) + 1
+        known = {}
+        one = len(args) == 1 and not kwargs
+        args = [
+            add("grad_input", path, "" if one else str(i), each, known)
+            for i, each in enumerate(args)
+        ]
+        kwargs = {k: add("grad_input", path, k, each, known) for k, each in kwargs.items()}
+        return tuple(args), kwargs
+
+    def after(path, _module, _args, output):
+        if isinstance(output, tuple):
+            parts = enumerate(output)
+            return tuple(add("grad_output", path, str(i), each, {}) for i, each in parts)
+        return add("grad_output", path, "", output, {})
+
+    for path, module in model.named_modules():
+        if path in paths:
+            handles += [
+                module.register_forward_pre_hook(
+                    lambda m, a, k, p=path: before(p, m, a, k), with_kwargs=True
+                ),
+                module.register_forward_hook(lambda m, a, o, p=path: after(p, m, a, o)),
+            ]
+    gradients = torch.autograd.grad(score(model(pixels)), list(zeros.values()), allow_unused=True)
+    for handle in handles:
+        handle.remove()
+    return {k: g for k, g in zip(zeros, gradients, strict=True) if g is not None}
+
+
+def assert_close(found, expected):
+    scale = expected.norm()
+    assert (found - expected).norm() <= 1e-5 * scale + 1e-12
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_leaf_agrees_with_probes(name):
+    model = build(name)
+    leaves = [layer.module_path for layer in select_layers(model, ["leaf"])]
+    pixels = photo(MODELS[name]).requires_grad_()
+    found, absent = observe(model, ["leaf"], pixels * 1)
+    expected = probe(model, leaves, pixels * 1)
+    sides = {place for place in found if place[0] != "param"}
+    assert sides == expected.keys()
+    assert len(sides) > 50
+    assert not absent
+    for place, gradient in expected.items():
+        assert_close(found[place], gradient)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "swin_t"])
+def test_blocks_agree_with_probes_too(name):
+    model = build(name)
+    paths = [layer.module_path for layer in select_layers(model, ["all"], ["leaf"])]
+    pixels = photo(64).requires_grad_()
+    found, _ = observe(model, ["path:" + path for path in paths if path], pixels * 1)
+    expected = probe(model, [path for path in paths if path], pixels * 1)
+    assert {place for place in found if place[0] != "param"} == expected.keys()
+    for place, gradient in expected.items():
+        assert_close(found[place], gradient)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "densenet121", "vit_b_16"])
+def test_parameters_have_the_gradient_of_a_plain_backward(name):
+    model = build(name)
+    found, _ = observe(model, ["leaf"], photo(MODELS[name]))
+    model(photo(MODELS[name]))[0, 7].backward()
+    names = dict(model.named_parameters())
+    seen = {f"{path}.{key}": g for (side, path, _, key), g in found.items() if side == "param"}
+    assert len(seen) > 50
+    for full, gradient in seen.items():
+        assert_close(gradient, names[full].grad)
+
+
+@pytest.mark.parametrize("name", WORKING_IN_PLACE)
+def test_closed_forms_hold_from_one_gradient_to_the_next(name):
+    model = build(name)
+    inputs = {}
+    for path, module in model.named_modules():
+        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.ReLU6)):
+            module.register_forward_pre_hook(
+                lambda _m, args, p=path: inputs.setdefault(p, []).append(args[0].detach().clone())
+            )
+    found, _ = observe(model, ["conv", "norm", "act"], photo(64))
+    checked = 0
+    for (side, path, index, _), gradient in found.items():
+        if side != "grad_output":
+            continue
+        module, given = model.get_submodule(path), inputs[path][index]
+        arrived = found.get(("grad_input", path, index, ""))
+        if isinstance(module, nn.Conv2d):
+            facts = module.stride, module.padding, module.dilation, module.groups
+            weight = conv2d_weight(given, module.weight.shape, gradient, *facts)
+            assert_close(found["param", path, 0, "weight"], weight)
+            expected = conv2d_input(given.shape, module.weight, gradient, *facts)
+        elif isinstance(module, nn.BatchNorm2d):
+            scale = module.weight / (module.running_var + module.eps).sqrt()
+            expected = gradient * scale.view(1, -1, 1, 1)
+        else:
+            passes = (given > 0) & (given < (6 if isinstance(module, nn.ReLU6) else torch.inf))
+            expected = gradient * passes
+        if arrived is not None:  # the first convolution's input needs none
+            assert_close(arrived, expected)
+            checked += 1
+    assert checked > 20
+
+
+def test_finite_differences():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)).double()
+    pixels = torch.randn(1, 1, 3, 3, dtype=torch.float64)
+    found, _ = observe(model, ["Tanh", "Linear"], pixels, lambda out: out[0, 2] ** 2)
+    step = 1e-6
+    given = model[0](pixels).detach()
+
+    @torch.no_grad()
+    def after(values):
+        return float(model[3](model[2](model[1](values)))[0, 2] ** 2)
+
+    for place in range(given.numel()):
+        moved = torch.zeros_like(given).view(-1).index_fill(0, torch.tensor([place]), step)
+        slope = (after(given + moved.view_as(given)) - after(given - moved.view_as(given))) / (
+            2 * step
+        )
+        assert abs(found["grad_input", "1", 0, ""].flatten()[place] - slope) < 1e-7
+
+
+# What models do to their tensors
+
+
+class WritesOverItsInput(nn.Module):
+    """Uses what an in-place module left in its input, not what it returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.relu, self.last = (
+            nn.Conv2d(3, 4, 1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(4, 1, 1),
+        )
+
+    def forward(self, x):
+        x = self.conv(x)
+        self.relu(x)
+        return self.last(x).mean().view(1, 1)
+
+
+def test_an_input_that_is_written_over_and_used_again():
+    torch.manual_seed(0)
+    model = WritesOverItsInput()
+    pixels = photo(6)
+    found, absent = observe(model, ["leaf"], pixels, lambda out: out.sum())
+    before = conv2d(pixels, model.conv.weight, model.conv.bias).detach().requires_grad_()
+    last = conv2d(before.relu(), model.last.weight, model.last.bias).mean()
+    (expected,) = torch.autograd.grad(last, before)
+    assert_close(found["grad_input", "relu", 0, ""], expected)
+    assert_close(found["grad_output", "conv", 0, ""], expected)
+    assert {each.call.id for each in absent} == {"grad_input:conv"}
+
+
+def test_a_write_that_autograd_refuses_is_still_refused():
+    class Refused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sigmoid, self.pass_on = nn.Sigmoid(), nn.Identity()
+
+        def forward(self, x):
+            kept = self.sigmoid(x)
+            out = self.pass_on(kept)
+            out += 1  # sigmoid's backward needs what it returned
+            return out
+
+    x = photo(4).requires_grad_()
+    model = Refused()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        model(x).sum().backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        observe(model, ["leaf"], x, lambda out: out.sum())
+
+
+def test_a_module_that_returns_its_input_which_is_then_written_over():
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.drop = nn.Conv2d(3, 3, 1), nn.Identity()
+
+        def forward(self, x):
+            out = self.drop(self.conv(x))
+            out += x
+            return out.relu_()
+
+    torch.manual_seed(0)
+    model, pixels = Residual(), photo(5)
+    found, absent = observe(model, ["leaf"], pixels, lambda out: out.sum())
+    passes = ((conv2d(pixels, model.conv.weight, model.conv.bias) + pixels) > 0).float()
+    for place in (("grad_output", "conv"), ("grad_input", "drop"), ("grad_output", "drop")):
+        assert_close(found[(*place, 0, "")], passes)
+    assert {each.call.id for each in absent} == {"grad_input:conv"}
+
+
+class Toy(nn.Module):
+    """A convolution and the tensor games of one ``forward``."""
+
+    def __init__(self, play):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.short, self.flat = nn.Conv2d(3, 4, 1), nn.Identity(), nn.Flatten()
+        self.relu, self.tanh, self.play = nn.ReLU(inplace=True), nn.Tanh(), play
+
+    def forward(self, x):
+        return self.play(self, self.conv(x))
+
+
+def uses_a_shortcut_after_the_write(net, x):
+    short = net.short(x)
+    return net.relu(x) + short
+
+
+def writes_after_the_shortcut(net, x):
+    short = net.short(x)
+    x *= 3
+    return short + x
+
+
+def drops_what_came_back(net, x):
+    net.relu(x)
+    return net.tanh(x)
+
+
+def writes_over_a_slice(net, x):
+    net.relu(x[:, :2])
+    return x * 1
+
+
+def writes_over_a_view(net, x):
+    return net.relu(net.flat(x))
+
+
+def writes_over_half(net, x):
+    one, two = x.split(2, 1)
+    return net.tanh(one) + net.relu(two * 1)
+
+
+GAMES = (
+    uses_a_shortcut_after_the_write, writes_after_the_shortcut, drops_what_came_back,
+    writes_over_a_slice, writes_over_a_view, writes_over_half,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", [(), ("grad_input:relu:scale=1",), ("grad_output:tanh:scale=1",)])
+@pytest.mark.parametrize("layers", ["leaf", "all", "relu,flat,short"])
+@pytest.mark.parametrize("play", GAMES)
+def test_the_models_own_gradients_are_what_they_are_without_hooks(play, layers, edit):
+    model, pixels = Toy(play), photo(4, 2)
+    model(pixels).square().sum().backward()
+    plain = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    runs = {"relu": play is not writes_after_the_shortcut, "tanh": "tanh" in play.__code__.co_names}
+    edits = [each for each in edit if runs[each.split(":")[1]]]
+    with hookcli.capture(model, layers, gradients=True, edits=edits):
+        model(pixels).square().sum().backward()
+    for parameter, expected in zip(model.parameters(), plain, strict=True):
+        assert_close(parameter.grad, expected)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1, [1, 2]), (5, [5, 10])])
+def test_an_edited_input_gradient_of_a_module_that_works_in_place(scale, expected):
+    model = Toy(drops_what_came_back)
+    model.tanh = nn.Identity()
+    edits = [f"grad_input:relu:scale={scale}"]
+    start = torch.tensor([1.0, 2.0, -1.0, -2.0]).view(1, 4, 1, 1).requires_grad_()
+    model.conv = nn.Identity()
+    with hookcli.capture(model, "relu", gradients=True, edits=edits):
+        (model(start * 1) * torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 4, 1, 1)).sum().backward()
+    assert start.grad.flatten().tolist() == [*expected, 0, 0]
+
+
+def test_a_view_that_is_written_over_says_so():
+    model = Toy(writes_over_a_view)
+    with hookcli.capture(model, "flat", gradients=True) as captured:
+        model(photo(4)).sum().backward()
+    assert captured.absent["grad_output:flat"] == (
+        "no path leads from it to the score, or it is a view that is written over"
+    )
+    with (
+        pytest.raises(RequestError, match="changed nothing"),
+        hookcli.capture(model, "flat", gradients=True, edits=["grad_output:flat:zero"]),
+    ):
+        model(photo(4)).sum().backward()
+
+
+def test_a_parameter_that_two_layers_share_is_recorded_once():
+    model = nn.MultiheadAttention(4, 2)
+    x = torch.randn(3, 1, 4)
+    with hookcli.capture(model, "all", gradients=True) as captured:
+        model(x, x, x)[0].sum().backward()
+    ids = [record.call.id for record in captured.records if record.call.side == "param"]
+    assert sorted(ids) == [
+        "param:in_proj_bias", "param:in_proj_weight", "param:out_proj.bias", "param:out_proj.weight",
+    ]  # fmt: skip
+
+
+def test_an_edit_of_parameters_leaves_frozen_ones_alone():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    model[0].weight.requires_grad_(False)
+    with hookcli.capture(model, "all", gradients=True, edits=["param:*.weight:zero"]):
+        model(torch.ones(1, 2)).sum().backward()
+    assert model[0].weight.grad is None
+    assert model[1].weight.grad.tolist() == [[0, 0]]
+    with (
+        pytest.raises(RequestError, match=r"0\.weight takes no gradient"),
+        hookcli.capture(model, "all", gradients=True, edits=["param:0.weight:zero"]),
+    ):
+        pass
+
+
+def test_what_checkpointing_computes_again_has_a_reason_of_its_own():
+    inner = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Tanh())
+
+    class Thrifty(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    model = Thrifty()
+    with hookcli.capture(model, "leaf", gradients=True) as captured:
+        model(photo(4).requires_grad_()).sum().backward()
+    again = {each: why for each, why in captured.absent.items() if "#1" in each}
+    assert again
+    assert set(again.values()) == {"it was computed again in the backward"}
+
+
+def test_own_gradient_is_not_the_sum_over_all_users_of_a_tensor():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+
+        def forward(self, x):
+            x = x * 1
+            return self.a(x) + 3 * self.b(x)
+
+    model, x = Two(), torch.ones(1, 2, requires_grad=True)
+    found, _ = observe(model, ["leaf"], x, lambda out: out.sum())
+    assert_close(found["grad_input", "a", 0, ""], model.a.weight)
+    assert_close(found["grad_input", "b", 0, ""], 3 * model.b.weight)
+
+
+def test_a_reused_module_has_a_gradient_a_call():
+    shared = nn.Tanh()
+    model = nn.Sequential(shared, nn.Linear(2, 2), shared)
+    x = torch.tensor([[0.3, -0.7]], requires_grad=True)
+    found, _ = observe(model, ["Tanh"], x * 1, lambda out: out.sum())
+    assert {place[2] for place in found} == {0, 1}
+    inner = model[1](x.tanh())
+    assert_close(found["grad_input", "0", 1, ""], 1 - inner.tanh() ** 2)
+
+
+def test_one_tensor_that_is_given_three_times_stays_one():
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    x = torch.randn(1, 3, 4, requires_grad=True)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x):
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    found, _ = observe(Model(), ["attention"], x * 1, lambda out: out.square().sum())
+    (expected,) = torch.autograd.grad(Model()(x).square().sum(), x)
+    assert_close(found["grad_input", "attention", 0, "0"], expected)
+    assert {place[3] for place in found if place[0] == "param"} == {
+        "in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias",
+    }  # fmt: skip
+
+
+# Where there is no gradient
+
+
+def test_the_reason_stands_where_a_gradient_does_not_exist():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.unused = nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1)
+            self.still, self.count = nn.Conv2d(2, 2, 1), nn.Identity()
+
+        def forward(self, x):
+            self.unused(x)
+            out = self.first(x)
+            with torch.no_grad():
+                self.still(out)
+            self.count(torch.arange(3))
+            return out
+
+    model = Model()
+    model.first.bias.requires_grad_(False)
+    _, absent = observe(model, ["leaf"], photo(4), lambda out: out.sum())
+    assert {each.call.id: each.reason for each in absent} == {
+        "grad_input:first": "nothing before it needs a gradient",
+        "grad_input:unused": "nothing before it needs a gradient",
+        "grad_output:unused": "no path leads from it to the score",
+        "param:unused.weight": "no path leads from it to the score",
+        "param:unused.bias": "no path leads from it to the score",
+        "grad_output:still": "the model ran it without gradients",
+        "grad_input:still": "the model ran it without gradients",
+        "param:still.weight": "no path leads from it to the score",
+        "param:still.bias": "no path leads from it to the score",
+        "grad_input:count": "integers have no gradient",
+        "grad_output:count": "integers have no gradient",
+        "param:first.bias": "requires_grad is False",
+    }
+
+
+# Everything is put back
+
+
+def state_of(model):
+    return (
+        [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+        [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        [m.training for m in model.modules()],
+        [p.detach().clone() for p in model.parameters()],
+        [len(p._backward_hooks or ()) for p in model.parameters()],
+        [len(p._post_accumulate_grad_hooks or ()) for p in model.parameters()],
+    )
+
+
+def same(one, two):
+    return all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+        for left, right in zip(one, two, strict=True)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+@pytest.mark.parametrize("how", ["success", "error", "interrupt"])
+def test_nothing_is_left_behind(how):
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 1, 1))
+    model[2].weight.requires_grad_(False)
+    model[0].bias.grad = torch.tensor([1.0, 2.0])
+    before = state_of(model)
+    layers = select_layers(model, ["leaf"])
+
+    def observer(call, _gradient):
+        if how != "success" and call.side == "grad_input":
+            raise {"error": ValueError, "interrupt": KeyboardInterrupt}[how]
+
+    def step():
+        with need_gradients(model), observe_gradients(model, layers, observer):
+            model(photo(4)).sum().backward()
+
+    if how == "success":
+        step()
+    else:
+        with pytest.raises((ValueError, KeyboardInterrupt)):
+            step()
+    assert same(before, state_of(model))
+
+
+@pytest.mark.parametrize("target", [1, 99])
+def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 3))
+    model.train()
+    model[2].bias.requires_grad_(False)
+    before = state_of(model)
+    wanted = BackwardStyle(saliency=True)
+    edits = resolve_edits(
+        model, ["output:0:scale=2", "param:2.bias:zero", "grad_input:2:scale=2"], "output"
+    )
+    settings = BackwardSettings(
+        model,
+        select_layers(model, ["leaf"]),
+        GridStyle(mode="none"),
+        partial(score_output, style=wanted, target=target, categories=()),
+        wanted,
+        edits=edits,
+    )
+    pixels = photo(2)
+    if target == 1:
+        (result,) = run_backward(settings, ["photo"], pixels).results
+        assert [heat.values.shape for heat in result.heats] == [(2, 2)]
+    else:
+        with pytest.raises(RequestError):
+            run_backward(settings, ["photo"], pixels)
+    assert same(before, state_of(model))
+    assert torch.equal(pixels, photo(2))  # the first module works in place
+
+
+def test_grids_of_the_activation_times_the_gradient():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(4, 1, bias=False))
+    nn.init.constant_(model[0].weight, 2.0)
+    with torch.no_grad():
+        model[2].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 0.0]]))
+    wanted = BackwardStyle(score="sum", times_activation=True)
+    settings = BackwardSettings(
+        model,
+        select_layers(model, ["conv"]),
+        GridStyle(mode="layers", signed=True),
+        partial(score_output, style=wanted, target=None, categories=()),
+        wanted,
+    )
+    pixels = torch.tensor([[[[1.0, 2.0], [4.0, 8.0]]]])
+    (result,) = run_backward(settings, ["photo"], pixels).results
+    (picture,) = result.pictures
+    # activations 2, 4, 8, 16 times 1, -1, 0.5, 0
+    assert picture.call.side == "grad_output"
+    assert picture.content.figures[:2, 0].tolist() == [-4, 4]
+
+
+def test_memory_is_flat_over_a_thousand_steps():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 2))
+    pixels, counts = photo(4), []
+    edits = ["grad_output:conv:clip-norm=1", "param:*.bias:zero"]
+    for step in range(1000):
+        with hookcli.capture(model, layers="leaf", gradients=True, edits=edits) as captured:
+            model(pixels).sum().backward()
+        assert len(captured.records) == 4 + 4 + 3 + 4
+        model.zero_grad()
+        if step in (99, 999):
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    assert counts[1] - counts[0] < 100
+
+
+def test_a_graph_that_outlives_the_block_gives_nothing_any_more():
+    model = nn.Linear(2, 1)
+    seen = []
+    with observe_gradients(model, select_layers(model, ["all"]), lambda c, g: seen.append(c)):
+        out = model(torch.ones(1, 2))
+    out.backward()
+    assert seen == []
+
+
+def test_no_tensor_is_kept_over_many_steps():
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True))
+    kept = []
+    for _ in range(5):
+        pixels = photo(8)
+        with hookcli.capture(model, layers="leaf", gradients=True) as captured:
+            out = model(pixels)
+            out.sum().backward()
+        kept += [weakref.ref(pixels), weakref.ref(out)]
+        assert (
+            len(captured.records) == 7
+        )  # 2 outputs, 2 grad_output, the ReLU's input, 2 parameters
+    del pixels, out, captured
+    gc.collect()
+    assert not any(each() is not None for each in kept)
+
+
+# The recipes of the classic tutorials, worked out by hand
+
+
+def test_doubling_the_gradient_of_a_tensor_that_is_no_leaf():
+    # b = 4, c = a + b, d = c * 3: d(d)/da = 3; the gradient of c doubled gives 6
+    class Sums(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(torch.tensor([[2.0]]))
+            self.plus = nn.Identity()
+
+        def forward(self, b):
+            return self.plus(self.a + b) * 3
+
+    model = Sums()
+    with hookcli.capture(model, "plus", gradients=True, edits=["grad_input:plus:scale=2"]):
+        model(torch.tensor([[4.0]])).backward()
+    assert model.a.grad.item() == 6
+
+
+def test_clamping_at_zero_behind_a_convolution():
+    conv = nn.Conv2d(1, 1, 1, bias=False)
+    nn.init.constant_(conv.weight, 2.0)
+    x = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]], requires_grad=True)
+    slopes = torch.tensor([[[[1.0, -1.0], [-3.0, 5.0]]]])
+    model = nn.Sequential(conv)
+    with hookcli.capture(
+        model, "conv", gradients=True, edits=["grad_output:conv:clamp=0:"]
+    ) as captured:
+        (model(x) * slopes).sum().backward()
+    # of 1, -1, -3, 5 the negative ones are cut: 1 and 5 are left, 2 times each goes on
+    assert x.grad.tolist() == [[[[2, 0], [0, 10]]]]
+    assert conv.weight.grad.item() == 1 * 1 + 4 * 5
+    grad_output = next(r for r in captured.records if r.call.side == "grad_output")
+    assert (grad_output.stats.min, grad_output.stats.max) == (0, 5)
+
+
+def test_zeroing_linear_biases_by_name():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    for part in model:
+        nn.init.constant_(part.weight, 2.0)
+        nn.init.constant_(part.bias, 1.0)
+    with hookcli.capture(model, "linear", gradients=True, edits=["param:*.bias:zero"]):
+        model(torch.tensor([[1.0, 3.0]])).backward()
+    # the slope of both hidden values is 2, and they are 2 * 4 + 1
+    assert model[0].weight.grad.tolist() == [[2, 6], [2, 6]]
+    assert model[1].weight.grad.tolist() == [[9, 9]]
+    assert (model[0].bias.grad.tolist(), model[1].bias.grad.tolist()) == ([0, 0], [0])
+
+
+def test_scaling_all_gradients_by_a_tenth():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    x = torch.ones(1, 3)
+    model(x).backward()
+    plain = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    with hookcli.capture(model, "linear", gradients=True, edits=["param:*:scale=0.1"]):
+        model(x).backward()
+    for parameter, before in zip(model.parameters(), plain, strict=True):
+        assert torch.allclose(parameter.grad, before * 0.1)
+
+
+def test_shapes_of_a_small_net_of_convolution_and_linear():
+    # 10 by 10 pixels, 3 by 3 kernel: 8 by 8; two channels of them are 128 numbers
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 1))
+    with hookcli.capture(model, "leaf", gradients=True) as captured:
+        model(torch.randn(4, 1, 10, 10)).mean().backward()
+    shapes = {r.call.id: r.stats.shape for r in captured.records if ":" in r.call.id}
+    assert shapes == {
+        "grad_output:0": (4, 2, 8, 8), "param:0.weight": (2, 1, 3, 3), "param:0.bias": (2,),
+        "grad_input:1": (4, 2, 8, 8), "grad_output:1": (4, 2, 8, 8),
+        "grad_input:2": (4, 2, 8, 8), "grad_output:2": (4, 128),
+        "grad_input:3": (4, 128), "grad_output:3": (4, 1), "param:3.weight": (1, 128), "param:3.bias": (1,),
+    }  # fmt: skip
+    assert captured.absent == {"grad_input:0": "nothing before it needs a gradient"}
+
+
+# Edits
+
+
+def test_edits_take_effect_as_autograd_would_have_it():
+    torch.manual_seed(0)
+    model = build("resnet18")
+    pixels = photo(64)
+    edits = ["output:layer1.0.bn1{0,5}:zero", "grad_output:layer3.0.conv1:scale=0.5"]
+    with hookcli.capture(
+        model, ["conv1", "layer1.0.bn1"], gradients=True, edits=edits, keep=True
+    ) as c:
+        edited = model(pixels)
+        edited[0, 7].backward()
+    mask = torch.ones(64).index_fill(0, torch.tensor([0, 5]), 0).view(1, -1, 1, 1)
+    block = model.layer1[0]
+    seen = {}
+
+    def by_hand(_module, _args, out):
+        seen["out"] = out * mask
+        return seen["out"]
+
+    handles = [
+        block.bn1.register_forward_hook(by_hand),
+        model.layer3[0].conv1.register_forward_hook(
+            lambda _m, _a, out: 0.5 * out + (0.5 * out).detach()  # half the slope, the same value
+        ),
+    ]
+    gradient = model.conv1.weight.grad.clone()
+    model.zero_grad()
+    expected = model(pixels)
+    expected[0, 7].backward()
+    for handle in handles:
+        handle.remove()
+    assert torch.allclose(edited, expected, atol=1e-5)
+    assert_close(gradient, model.conv1.weight.grad)
+    assert c.tensors["layer1.0.bn1"][:, [0, 5]].abs().sum() == 0
+
+
+def test_records_show_gradients_after_the_edits_in_their_order():
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
+    for part in model:
+        nn.init.constant_(part.weight, 1.0)
+    edits = ["grad_input:1:scale=10", "grad_input:1:clamp=:4", "grad_output:0:scale=3"]
+    with hookcli.capture(model, "leaf", gradients=True, edits=edits) as captured:
+        model(torch.ones(1, 1)).backward()
+    values = {r.call.id: r.stats.mean for r in captured.records}
+    assert values["grad_output:1"] == 1
+    assert values["grad_input:1"] == 4  # 1, times 10, clamped; the other order would give 10
+    assert values["grad_output:0"] == 12
+    assert values["param:0.weight"] == 12
+
+
+def test_an_edit_in_front_of_a_module_that_works_in_place():
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True))
+    pixels = photo(4)
+    with hookcli.capture(model, "leaf", edits=["input:1:scale=-1"], keep=True) as captured:
+        out = model(pixels)
+    plain = conv2d(pixels, model[0].weight, model[0].bias)
+    assert torch.allclose(out, (-plain).relu())
+    assert torch.allclose(captured.tensors["0"], plain)
+
+
+def test_an_edit_that_changes_nothing_is_an_error_of_the_request():
+    model = nn.Sequential(nn.Linear(1, 1))
+    for edit in ("conv:zero", "param:*.scale:zero", "output:0{7}:zero"):
+        with pytest.raises(RequestError), hookcli.capture(model, "leaf", edits=[edit]):
+            model(torch.ones(1, 1))
+
+
+def test_gradients_of_linear_are_the_closed_form():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 2)), torch.randn(4, 3, requires_grad=True)
+    found, _ = observe(model, ["linear"], x, lambda out: linear(out, torch.ones(1, 2)).sum())
+    assert_close(found["grad_input", "0", 0, ""], torch.ones(4, 2) @ model[0].weight)
+    assert_close(found["param", "0", 0, "bias"], torch.full((2,), 4.0))
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_edits_leave_nothing_behind_when_a_backward_is_broken_off(error):
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(_context, tensor):
+            return tensor.clone()
+
+        @staticmethod
+        def backward(_context, _gradient):
+            raise error
+
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 1, 1))
+    before = state_of(model)
+    edits = [
+        "param:2.bias:zero",
+        "grad_input:2:scale=2",
+        "output:1{0}:zero",
+        "grad_output:1:clamp=0:",
+    ]
+
+    def step():
+        with hookcli.capture(model, "leaf", gradients=True, edits=edits):
+            hidden = model[1](model[0](photo(4)))
+            model[2](Breaks.apply(hidden)).sum().backward()
+
+    with pytest.raises(error):
+        step()
+    model.zero_grad()  # what the backward reached before it was broken off is the step's own
+    assert same(before, state_of(model))

@@ -1,0 +1,467 @@
+"""Large pictures are converted band by band, in little memory, and to the same bits as whole ones."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps, TiffImagePlugin
+
+from hookcli.config import ModelRequest
+from hookcli.images import decode as decoding
+from hookcli.images import rgb
+from hookcli.images.decode import decode, to_upright_rgb
+from hookcli.images.fit import Fitter
+from hookcli.images.prepare import prepare_image, release_pictures
+from hookcli.images.read import read_images
+from hookcli.models.load import build_skeleton
+from hookcli.plan.prepare import prepare_run
+from hookcli.run.pipeline import run as run_prepared
+from tests.configs import inspect_config
+
+SIZE = (37, 53)  # of a whole number of bands in no direction
+RNG = np.random.default_rng(0)
+ORIENTATIONS = range(1, 9)
+
+
+# The oracle: the whole picture at once, turned first
+
+
+def whole(image):
+    """What a picture becomes without bands."""
+    image.load()
+    tags = getattr(image, "tag_v2", {})
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I") or image.mode == "F":
+        return deep(image, tags)
+    if image.mode == "La":
+        image = image.convert("LA")
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        page = Image.new("RGBA", layer.size, "white")
+        return Image.alpha_composite(page, layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def deep(image, tags):
+    """A grey of more than 8 bits, from its depth or its own smallest and largest number."""
+    values = np.asarray(image)
+    if tags.get(258) == (32,) and tags.get(339, (1,)) == (1,):
+        values = values.view(np.uint32)
+    white = 4095 if tags.get(258) == (12,) else 65535
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    if values.dtype.kind == "f":
+        white = 1 if high <= 1 else 255
+    if low >= 0 and high <= white:
+        low, high = 0.0, float(white)
+    scaled = (values.astype(float) - low) * (255 / ((high - low) or 1.0))
+    grey = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).round().clip(0, 255).astype("u1")
+    if tags.get(262) == 0:
+        grey = 255 - grey
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        grey[values == transparent] = 255
+    return Image.fromarray(grey).convert("RGB")
+
+
+# Pictures of every mode
+
+
+def noise(*shape, dtype="u1"):
+    return RNG.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+
+
+def plane(size=SIZE, dtype="u1"):
+    return Image.fromarray(noise(size[1], size[0], dtype=dtype))
+
+
+def bands_of(mode, size=SIZE):
+    return Image.merge(mode, [plane(size) for _ in Image.new(mode, (1, 1)).getbands()])
+
+
+def palette(mode="RGB", size=SIZE):
+    image = plane(size).convert("P")
+    image.putpalette(noise(256 * len(mode)).tobytes(), mode)
+    return image
+
+
+def floats(low, high, *odd):
+    values = RNG.uniform(low, high, SIZE[::-1]).astype("f4")
+    values.flat[: len(odd)] = odd
+    return Image.fromarray(values)
+
+
+def with_info(image, **info):
+    image.info |= info
+    return image
+
+
+PICTURES = {
+    "1": lambda: plane().convert("1"),
+    "1, transparent": lambda: with_info(plane().convert("1"), transparency=255),
+    "L": plane,
+    "L, transparent": lambda: with_info(plane(), transparency=7),
+    "LA": lambda: bands_of("LA"),
+    "La": lambda: bands_of("LA").convert("La"),
+    "P": palette,
+    "P, of an RGBA palette": lambda: palette("RGBA"),
+    "P, one transparent": lambda: with_info(palette(), transparency=9),
+    "P, each half transparent": lambda: with_info(palette(), transparency=bytes(range(256))),
+    "PA": lambda: palette().convert("PA"),
+    "RGB": lambda: bands_of("RGB"),
+    "RGB, transparent": lambda: with_info(
+        bands_of("RGB").quantize(9).convert("RGB"), transparency=(1, 2, 3)
+    ),
+    "RGBA": lambda: bands_of("RGBA"),
+    "RGBa": lambda: bands_of("RGBA").convert("RGBa"),
+    "RGBX": lambda: bands_of("RGBX"),
+    "CMYK": lambda: bands_of("CMYK"),
+    "YCbCr": lambda: bands_of("YCbCr"),
+    "LAB": lambda: bands_of("LAB"),
+    "HSV": lambda: bands_of("HSV"),
+    "I;16": lambda: plane(dtype="u2"),
+    "I;16, transparent": lambda: with_info(plane(dtype="u2"), transparency=1234),
+    "I;16L": lambda: plane(dtype="u2").convert("I").convert("I;16L"),
+    "I;16B": lambda: plane(dtype="u2").convert("I").convert("I;16B"),
+    "I, as 16 bits": lambda: plane(dtype="u2").convert("I"),
+    "I": lambda: plane(dtype="i4"),
+    "F, from 0 to 1": lambda: floats(0, 1),
+    "F, from 0 to 255": lambda: floats(0, 255, np.nan),
+    "F": lambda: floats(-3, 9, np.nan, np.inf, -np.inf),
+    "F, nothing finite": lambda: Image.fromarray(np.full(SIZE[::-1], np.nan, "f4")),
+}
+
+
+@pytest.fixture
+def thin_bands(monkeypatch):
+    """Bands of eight rows of a picture of 37 columns, so that the last band is not a whole one."""
+    monkeypatch.setattr(rgb, "BAND", 37 * 8 + 1)
+
+
+def turned(image, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return with_info(image, exif=exif.tobytes())
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_a_picture_in_bands_has_the_bits_of_the_whole_one(kind, thin_bands):
+    for orientation in ORIENTATIONS:
+        image = turned(PICTURES[kind](), orientation)
+        expected, before = whole(image), image.copy()
+        made = to_upright_rgb(image)
+        assert (made.mode, made.size) == ("RGB", SIZE if orientation < 5 else SIZE[::-1])
+        assert made.tobytes() == expected.tobytes(), orientation
+        assert (image.mode, image.tobytes()) == (before.mode, before.tobytes())
+    assert kind.partition(",")[0] == image.mode or kind == "I;16L"
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 149), (149, 1), (300, 3), (37, 8), (37, 16), (36, 9)])
+def test_bands_fit_every_size(size, thin_bands):
+    """A row longer than a band is a band, and so is a picture that ends with one."""
+    for image in (bands_of("LA", size), bands_of("RGBA", size), plane(size, "u2"), palette("RGBA", size)):  # fmt: skip
+        assert to_upright_rgb(image).tobytes() == whole(image).tobytes()
+
+
+def test_a_picture_of_more_than_one_band_of_real_size_has_the_bits_of_the_whole_one():
+    image = turned(bands_of("LA", (1031, 1061)), 6)
+    assert image.width * image.height > rgb.BAND
+    assert to_upright_rgb(image).tobytes() == whole(image).tobytes()
+
+
+# Files of every kind
+
+
+def png(depth, colour, channels, *chunks):
+    """As Pillow cannot write it: ``colour`` 0 grey, 2 RGB, 4 grey and alpha, 6 RGBA."""
+    width, height = SIZE
+    bits = width * channels * depth
+    rows = noise(height, 1 + (bits + 7) // 8)
+    rows[:, 0] = 0
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+
+
+def tiff_of(values, tags):
+    """One strip without compression; ``values`` as (H, W) or (H, W, C)."""
+    height, width, channels = (*values.shape, 1)[:3]
+    bits = 8 * values.dtype.itemsize
+    entries = {256: (4, [width]), 257: (4, [height]), 258: (3, [bits] * channels), 259: (3, [1]),
+        262: (3, [1]), 277: (3, [channels]), 278: (4, [height]), 279: (4, [values.nbytes])}  # fmt: skip
+    entries |= {tag: (3, numbers) for tag, numbers in tags.items()} | {273: (4, [0])}
+    wide, lines = b"", []
+    end = 8 + 2 + 12 * len(entries) + 4
+    start = end + 2 * channels * (channels > 2)
+    entries[273] = (4, [start])
+    for tag, (kind, numbers) in sorted(entries.items()):
+        data = struct.pack(f"<{len(numbers)}{'H' if kind == 3 else 'I'}", *numbers)
+        if len(data) > 4:
+            place, wide = end + len(wide), wide + data
+            data = struct.pack("<I", place)
+        lines.append(struct.pack("<HHI", tag, kind, len(numbers)) + data.ljust(4, b"\0"))
+    head = b"II*\0" + struct.pack("<IH", 8, len(lines))
+    return head + b"".join(lines) + bytes(4) + wide.ljust(start - end, b"\0") + values.tobytes()
+
+
+def file_of(image, kind, **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def exif_of(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+def tiffs(orientation):
+    height, width = SIZE[::-1]
+    turn = {274: [orientation]}
+    return {
+        "grey": tiff_of(noise(height, width), turn),
+        "white is zero": tiff_of(noise(height, width), turn | {262: [0]}),
+        "premultiplied grey": tiff_of(noise(height, width, 2), turn | {338: [1]}),
+        "premultiplied": tiff_of(noise(height, width, 4), turn | {262: [2], 338: [1]}),
+        "16 bits": tiff_of(noise(height, width, dtype="u2"), turn),
+        "16 bits, white is zero": tiff_of(noise(height, width, dtype="u2"), turn | {262: [0]}),
+        "signed 16 bits": tiff_of(noise(height, width, dtype="i2"), turn | {339: [2]}),
+        "32 bits": tiff_of(noise(height, width, dtype="u4"), turn),
+        "signed 32 bits": tiff_of(noise(height, width, dtype="i4"), turn | {339: [2]}),
+        "floats": tiff_of(np.asarray(floats(-1, 2)), turn | {339: [3]}),
+        "RGBA of 16 bits": tiff_of(noise(height, width, 4, dtype="u2"), turn | {262: [2], 338: [2]}),
+        "Lab": tiff_of(noise(height, width, 3), turn | {262: [8]}),
+        "CMYK": tiff_of(noise(height, width, 4), turn | {262: [5]}),
+        "LZW": file_of(bands_of("RGBA"), "TIFF", compression="tiff_lzw", tiffinfo={274: orientation}),
+        "fax": file_of(plane().convert("1"), "TIFF", compression="group4", tiffinfo={274: orientation}),
+        "JPEG in it": file_of(bands_of("YCbCr"), "TIFF", compression="jpeg", tiffinfo={274: orientation}),
+    }  # fmt: skip
+
+
+def others(orientation):
+    turn = {"exif": exif_of(orientation)}
+    several = {"save_all": True, "append_images": [bands_of("RGBA")]}
+    return {
+        "png P": file_of(palette(), "PNG", transparency=bytes(range(256)), **turn),
+        "png RGB": file_of(bands_of("RGB"), "PNG", transparency=(1, 2, 3), **turn),
+        "png I;16": file_of(plane(dtype="u2"), "PNG", transparency=9, **turn),
+        "png LA": file_of(bands_of("LA"), "PNG", **turn),
+        "several in a png": file_of(bands_of("RGBA"), "PNG", **turn, **several),
+        "jpg": file_of(bands_of("RGB"), "JPEG", **turn),
+        "progressive jpg": file_of(bands_of("RGB"), "JPEG", progressive=True, **turn),
+        "grey jpg": file_of(plane(), "JPEG", **turn),
+        "CMYK jpg": file_of(bands_of("CMYK"), "JPEG", **turn),
+        "webp": file_of(bands_of("RGB"), "WEBP", **turn),
+        "webp with alpha": file_of(bands_of("RGBA"), "WEBP", **turn),
+        "lossless webp": file_of(bands_of("RGBA"), "WEBP", lossless=True, **turn),
+        "several in a webp": file_of(bands_of("RGBA"), "WEBP", lossless=True, **turn, **several),
+        "avif": file_of(bands_of("RGBA"), "AVIF", **turn),
+    }
+
+
+UPRIGHT = {
+    "png of one bit": png(1, 0, 1, (b"tRNS", b"\0\1")),
+    "png of two bits": png(2, 0, 1),
+    "png of sixteen bits": png(16, 2, 3),
+    "png of sixteen bits and alpha": png(16, 6, 4),
+    "grey png of sixteen bits and alpha": png(16, 4, 2),
+    "gif": file_of(palette(), "GIF", transparency=3),
+    "several in a gif": file_of(palette(), "GIF", save_all=True, append_images=[palette()]),
+    "bmp": file_of(bands_of("RGB"), "BMP"),
+    "jp2": file_of(bands_of("RGBA"), "JPEG2000"),
+    "tga": file_of(bands_of("RGBA"), "TGA"),
+    "ppm": file_of(plane(dtype="u2"), "PPM"),
+}
+
+
+def frames(data, count=1):
+    return [image.tobytes() for image in decode(io.BytesIO(data), count)[0]]
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("make", [tiffs, others])
+def test_a_file_in_bands_has_the_bits_of_the_whole_picture(make, orientation, thin_bands):
+    for kind, data in make(orientation).items():
+        with Image.open(io.BytesIO(data)) as image:
+            expected = whole(image)
+        (made,), _ = decode(io.BytesIO(data))
+        assert (made.size, made.tobytes()) == (expected.size, expected.tobytes()), kind
+
+
+@pytest.mark.parametrize("kind", UPRIGHT)
+def test_a_file_that_is_upright_has_them_too(kind, thin_bands):
+    with Image.open(io.BytesIO(UPRIGHT[kind])) as image:
+        assert frames(UPRIGHT[kind]) == [whole(image).tobytes()]
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_each_frame_has_them_and_the_decoder_lasts_until_the_last(kind, thin_bands):
+    still = [bands_of("RGBA") for _ in range(4)]
+    data = file_of(still[0], kind, save_all=True, append_images=still[1:])
+    with Image.open(io.BytesIO(data)) as image:
+        expected = []
+        for place in (0, 2, 3):  # three at even distances, of four
+            image.seek(place)
+            expected.append(whole(image).tobytes())
+    assert frames(data, 3) == expected
+    assert frames(data) == expected[:1]
+
+
+# The file behind the picture
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_no_image(monkeypatch):
+    bands_of("RGB").save("photo.png")
+    before = Image.open
+
+    def write_and_open(*words, **options):
+        with Path("photo.png").open("ab") as file:
+            file.write(b"more")
+        return before(*words, **options)
+
+    monkeypatch.setattr(Image, "open", write_and_open)
+    sources, (skipped,) = read_images(["photo.png"])
+    assert (sources, skipped.reason) == ([], "was changed while it was read")
+
+
+def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch):
+    """A mapped file that is cut short ends the process; of a large one there is no other way."""
+    Path("photo.tif").write_bytes(tiffs(1)["LZW"])
+    asked = []
+    before = TiffImagePlugin.TiffImageFile._load_libtiff
+
+    def load(image):
+        try:
+            asked.append(os.fstat(image.fp.fileno()).st_size)
+        except OSError:
+            asked.append(None)
+        return before(image)
+
+    monkeypatch.setattr(TiffImagePlugin.TiffImageFile, "_load_libtiff", load)
+    ((small,), _) = read_images(["photo.tif"])
+    monkeypatch.setattr(decoding, "_MOST_READ", 1000)
+    ((large,), _) = read_images(["photo.tif"])
+    assert asked == [None, Path("photo.tif").stat().st_size]
+    assert small.pictures[0].tobytes() == large.pictures[0].tobytes()
+
+
+def test_a_compressed_tiff_is_read_where_its_file_has_the_number_of_stderr():
+    Path("photo.tif").write_bytes(tiffs(1)["LZW"])
+    kept = os.dup(2)
+    os.close(2)
+    try:
+        with Path("photo.tif").open("rb") as file:
+            assert file.fileno() == 2
+            (made,), _ = decode(file)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    with Image.open("photo.tif") as image:
+        assert made.tobytes() == whole(image).tobytes()
+
+
+# What a run keeps
+
+
+def test_a_run_lets_its_pictures_go_before_the_model_runs(cat, monkeypatch):
+    """A forward hook looks for pictures that are as large as the photo."""
+    kept = []
+    config = inspect_config(
+        ModelRequest("squeezenet1_1", weights="random", size=64),
+        str(cat),
+        layers=("features.0",),
+    )
+    prepared = prepare_run(config)
+    hook = prepared.loaded.module.register_forward_hook(
+        lambda *_: kept.append(pictures_of((451, 300)))
+    )
+    run_prepared(prepared)
+    hook.remove()
+    assert set(kept) == {0}
+
+
+def pictures_of(size):
+    gc.collect()
+    return sum(type(each) is Image.Image and each.size == size for each in gc.get_objects())
+
+
+def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
+    loaded = build_skeleton(ModelRequest("resnet18"))
+    fitter = Fitter(loaded.prepare)
+    ((source,), _) = read_images([str(cat)])
+    before = prepare_image(fitter, source)
+    (kept,) = release_pictures(fitter, [source])
+    first = prepare_image(fitter, kept)
+    first.pixels.zero_()  # a model may write over its input
+    again = prepare_image(fitter, kept)
+    assert (kept.pictures, again.size) == ((), (451, 300))
+    assert torch.equal(again.pixels, before.pixels)
+    assert again.pixels.stride() == before.pixels.stride()
+    assert replace(again, pixels=None) == replace(before, pixels=None)
+
+
+def test_a_pair_is_still_told_as_a_pair(cat):
+    loaded = build_skeleton(ModelRequest("raft_small"))
+    ((source,), _) = read_images([str(cat)])
+    fitter = Fitter(loaded.prepare, source.pictures)
+    (kept,) = release_pictures(fitter, [fitter.fit(source)])
+    assert prepare_image(fitter, kept).note == "a pair of images, resized to 448 by 304 pixels"
+
+
+# Memory, of whole commands
+
+SIDE = 9400  # of the largest square that Pillow opens without a warning
+MOST = 1_300_000_000  # bytes
+LARGE = {
+    "LA.png": lambda level: Image.merge("LA", [level, level]),
+    "LA.tif": lambda level: Image.merge("LA", [level, level]),
+    "RGBA.png": lambda level: Image.merge("RGBA", [level] * 4),
+    "RGBA.tif": lambda level: Image.merge("RGBA", [level] * 4),
+    "RGBA.webp": lambda level: Image.merge("RGBA", [level] * 4),
+    "RGB.jpg": lambda level: level.convert("RGB"),
+    "CMYK.jpg": lambda level: Image.merge("CMYK", [level] * 4),
+    "P.png": lambda level: level.convert("P"),
+    "I16.png": lambda level: level.convert("I").convert("I;16"),
+    "F.tif": lambda level: level.convert("F"),
+}
+
+
+# a small process between, since a child's peak counts what its parent had when it began
+LAUNCH = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, ()) for name in LARGE), ("LA.png", ("--focus", "4000,4000,900,900"))]
+)  # fmt: skip
+def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more):
+    image = LARGE[name](Image.linear_gradient("L").resize((SIDE, SIDE)))
+    options = {"transparency": bytes(range(256))} if name == "P.png" else {}
+    options |= {"method": 0} if name.endswith("webp") else {}
+    tags = {"tiffinfo": {274: 5}} if name.endswith("tif") else {"exif": exif_of(6)}
+    image.save(name, **options, **tags)
+    words = ["inspect", "resnet18", name, "--layers", "conv[1]", "--weights", "random", "-q", *more]
+    command = [sys.executable, "-c", LAUNCH, sys.executable, "-m", "hookcli", *words]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    code, peak = map(int, ended.stdout.split())
+    assert code == 0
+    assert peak * (1 if sys.platform == "darwin" else 1024) < MOST

@@ -1,0 +1,383 @@
+"""Which part of a tensor is which image's, and what is said when the model raises."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hookcli.activations.collector import of_image
+from hookcli.config import GridStyle
+from hookcli.hooks.layers import list_layers
+from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
+from hookcli.records.layouts import Layout
+from hookcli.summary.tally import aggregate_layers
+from tests import toy_models as toys
+from tests.toy_models import pixel
+
+NO_GRIDS = GridStyle(mode="none")
+
+
+def hooked(model, *paths, at="output", style=NO_GRIDS):
+    layers = [layer for layer in list_layers(model) if layer.module_path in paths]
+    assert len(layers) == len(paths)
+    return ForwardSettings(model.eval(), layers, at, style)
+
+
+def results_of(settings, keys, pixels):
+    return run_forward(settings, keys, pixels).results
+
+
+def records_of(results):
+    return [record for result in results for record in result.records]
+
+
+def maxima(results, image):
+    """The largest value of each of an image's calls, by call id."""
+    return {r.call.id: r.stats.max for r in records_of(results) if r.image == image}
+
+
+# Whose part is whose
+
+
+def test_each_image_of_a_batch_has_figures_of_its_own():
+    forward = hooked(toys.InplaceAdd(), "conv", "")
+    (result,) = results_of(forward, ["a", "b"], pixel(1.0, 10.0))
+    assert [(r.image, r.call.id, r.stats.mean, r.stats.shape) for r in result.records] == [
+        ("a", "conv", 3.0, (1, 1, 1, 1)),
+        ("a", "(model)", 4.0, (1, 1, 1, 1)),
+        ("b", "conv", 30.0, (1, 1, 1, 1)),
+        ("b", "(model)", 40.0, (1, 1, 1, 1)),
+    ]
+
+
+def random_images():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(2, 1, 8, 8, generator=generator) * torch.tensor([1.0, 50.0]).view(2, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "paths"),
+    [
+        (toys.InplaceRelu, ("conv", "relu")),
+        (toys.ReusedRelu, ("conv1", "conv2", "relu")),
+        (toys.ChannelsLast, ("conv", "norm", "linear", "act")),
+        (toys.Tokens, ("conv", "encoder")),
+        (toys.SeveralOutputs, ("split",)),
+        (toys.SharedLeadingAxis, ("conv", "bias")),
+        (toys.FoldedLeadingAxis, ("conv", "heads")),
+        (toys.PairedLeadingAxis, ("conv",)),
+    ],
+)
+@pytest.mark.parametrize("at", ["output", "both"])
+def test_two_images_in_a_batch_have_the_records_that_they_have_alone(make, paths, at):
+    pixels = random_images()
+    together = records_of(results_of(hooked(make(), *paths, at=at), ["a", "b"], pixels))
+    alone = [
+        record
+        for index, key in enumerate("ab")
+        for record in records_of(results_of(hooked(make(), *paths, at=at), [key], pixels[[index]]))
+    ]
+    assert [(r.image, r.call, r.layout) for r in together] == [
+        (r.image, r.call, r.layout) for r in alone
+    ]
+    for one, other in zip(together, alone, strict=True):
+        assert one.stats.shape == other.stats.shape
+        assert one.stats.zero_fraction == other.stats.zero_fraction
+        for name in ("mean", "std", "min", "max"):
+            room = 1e-5 * max(abs(other.stats.mean), other.stats.std)
+            assert getattr(one.stats, name) == pytest.approx(getattr(other.stats, name), abs=room)
+
+
+def test_two_images_in_a_batch_have_the_tiles_that_they_have_alone():
+    pixels = random_images()
+    style = GridStyle(rank="index")
+    (together,) = results_of(hooked(toys.InplaceRelu(), "conv", style=style), ["a", "b"], pixels)
+    for index, picture in enumerate(together.pictures):
+        (alone,) = results_of(
+            hooked(toys.InplaceRelu(), "conv", style=style), ["x"], pixels[[index]]
+        )
+        assert picture.image == "ab"[index]
+        assert torch.equal(picture.content.levels, alone.pictures[0].content.levels)
+
+
+def test_tiles_show_the_activation_before_it_is_written_over():
+    pixels = torch.tensor([[[[-1.0, 1.0]]]])  # conv's channel 0 is [2, -2], its channel 1 [-1, 1]
+    style = GridStyle(rank="index")
+    layers = [LayerInfo("conv", "Conv2d", channels="first")]
+    forward = ForwardSettings(toys.InplaceRelu().eval(), layers, "output", style)
+    ((picture,),) = [result.pictures for result in results_of(forward, ["a"], pixels)]
+    assert picture.content.levels.tolist() == [[[239, 0]], [[0, 239]]]
+
+
+def test_no_pictures_are_made_without_grids():
+    (result,) = results_of(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(1.0))
+    assert result.pictures == ()
+
+
+def test_the_models_own_output_comes_with_the_records():
+    (result,) = results_of(hooked(toys.InplaceAdd(), "conv"), ["a", "b"], pixel(1.0, 2.0))
+    assert result.output.flatten().tolist() == [4.0, 8.0]
+
+
+def test_what_all_images_share_is_in_the_records_of_each():
+    results = results_of(
+        hooked(toys.SharedLeadingAxis(), "conv", "bias"), ["a", "b"], pixel(1.0, 2.0)
+    )
+    assert len(results) == 1
+    assert maxima(results, "a") == {"conv": 2.0, "bias": 5.0}
+    assert maxima(results, "b") == {"conv": 4.0, "bias": 5.0}
+
+
+def test_heads_folded_into_the_leading_axis_send_images_one_at_a_time():
+    forward = hooked(toys.FoldedLeadingAxis(), "conv", "heads")
+    done = run_forward(forward, ["a", "b"], pixel(1.0, 2.0))
+    results = done.results
+    assert len(results) == 2
+    assert done.one_at_a_time
+    assert maxima(results, "a") == {"conv": 100.0, "heads": 100.0}
+    assert maxima(results, "b") == {"conv": 200.0, "heads": 200.0}
+
+
+def test_a_folded_tensor_keeps_its_whole_shape_and_figures_over_all_of_it():
+    (result,) = results_of(hooked(toys.FoldedLeadingAxis(), "heads"), ["a"], pixel(1.0))
+    (record,) = result.records
+    assert record.stats.shape == (3, 1, 1)
+    assert (record.stats.mean, record.stats.min) == (37.0, 1.0)  # 1, 10 and 100
+
+
+def test_a_fold_shows_in_the_first_image():
+    forward = hooked(toys.ConstantLeadingAxis(), "boxes")
+    assert run_forward(forward, ["first"], pixel(7.0)).one_at_a_time
+    assert not run_forward(hooked(toys.InplaceRelu(), "conv"), ["a"], pixel(7.0)).one_at_a_time
+
+
+def test_a_fold_that_shows_only_in_a_batch_sends_images_one_at_a_time():
+    forward = hooked(toys.PairedLeadingAxis(), "conv", "pairs")
+    assert not run_forward(forward, ["first"], pixel(7.0)).one_at_a_time
+    done = run_forward(forward, ["a", "b"], pixel(1.0, 3.0))
+    results = done.results
+    assert done.one_at_a_time
+    assert maxima(results, "a") == {"conv": 2.0, "pairs": 4.0}
+    assert maxima(results, "b") == {"conv": 6.0, "pairs": 36.0}
+
+
+def test_no_image_is_recorded_twice_when_a_batch_is_given_up():
+    results = results_of(hooked(toys.FoldedLeadingAxis(), "conv"), ["a", "b"], pixel(1.0, 2.0))
+    assert [(r.image, r.call.id) for r in records_of(results)] == [("a", "conv"), ("b", "conv")]
+
+
+def test_images_that_run_again_one_at_a_time_are_as_they_were():
+    results = results_of(hooked(toys.FoldedAfterInplace(), "heads"), ["a", "b"], pixel(1.0, 10.0))
+    assert [maxima(results, key) for key in "ab"] == [{"heads": 2.0}, {"heads": 20.0}]
+
+
+def test_no_hook_is_left_when_a_batch_is_given_up():
+    model = toys.PairedLeadingAxis()
+    results_of(hooked(model, "conv", "pairs"), ["a", "b"], pixel(1.0, 2.0))
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(("lead", "values"), [(2, [[1.0], [2.0]]), (1, [[1.0], [1.0]])])
+def test_the_part_of_an_image_keeps_its_leading_axis(lead, values):
+    batched = torch.tensor([[1.0], [2.0]])[:lead]
+    assert [of_image(batched, index).tolist() for index in (0, 1)] == [[v] for v in values]
+
+
+# When the model raises
+
+
+def failure(model, pixels, *paths):
+    forward = hooked(model, *paths)
+    with pytest.raises(BrokenForwardError) as raised:
+        results_of(forward, ["a"], pixels)
+    return raised.value
+
+
+def test_a_wrong_shape_is_told_with_the_module_its_input_and_its_weight():
+    error = failure(toys.WrongShape(), torch.ones(1, 1, 4, 5), "stem", "block.0")
+    assert error.message.startswith("the model failed in block.1 (Conv2d): Given groups=1")
+    assert error.hint == (
+        "it was given input 1x2x4x5; its weight is 1x3x1x1; "
+        "the last observed layers were stem, block.0"
+    )
+    assert error.exit_code == 4
+
+
+def test_only_the_last_three_observed_layers_are_told():
+    model = nn.Sequential(*[nn.ReLU() for _ in range(5)], toys.Raise(RuntimeError("enough")))
+    error = failure(model, pixel(1.0), "0", "1", "2", "3", "4")
+    assert error.message == "the model failed in 5 (Raise): enough"
+    assert error.hint == "it was given x 1x1x1x1; the last observed layers were 2, 3, 4"
+
+
+def test_a_module_that_reuses_its_arguments_name_is_told_with_what_it_was_given():
+    error = failure(toys.ReassignsThenRaises(), torch.ones(1, 1, 2, 2))
+    assert error.hint == "it was given x 1x1x2x2"
+
+
+def test_what_was_observed_before_the_model_raised_is_kept():
+    error = failure(toys.WrongShape(), pixel(3.0), "stem", "block.0", "block.1")
+    assert [(r.image, r.call.id, r.stats.max) for r in error.partial.records] == [
+        ("a", "stem", 6.0),
+        ("a", "block.0", 6.0),
+    ]
+    assert error.partial.output is None
+
+
+def test_the_models_own_error_is_the_cause():
+    original = ValueError("from inside")
+    error = failure(toys.RaisesInside(original), pixel(1.0), "conv")
+    assert error.__cause__ is original
+    assert error.message == "the model failed in broken (Raise): from inside"
+
+
+def test_out_of_memory_is_told_with_what_to_try():
+    error = failure(toys.RaisesInside(MemoryError()), pixel(1.0))
+    assert error.message == "the model failed in broken (Raise): MemoryError"
+    assert error.hint == "it was given x 1x1x1x1; try --batch-size 1, or a smaller --size"
+
+
+def test_out_of_memory_while_an_output_is_observed_is_told_like_the_models():
+    class Vast(nn.Module):
+        def forward(self, x):
+            return torch.ones(1, 1, 1, 1, dtype=torch.int8).expand(1, 1, 1 << 22, 1 << 22)
+
+    model = nn.Sequential(nn.Identity(), Vast())  # one byte, shown as 16 TiB
+    error = failure(model, pixel(1.0), "0", "1")
+    assert error.message.startswith("the model failed in 1 (Vast): ")
+    assert "allocate memory" in error.message
+    assert error.hint == (
+        "it was given x 1x1x1x1; the last observed layers were 0; "
+        "try --batch-size 1, or a smaller --size"
+    )
+    assert error.exit_code == 4
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_model_that_leaves_the_program_is_told_as_failing():
+    error = failure(toys.RaisesInside(SystemExit(0)), pixel(1.0), "conv")
+    assert error.message == "the model failed in broken (Raise): 0"
+
+
+def test_an_interrupt_is_no_error_of_the_model():
+    with pytest.raises(KeyboardInterrupt):
+        results_of(hooked(toys.RaisesInside(KeyboardInterrupt()), "conv"), ["a"], pixel(1.0))
+
+
+def test_a_fault_of_the_observer_is_not_told_as_the_models():
+    impossible = GridStyle(tile=0)
+    forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
+    with pytest.raises(ZeroDivisionError):
+        results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
+
+
+def test_a_fault_that_torch_raises_for_the_observer_is_not_told_as_the_models():
+    impossible = GridStyle(channels=(-5,))
+    forward = hooked(toys.InplaceAdd(), "conv", style=impossible)
+    with pytest.raises(IndexError):
+        results_of(forward, ["a"], torch.ones(1, 1, 4, 4))
+
+
+# Several images in one row
+
+
+def record(image, values, call_id="conv", order=1):
+    """What numpy says about one image's values, (1, C, n), NaN left out."""
+    values = np.asarray(values, np.float64)
+    finite = values[np.isfinite(values)]
+    has = finite.size > 0
+    stats = TensorStats(
+        shape=values.shape,
+        dtype="float32",
+        mean=float(finite.mean()) if has else None,
+        std=float(finite.std()) if has else None,
+        min=float(finite.min()) if has else None,
+        max=float(finite.max()) if has else None,
+        zero_fraction=float((values == 0).mean()),
+        nan_count=int(np.isnan(values).sum()),
+        inf_count=int(np.isinf(values).sum()),
+    )
+    ranges = ChannelRange(tuple(values.min((0, 2)).tolist()), tuple(values.max((0, 2)).tolist()))
+    call = Call(LayerInfo(call_id, "Conv2d", params=9), order=order)
+    return LayerRecord(image, call, Layout("NCL", 1, 1, values.shape[2]), stats, ranges)
+
+
+def test_the_row_of_two_images_has_the_figures_of_all_their_values():
+    (row,) = aggregate_layers([record("a", [[[0.0, 2.0]]]), record("b", [[[4.0, 10.0]]])])
+    assert row.mean == 4.0
+    assert row.std == pytest.approx(math.sqrt(14))  # squares of -4, -2, 0 and 6 are 56 together
+    assert (row.min, row.max, row.zero_fraction, row.images) == (0.0, 10.0, 0.25, 2)
+
+
+def test_images_count_by_how_many_finite_values_they_have():
+    small, large = [[[6.0, math.nan, math.nan]]], [[[0.0, 0.0, 3.0, 3.0, 3.0]]]
+    (row,) = aggregate_layers([record("a", small), record("b", large)])
+    assert row.mean == 2.5  # 15 over six values
+    assert row.std == pytest.approx(math.sqrt(25.5 / 6))  # 3.5², twice 2.5², three times 0.5²
+    assert row.zero_fraction == 0.25  # two of eight, NaN among them
+    assert (row.nan_count, row.inf_count) == (2, 0)
+
+
+def test_what_is_not_finite_in_later_images_is_counted_too():
+    first, second = [[[1.0, math.nan]]], [[[math.nan, math.inf, -math.inf, 4.0]]]
+    (row,) = aggregate_layers([record("a", first), record("b", second)])
+    assert (row.nan_count, row.inf_count, row.mean) == (2, 2, 2.5)
+
+
+def test_the_row_of_many_images_agrees_with_numpy_over_all_of_them():
+    choose = np.random.default_rng(0)
+    images = [
+        choose.normal(choose.normal() * 100, 1 + i, (1, 4, int(choose.integers(5, 90))))
+        for i in range(20)
+    ]
+    (row,) = aggregate_layers(record(str(i), values) for i, values in enumerate(images))
+    everything = np.concatenate([values.ravel() for values in images])
+    assert row.mean == pytest.approx(everything.mean(), rel=1e-12)
+    assert row.std == pytest.approx(everything.std(), rel=1e-12)
+
+
+def test_an_image_without_finite_values_leaves_the_others_their_figures():
+    (row,) = aggregate_layers([record("a", [[[math.nan, math.inf]]]), record("b", [[[1.0, 3.0]]])])
+    assert (row.mean, row.std, row.min, row.max) == (2.0, 1.0, 1.0, 3.0)
+    assert (row.nan_count, row.inf_count, row.images) == (1, 1, 2)
+
+
+def test_a_row_without_any_finite_value_has_no_figures():
+    (row,) = aggregate_layers([record("a", [[[math.nan]]]), record("b", [[[math.inf]]])])
+    assert (row.mean, row.std, row.min, row.max) == (None, None, None, None)
+
+
+def test_a_channel_is_dead_when_it_is_zero_in_all_images():
+    first = record("a", [[[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
+    second = record("b", [[[0.0, 0.0], [0.0, -2.0], [0.0, 0.0], [0.0, 0.0]]])
+    (row,) = aggregate_layers([first, second])
+    assert (row.dead_channels, row.channels) == (2, 4)
+
+
+def test_rows_stand_in_the_order_in_which_calls_started():
+    rows = aggregate_layers(
+        record(image, [[[1.0]]], call_id, order)
+        for image in "ab"
+        for call_id, order in (("inner", 2), ("block", 1), ("after", 3))
+    )
+    assert [(row.call_id, row.order, row.images) for row in rows] == [
+        ("block", 1, 2),
+        ("inner", 2, 2),
+        ("after", 3, 2),
+    ]
+
+
+def test_both_calls_of_a_reused_module_have_a_row():
+    results = results_of(hooked(toys.ReusedRelu(), "relu"), ["a", "b"], pixel(1.0, 2.0))
+    rows = aggregate_layers(records_of(results))
+    assert [(row.call_id, row.call_index, row.mean, row.zero_fraction) for row in rows] == [
+        ("relu", 0, 3.0, 0.0),  # 2 and 4
+        ("relu#1", 1, 0.0, 1.0),
+    ]

@@ -1,0 +1,540 @@
+"""Feature maps as files: what a reader of the PNG sees, never what the code meant to draw.
+
+Tiles are looked for in the decoded picture; what they must show is worked out here with numpy.
+``HOOKCLI_REWRITE_GOLDEN=1 pytest tests/render/draw/test_grid.py`` rewrites the golden pictures.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as fn
+from torchvision import models as zoo
+
+import hookcli
+from hookcli.activations.feature_maps import Picture, take_tiles
+from hookcli.config import GridStyle, ModelRequest
+from hookcli.errors import OutputError, RequestError
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layouts import Layout
+from hookcli.render.draw.canvas import MARGIN, NOTE_SIZE, draw_text, load_palette
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.store.directory import Directory
+from tests.configs import inspect_config
+from tests.toy_runs import write_into
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hookcli.records.runs import RunResult
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+CAT = Path(__file__).parents[3] / "sample_images" / "cat.png"
+DARKEST, LIGHTEST, NOT_FINITE = 0, 239, 240  # palette indices of the colour map, and of NaN and Inf
+CYAN = (0, 229, 255)
+STYLE = GridStyle(tile=8, rank="index")
+
+# Two channels of 2 x 3 and, to the right, the levels they must become: minimum to maximum on 0..239.
+RAMP = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [[10.0, 0.0, 0.0], [0.0, -10.0, 0.0]]])
+RAMP_LEVELS = ([[0, 48, 96], [143, 191, 239]], [[239, 120, 120], [120, 0, 120]])
+
+
+# A real run
+
+
+class Run(NamedTuple):
+    folder: Path
+    result: RunResult
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """resnet18 with random weights on a real photo: its first block, drawn layer by layer."""
+    out = tmp_path_factory.mktemp("grids") / "run"
+    forms = ("conv1", "re:^layer1[.]0[.](conv|relu)", "fc")
+    return Run(out, inspect(out, forms, GridStyle(top=4, tile=32)))
+
+
+@pytest.fixture(scope="module")
+def sheet_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("sheet") / "run"
+    return Run(out, inspect(out, ("conv1", "layer1.0.conv1", "fc"), GridStyle("sheet", tile=32)))
+
+
+def test_a_run_writes_one_file_a_call_named_by_order_path_and_call_index(run):
+    assert sorted(file.name for file in (run.folder / "grids" / "cat").iterdir()) == [
+        "001_conv1.png",
+        "002_layer1.0.conv1.png",
+        "003_layer1.0.relu.png",
+        "004_layer1.0.conv2.png",
+        "005_layer1.0.relu#1.png",
+        "006_fc.png",
+    ]
+
+
+def test_every_record_names_its_own_picture(run):
+    files = [grid.file for grid in run.result.grids]
+    assert sorted(files) == sorted(
+        f"grids/cat/{file.name}" for file in (run.folder / "grids" / "cat").iterdir()
+    )
+    assert [grid.call_id for grid in run.result.grids if "relu#1" in grid.file] == [
+        "layer1.0.relu#1"
+    ]
+
+
+def test_every_picture_of_a_run_is_a_palette_png(run):
+    for grid in run.result.grids:
+        with Image.open(run.folder / grid.file) as image:
+            image.load()
+            assert (image.format, image.mode) == ("PNG", "P"), grid.file
+
+
+def test_a_tile_of_a_run_shows_the_activation_of_its_channel(run):
+    """The photo prepared by torchvision, the convolution by hand, the channel of largest spread."""
+    torch.manual_seed(0)
+    weight = zoo.resnet18(weights=None).conv1.weight
+    prepare = zoo.ResNet18_Weights.DEFAULT.transforms(crop_size=64, resize_size=73)
+    with Image.open(CAT) as photo, torch.no_grad():
+        pixels = prepare(photo.convert("RGB")).unsqueeze(0)
+        maps = fn.conv2d(pixels, weight, stride=2, padding=3)[0].double().numpy()
+    best = maps[maps.std((1, 2)).argmax()]
+    levels = (best - best.min()) / (best.max() - best.min()) * LIGHTEST
+    picture = read_indices(run.folder / "grids/cat/001_conv1.png")
+    windows = np.lib.stride_tricks.sliding_window_view(picture.astype(float), levels.shape)
+    off = np.abs(windows - levels).max((2, 3))
+    assert off.min() < 0.51  # rounding to whole levels
+    assert [int(i) for i in np.unravel_index(off.argmin(), off.shape)] == first_tile(picture)
+
+
+def test_a_sheet_is_one_picture_of_the_image_and_nothing_else_is_drawn(sheet_run):
+    drawn = [file.relative_to(sheet_run.folder) for file in sheet_run.folder.rglob("*.png")]
+    assert drawn == [Path("sheets/cat.png")]
+
+
+def test_every_record_of_a_sheet_run_names_the_sheet(sheet_run):
+    assert [grid.file for grid in sheet_run.result.grids] == ["sheets/cat.png"] * 3
+
+
+def test_no_pictures_are_written_when_none_are_asked_for(tmp_path):
+    result = inspect(tmp_path / "run", ("conv1",), GridStyle("none"))
+    assert list((tmp_path / "run").rglob("*.png")) == []
+    assert result.grids == ()
+
+
+# Tiles
+
+
+def test_each_channel_goes_from_its_own_minimum_to_its_own_maximum(tmp_path):
+    pixels = drawn(tmp_path, nchw(RAMP), STYLE)
+    for levels in RAMP_LEVELS:
+        assert len(find(pixels, enlarged(levels, 2))) == 1
+
+
+def test_one_scale_a_layer_goes_from_the_least_to_the_largest_of_all_channels(tmp_path):
+    pixels = drawn(tmp_path, nchw(RAMP), GridStyle(tile=8, rank="index", scale="layer"))
+    # -10 is 0 and 10 is 239, so 0 to 5 is 119.5 to 179.25
+    first = enlarged([[120, 131, 143], [155, 167, 179]], 2)
+    assert len(find(pixels, first)) == 1
+    assert len(find(pixels, enlarged(RAMP_LEVELS[1], 2))) == 1
+
+
+def test_a_large_map_is_shown_as_the_means_of_squares(tmp_path):
+    big = torch.tensor([[0.0, 2.0, 4.0, 4.0], [0.0, 2.0, 8.0, 8.0], *[[8.0, 8.0, 0.0, 0.0]] * 2])
+    pixels = drawn(tmp_path, nchw(big.repeat_interleave(4, 0).repeat_interleave(4, 1)[None]), STYLE)
+    # 16 x 16 on a tile of 8: squares of 2 x 2 are uniform here, and 8 is the largest value
+    levels = np.array([[0, 60, 120, 120], [0, 60, 239, 239], *[[239, 239, 0, 0]] * 2])
+    assert len(find(pixels, enlarged(levels, 2))) == 1
+
+
+def test_the_mean_of_a_square_is_drawn_and_not_one_of_its_values(tmp_path):
+    checks = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat(8, 8)
+    checks[:2, :2] = 0.0
+    checks[2:4, :2] = 1.0
+    pixels = drawn(tmp_path, nchw(checks[None]), STYLE)
+    levels = np.full((8, 8), 120)
+    levels[:2, 0] = (0, 239)
+    assert len(find(pixels, levels)) == 1
+
+
+def test_channels_last_are_drawn_as_the_channels_they_are(tmp_path):
+    layout = Layout("NHWC", 3, 2, 3)
+    pixels = drawn(tmp_path, (RAMP.permute(1, 2, 0).unsqueeze(0), layout), STYLE)
+    assert [len(find(pixels, enlarged(levels, 2))) for levels in RAMP_LEVELS] == [1, 1]
+
+
+def test_tokens_are_folded_to_their_picture_without_the_class_token(tmp_path):
+    tokens = torch.cat([torch.full((1, 2), 1000.0), RAMP.flatten(1).T])
+    pixels = drawn(tmp_path, (tokens.unsqueeze(0), Layout("NLC", 2, 2, 3, prefix=1)), STYLE)
+    assert [len(find(pixels, enlarged(levels, 2))) for levels in RAMP_LEVELS] == [1, 1]
+
+
+def test_a_constant_channel_is_all_dark(tmp_path):
+    pixels = drawn(tmp_path, nchw(torch.full((1, 2, 3), 7.0)), STYLE)
+    assert len(find(pixels, np.full((4, 6), DARKEST))) == 1
+
+
+def test_nan_and_inf_have_a_colour_of_their_own_and_the_rest_keeps_its_scale(tmp_path):
+    maps = torch.tensor([[[0.0, 1.0, float("nan")], [float("inf"), -float("inf"), 2.0]]])
+    pixels = drawn(tmp_path, nchw(maps), STYLE)
+    levels = [[0, 120, NOT_FINITE], [NOT_FINITE, NOT_FINITE, LIGHTEST]]
+    assert len(find(pixels, enlarged(levels, 2))) == 1
+    assert tuple(load_palette("ember")[3 * NOT_FINITE : 3 * NOT_FINITE + 3]) == CYAN
+
+
+def test_a_channel_of_nothing_but_nan_is_all_in_that_colour(tmp_path):
+    pixels = drawn(tmp_path, nchw(torch.full((1, 2, 3), float("nan"))), STYLE)
+    assert len(find(pixels, np.full((4, 6), NOT_FINITE))) == 1
+
+
+def test_a_broken_channel_comes_before_all_others(tmp_path):
+    maps = torch.stack([RAMP[0], RAMP[1], torch.full((2, 3), float("nan"))])
+    pixels = drawn(tmp_path, nchw(maps), GridStyle(tile=8, top=1))
+    assert len(find(pixels, np.full((4, 6), NOT_FINITE))) == 1
+    assert count_tiles(pixels, 6) == 1
+
+
+@pytest.mark.parametrize(
+    ("style", "levels"),
+    [
+        (GridStyle(tile=8, top=1, rank="spread"), RAMP_LEVELS[1]),
+        (GridStyle(tile=8, top=1, rank="mean"), RAMP_LEVELS[0]),
+        (GridStyle(tile=8, top=1, rank="max"), RAMP_LEVELS[1]),
+        (GridStyle(tile=8, top=1, rank="index"), RAMP_LEVELS[0]),
+        (GridStyle(tile=8, channels=(1,)), RAMP_LEVELS[1]),
+    ],
+    ids=["spread", "mean", "max", "index", "channels"],
+)
+def test_only_the_channels_that_were_asked_for_are_shown(tmp_path, style, levels):
+    pixels = drawn(tmp_path, nchw(RAMP), style)
+    assert len(find(pixels, enlarged(levels, 2))) == 1
+    assert count_tiles(pixels, 6) == 1
+
+
+# Bars
+
+
+def test_values_without_spatial_form_are_bars_as_high_as_they_are(tmp_path):
+    pixels = drawn(tmp_path, nc([1.0, 2.0, 4.0]), STYLE)
+    heights = [bottom - top + 1 for top, bottom in bars_in(pixels)]
+    assert heights[2] > 60
+    assert heights == pytest.approx([heights[2] / 4, heights[2] / 2, heights[2]], abs=1)
+
+
+def test_bars_of_negative_values_hang_from_the_zero_line(tmp_path):
+    (up_top, up_bottom), (down_top, down_bottom) = bars_in(drawn(tmp_path, nc([3.0, -1.0]), STYLE))
+    assert up_bottom == down_top  # the zero line
+    assert up_bottom - up_top == pytest.approx(3 * (down_bottom - down_top), abs=2)
+
+
+def test_a_bar_that_is_not_finite_is_full_and_in_its_own_colour(tmp_path):
+    pixels = drawn(tmp_path, nc([1.0, float("nan"), 2.0]), STYLE)
+    (top, bottom) = bars_in(pixels)[1]
+    tallest = max(low - high for high, low in bars_in(pixels))
+    assert bottom - top == tallest
+    columns = np.flatnonzero((pixels == NOT_FINITE).any(0))
+    assert (pixels[top : bottom + 1, columns] == NOT_FINITE).all()
+
+
+def test_all_zeros_are_a_flat_line(tmp_path):
+    tops_and_bottoms = bars_in(drawn(tmp_path, nc([0.0] * 5), STYLE))
+    assert {top - bottom for top, bottom in tops_and_bottoms} == {0}
+
+
+# Whole pictures
+
+
+def test_a_grid_looks_like_the_golden_one(tmp_path):
+    style = GridStyle(tile=24, top=2)
+    call = Call(LayerInfo("layer1.0.relu", "ReLU"), call_index=1, order=7)
+    file = write(tmp_path, [picture_of(nchw(RAMP.repeat(2, 1, 1)), style, call)], style)[0]
+    assert_golden("grid.png", file)
+
+
+def test_bars_look_like_the_golden_ones(tmp_path):
+    call = Call(LayerInfo("fc", "Linear"), order=9)
+    values = nc([(-1) ** i * i / 10 for i in range(20)])
+    file = write(tmp_path, [picture_of(values, STYLE, call)], STYLE)[0]
+    assert_golden("bars.png", file)
+
+
+def test_a_sheet_looks_like_the_golden_one(tmp_path):
+    style = GridStyle("sheet", tile=24)
+    rows = [
+        picture_of(nchw(RAMP.repeat(8, 1, 1)), style, Call(LayerInfo("conv1", "Conv2d"), order=1)),
+        picture_of(nchw(RAMP), style, Call(LayerInfo("layer1.0.relu", "ReLU"), 1, order=2)),
+        picture_of(nc([0.0, 3.0, -1.0]), style, Call(LayerInfo("fc", "Linear"), order=3)),
+    ]
+    writer = GridWriter(write_into(tmp_path), style)
+    file = writer.write_sheet("cat", rows)
+    writer.take()()
+    assert_golden("sheet.png", tmp_path / file)
+
+
+def test_the_same_pictures_are_the_same_bytes(tmp_path):
+    """Encoded on threads, in whatever order."""
+    calls = [Call(LayerInfo(f"layer{i}", "Conv2d"), order=i) for i in range(16)]
+    pictures = [picture_of(nchw(RAMP), STYLE, call) for call in calls]
+    first = [file.read_bytes() for file in write(tmp_path / "a", pictures, STYLE)]
+    second = [file.read_bytes() for file in write(tmp_path / "b", pictures, STYLE)]
+    assert first == second
+
+
+# File names
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (Call(LayerInfo("conv1", "Conv2d"), order=3), "003_conv1.png"),
+        (Call(LayerInfo("relu", "ReLU"), 2, 14), "014_relu#2.png"),
+        (Call(LayerInfo("attn", "Attention"), order=5, output_key="1"), "005_attn.1.png"),
+        (Call(LayerInfo("fc", "Linear"), order=6, side="input"), "006_fc.input.png"),
+        (Call(LayerInfo("a.b", "T"), 1, 1234, "input", "x.0"), "1234_a.b#1.x.0.input.png"),
+        (Call(LayerInfo("", "ResNet"), order=1), "001_model.png"),
+    ],
+    ids=["plain", "call index", "output key", "input", "all of them", "the model itself"],
+)
+def test_a_file_is_named_by_order_path_call_key_and_side(tmp_path, call, name):
+    (file,) = write(tmp_path, [picture_of(nchw(RAMP), STYLE, call)], STYLE)
+    assert file.relative_to(tmp_path) == Path("grids", "cat", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["../../escaped", "/etc/passwd", "..", "a/../../b", "a\\..\\b", "-rf", "a\nb\x00c", "é" * 500],
+)
+@pytest.mark.parametrize("where", ["module path", "output key"])
+def test_a_hostile_name_cannot_leave_the_folder_of_its_image(tmp_path, where, text):
+    call = Call(LayerInfo("m" if where == "output key" else text, "Conv2d"), order=1)
+    call = Call(call.layer, order=1, output_key=text if where == "output key" else "")
+    (file,) = write(tmp_path / "run", [picture_of(nchw(RAMP), STYLE, call)], STYLE)
+    assert file.resolve().parent == (tmp_path / "run" / "grids" / "cat").resolve()
+    assert [found for found in tmp_path.rglob("*") if found.is_file()] == [file]
+
+
+def test_names_that_become_the_same_on_disk_keep_their_own_files(tmp_path):
+    calls = [Call(LayerInfo(path, "T"), order=i) for i, path in enumerate(("a/b", "a_b"), 1)]
+    files = write(tmp_path, [picture_of(nchw(RAMP), STYLE, call) for call in calls], STYLE)
+    assert [file.name for file in files] == ["001_a_b.png", "002_a_b.png"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_the_files_name(tmp_path):
+    (tmp_path / "grids").write_text("in the way")
+    writer = GridWriter(Directory(tmp_path).write, STYLE)
+    writer.write_grid(picture_of(nchw(RAMP), STYLE))
+    with pytest.raises(OutputError, match="001_layer"):
+        writer.take()()
+
+
+# Colours
+
+
+def test_a_matplotlib_map_has_matplotlibs_colours():
+    mine = np.array(load_palette("viridis")[: 3 * 240]).reshape(240, 3)
+    theirs = mpl.colormaps["viridis"](np.linspace(0, 1, 240), bytes=True)[:, :3]
+    assert [mine[0].tolist(), mine[-1].tolist()] == [[0x44, 0x01, 0x54], [0xFD, 0xE7, 0x25]]
+    assert np.abs(mine - theirs.astype(int)).max() <= 1
+
+
+def test_a_picture_is_saved_with_the_map_that_was_asked_for(tmp_path):
+    style = GridStyle(tile=8, colormap="viridis", top=1, rank="index")
+    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
+    colours = np.asarray(Image.open(file).convert("RGB"))
+    assert (colours == (0x44, 0x01, 0x54)).all(-1).sum() == 4  # the minimum, a square of 2 x 2
+    assert (colours == (0xFD, 0xE7, 0x25)).all(-1).sum() == 4  # the maximum
+
+
+def test_the_built_in_map_grows_lighter_all_the_way():
+    colours = np.array(load_palette("ember")[: 3 * 240]).reshape(240, 3)
+    lightness = colours @ (0.2126, 0.7152, 0.0722)
+    assert (np.diff(lightness) >= 0).all()
+    assert lightness[0] < 20
+    assert lightness[-1] > 235
+
+
+def test_the_built_in_map_needs_no_matplotlib():
+    code = (
+        "import sys; from hookcli.render.draw.canvas import load_palette; load_palette('ember');"
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_map_that_does_not_exist_is_refused_by_name():
+    with pytest.raises(RequestError, match="there is no colour map 'embers'"):
+        load_palette("embers")
+
+
+# Signed
+
+
+def test_signed_tiles_have_their_zero_in_the_grey_middle_of_the_built_in_map(tmp_path):
+    style = GridStyle(tile=8, signed=True)
+    maps = torch.tensor([[[-2.0, 0.0, 2.0], [0.0, 0.0, 1.0]]])
+    (file,) = write(tmp_path, [picture_of(nchw(maps), style)], style)
+    levels = enlarged([[1, 120, 239], [120, 120, 180]], 2)
+    ((row, column),) = find(read_indices(file), levels)
+    colours = np.asarray(Image.open(file).convert("RGB"))[row, column : column + 6 : 2]
+    assert colours.tolist() == [[138, 192, 255], [40, 41, 48], [255, 172, 88]]
+
+
+def test_the_signed_map_is_equally_light_on_either_side_of_zero():
+    minus, plus = lightness_of("tide")[1:120][::-1], lightness_of("tide")[121:240]
+    assert (np.diff(minus) > -0.2).all()  # colours are whole numbers
+    assert (np.diff(plus) > -0.2).all()
+    assert np.abs(minus - plus).max() < 3.5
+    assert min(minus[-1], plus[-1]) - lightness_of("tide")[120] > 55
+
+
+def test_in_the_signed_map_what_is_not_finite_is_lighter_than_every_level():
+    assert lightness_of("tide")[NOT_FINITE] == pytest.approx(100, abs=0.01)
+    assert lightness_of("tide")[:NOT_FINITE].max() < 80
+
+
+def test_another_map_can_be_asked_for_signed_grids(tmp_path):
+    style = GridStyle(tile=8, signed=True, colormap="coolwarm")
+    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
+    with Image.open(file) as image:
+        assert image.getpalette()[: 3 * 240] == load_palette("coolwarm")[: 3 * 240]
+
+
+@pytest.mark.parametrize(
+    ("style", "note"),
+    [
+        (
+            GridStyle(signed=True),
+            "blue to orange: minus to plus each channel's largest magnitude; grey is zero",
+        ),
+        (
+            GridStyle(signed=True, scale="layer"),
+            "blue to orange: minus to plus the layer's largest magnitude; grey is zero",
+        ),
+        (
+            GridStyle(signed=True, colormap="coolwarm"),
+            "coolwarm from end to end: minus to plus each channel's largest magnitude; its middle is zero",
+        ),
+    ],
+    ids=["channel", "layer", "another map"],
+)
+def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, style, note):
+    (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
+    written = draw_text(note, NOTE_SIZE)
+    third_line = read_indices(file)[MARGIN + 40 :, MARGIN:]
+    assert np.array_equal(third_line[: written.shape[0] - 1, : written.shape[1]], written[:-1])
+
+
+def test_signed_bars_have_one_colour_above_zero_and_one_below(tmp_path):
+    style = GridStyle(tile=8, signed=True)
+    pixels = drawn(tmp_path, nc([3.0, -1.0, float("nan")]), style)
+    assert set(pixels[pixels <= NOT_FINITE].tolist()) == {200, 40, NOT_FINITE}
+
+
+def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
+    style = GridStyle("sheet", tile=24, signed=True)
+    writer = GridWriter(write_into(tmp_path), style)
+    file = writer.write_sheet("cat", [picture_of(nc([0.0, -2.0, 1.0, float("nan")]), style)])
+    writer.take()()
+    pixels = read_indices(tmp_path / file)
+    assert set(pixels[pixels <= NOT_FINITE].tolist()) == {120, 1, 180, NOT_FINITE}
+
+
+# Drawing and reading
+
+
+def lightness_of(colormap: str) -> NDArray:
+    """CIE L* of each of the 256 colours, 0 to 100."""
+    colours = np.array(load_palette(colormap)).reshape(256, 3) / 255
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    light = linear @ (0.2126, 0.7152, 0.0722)
+    return np.where(light > 0.008856, 116 * np.cbrt(light) - 16, 903.3 * light)
+
+
+def inspect(out: Path, forms: tuple[str, ...], style: GridStyle) -> RunResult:
+    request = ModelRequest("resnet18", weights="random", device="cpu", size=64)
+    return hookcli.inspect_images(
+        inspect_config(request, str(CAT), layers=forms, out=out, grids=style)
+    )
+
+
+def nchw(maps: torch.Tensor) -> tuple[torch.Tensor, Layout]:
+    """(C, h, w) as one image's activation."""
+    return maps.unsqueeze(0), Layout("NCHW", 1, *maps.shape[1:])
+
+
+def nc(values: list[float]) -> tuple[torch.Tensor, Layout]:
+    return torch.tensor([values]), Layout("NC", 1)
+
+
+def picture_of(
+    activation: tuple[torch.Tensor, Layout], style: GridStyle, call: Call | None = None
+) -> Picture:
+    tensor, layout = activation
+    call = call or Call(LayerInfo("layer", "Conv2d"), order=1)
+    return Picture("cat", call, layout, tuple(tensor.shape), take_tiles(tensor, layout, style))
+
+
+def write(folder: Path, pictures: list[Picture], style: GridStyle) -> list[Path]:
+    """The files of the pictures, complete."""
+    writer = GridWriter(write_into(folder), style)
+    files = [folder / writer.write_grid(picture) for picture in pictures]
+    writer.take()()
+    return files
+
+
+def drawn(folder: Path, activation: tuple[torch.Tensor, Layout], style: GridStyle) -> NDArray:
+    (file,) = write(folder, [picture_of(activation, style)], style)
+    return read_indices(file)
+
+
+def read_indices(file: Path) -> NDArray:
+    """(H, W) palette indices, as they stand in the file."""
+    with Image.open(file) as image:
+        return np.asarray(image)
+
+
+def enlarged(levels: object, factor: int) -> NDArray:
+    return np.kron(np.array(levels), np.ones((factor, factor), int))
+
+
+def find(pixels: NDArray, block: NDArray) -> list[tuple[int, int]]:
+    """Where ``block`` stands in the picture, as (row, column) of its upper left corner."""
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, block.shape)
+    return [(int(y), int(x)) for y, x in np.argwhere((windows == block).all((2, 3)))]
+
+
+def first_tile(pixels: NDArray) -> list[int]:
+    """Row and column where the first pixel of the colour map stands; text and page have other indices."""
+    return [int(place) for place in np.argwhere(pixels <= NOT_FINITE)[0]]
+
+
+def count_tiles(pixels: NDArray, width: int) -> int:
+    """How many tiles of this width stand side by side in the picture's only row of them."""
+    columns = (pixels <= NOT_FINITE).any(0).sum()
+    return int(columns) // width
+
+
+def bars_in(pixels: NDArray) -> list[tuple[int, int]]:
+    """Top and bottom row of each bar, from the left; bars of one value touch and are 8 wide."""
+    inside = pixels <= NOT_FINITE
+    columns = np.flatnonzero(inside.any(0))[4::8]
+    spans = [np.flatnonzero(inside[:, column]) for column in columns]
+    return [(int(rows[0]), int(rows[-1])) for rows in spans]
+
+
+def assert_golden(name: str, file: Path) -> None:
+    golden = GOLDEN / name
+    if os.environ.get("HOOKCLI_REWRITE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_bytes(file.read_bytes())
+    with Image.open(golden) as expected, Image.open(file) as got:
+        assert got.size == expected.size
+        assert np.array_equal(np.asarray(got.convert("RGB")), np.asarray(expected.convert("RGB")))

@@ -1,0 +1,623 @@
+"""The page of a run: what it says, what it lets in, and what it makes of names that mean harm."""
+
+from __future__ import annotations
+
+import fcntl
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from hookcli.documents import convert
+from hookcli.escape import for_page, reversible
+from hookcli.render.report import page as run_page
+from hookcli.render.report.document import FolderState, ReportDocument, read_report
+
+PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
+GOLDEN = Path(__file__).parents[2] / "golden" / "page.html"
+HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
+
+
+def render_report(whole, folder=None):
+    """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its folder lacks."""
+    state = FolderState(missing=tuple(whole.get("missing", ())))
+    return run_page.render_report(convert(whole, ReportDocument), state, folder)
+
+
+def document(name="conv", file="cat.png", **more):
+    """A run of one layer on one image, as ``report.json`` holds it."""
+    row = {
+        "order": 1, "call_id": name, "module_path": name, "module_type": "Conv2d", "call_index": 0,
+        "side": "output", "output_key": "", "shape": [1, 2, 4, 4], "dtype": "float32",
+        "layout": "NCHW", "mean": 0.5, "std": 1.5, "min": -1.0, "max": 2.0, "zero_fraction": 0.25,
+        "nan_count": 0, "inf_count": 0, "dead_channels": 1, "channels": 2, "images": 1, "params": 54,
+    }  # fmt: skip
+    grid = {
+        "image": "cat", "call_id": name, "file": "grids/cat/001_conv.png", "size": [100, 60],
+        "places": {"left": 10, "top": 20, "width": 8, "height": 8, "step_x": 12, "step_y": 25, "columns": 2},
+        "channels": [1, 0], "low": [-1.0, 0.0], "high": [2.0, 0.0], "mean": [0.5, 0.0], "spread": [1.5, 0.0],
+    }  # fmt: skip
+    prediction = {
+        "measure": "probability",
+        "category": name,
+        "index": 3,
+        "value": 0.125,
+        "box": None,
+    }
+    whole = {
+        "command": ["hookcli", "inspect", "toy", file],
+        "model": {"name": "toy", "task": "own", "weights": "random (seed 0)", "trained": False, "device": "cpu", "dtype": "float32"},
+        "versions": {"hookcli": "0.1.0", "torch": "2", "torchvision": "0"},
+        "images": [{"key": "cat", "file": file, "width": 8, "height": 8, "sha256": "", "predictions": [prediction], "note": "", "seen": "seen/cat.jpg"}],
+        "skipped": [], "uncalled": [{"layer": name, "reason": "unused"}],
+        "findings": [{"rule": "dead", "layer": name, "number": 0.5, "threshold": 0.2, "sentence": f"1 of 2 of {name}"}],
+        "layers": [row], "histograms": {name: [1, 4, 2]}, "grids": [grid], "focus": None,
+    }  # fmt: skip
+    return whole | more
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def test_the_page_says_what_the_document_says():
+    page = Page(render_report(document()))
+    text = " ".join(" ".join(page.text).split())
+    for said in (
+        "Not trained.",
+        "conv 12.5%",
+        "1 of 2 of conv (0.5, threshold 0.2)",
+        "25.0%",
+        "1/2",
+        "unused",
+    ):
+        assert said in text
+    assert [img.get("src") for img in page.all("img")][:2] == [
+        "seen/cat.jpg",
+        "grids/cat/001_conv.png",
+    ]
+
+
+def test_the_same_document_gives_the_same_bytes():
+    assert render_report(document()) == render_report(document())
+
+
+def test_the_page_of_a_tiny_run_is_the_golden_one():
+    page = render_report(document())
+    if os.environ.get("HOOKCLI_REWRITE_GOLDEN"):
+        GOLDEN.write_text(page, encoding="utf-8")
+    assert page == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_names_that_mean_harm_are_text():
+    page = Page(render_report(document(HOSTILE, HOSTILE)))
+    scripts = page.all("script")
+    assert [script.get("type") for script in scripts] == [
+        "application/json",
+        "application/json",
+        None,
+    ]
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    links = [a["href"] for a in page.all("a")]
+    assert set(links) == {"#layers", "#layer-0"}
+    assert for_page(HOSTILE) in "".join(page.text)
+
+
+TURNED = 'a%20%41 "\u202eb\n'
+SEEN = 'a%20%41 "\\u202eb\\n'
+
+
+def all_named(name):
+    """A run in which every name that a stranger can choose is ``name``, as ``report.json`` holds it."""
+    name = reversible(name)
+    whole = document(name, name)
+    layer, finding = {"layer": name}, whole["findings"][0]
+    image = whole["images"][0] | {"note": name}
+    return whole | {
+        "model": whole["model"] | {"name": name, "weights": name},
+        "layers": [whole["layers"][0] | {"module_type": name}],
+        "images": [image, image | {"key": "dog"}],
+        "skipped": [{"file": name, "reason": name}],
+        "uncalled": [layer | {"reason": name}],
+        "findings": [finding | {"sentence": name, "images": ["cat"]}],
+        "grids": [whole["grids"][0] | {"score": [1.0, 2.0]}],
+        "focus": {"box": [1, 2, 3, 4], "seen": [0, 0, 1, 1]},
+        "written": {name: name},
+        "missing": [name],
+        "top_images": {name: [{"channel": 1, "images": ["cat"], "values": [2.0]}]},
+    }
+
+
+def texts(page, tag):
+    """What stands in each element of a kind, without the marks inside it."""
+    inside = re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page, re.DOTALL)
+    return [html.unescape(re.sub("<.*?>", "", each)) for each in inside]
+
+
+@pytest.mark.parametrize(
+    "tag", ["title", "h1", "h3", "dd", "summary", "option", "td", "li", "p", "article", "a"]
+)
+def test_a_name_is_shown_as_it_is_with_what_turns_the_text_around_written_out(tag):
+    assert any(SEEN in text for text in texts(render_report(all_named(TURNED)), tag))
+
+
+def test_no_name_turns_the_text_around_anywhere_in_the_page():
+    page = render_report(all_named(TURNED))
+    assert "\u202e" not in page
+    assert "%25" not in page
+
+
+def test_the_command_of_the_page_pasted_into_bash_gives_the_same_words():
+    words = ["hookcli", "inspect", "two  'words'", TURNED, "100%\t\\", os.fsdecode(b"caf\xe9%41")]
+    page = render_report(document(command=[reversible(word) for word in words]))
+    (command,) = texts(page, "code")[:1]
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True
+    )
+    assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
+
+
+def test_the_data_of_the_page_cannot_end_its_script():
+    text = render_report(document("</script><img src=x onerror=alert(1)>"))
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert json.loads(data[1])["calls"] == ["</script><img src=x onerror=alert(1)>"]
+
+
+def test_the_policy_lets_only_the_pages_own_script_run_and_nothing_be_fetched():
+    text = render_report(document())
+    policy = Page(text).all("meta")[1]["content"]
+    assert policy.startswith("default-src 'none'; img-src 'self' file: data:;")
+    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/=]+';", policy)
+    assert "http" not in policy
+
+
+def test_a_page_of_one_file_holds_its_pictures(tmp_path):
+    for name in ("grids/cat/001_conv.png", "seen/cat.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    pictures = [img.get("src") for img in Page(render_report(document(), tmp_path)).all("img")][:2]
+    assert pictures[0].startswith("data:image/jpeg;base64,")
+    assert pictures[1].startswith("data:image/png;base64,")
+
+
+def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
+    whole, keys = document(), ("cat", "dog", "elk")
+    for color, key in enumerate(keys):
+        for file in (f"sheets/{key}.png", f"seen/{key}.jpg"):
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            Image.new("RGB", (4, 4), (color, 0, 0)).save(tmp_path / file)
+    row, grid, image = whole["layers"][0], whole["grids"][0], whole["images"][0]
+    whole |= {
+        "layers": [row, row | {"call_id": "last"}],
+        "images": [image | {"key": key, "seen": f"seen/{key}.jpg"} for key in keys],
+        "grids": [
+            grid | {"image": key, "call_id": call, "file": f"sheets/{key}.png"}
+            for key in keys
+            for call in ("conv", "last")
+        ],
+    }
+    text = render_report(whole, tmp_path)
+    sheets = re.findall(r"data:image/png;base64,[A-Za-z0-9+/=]+", text)
+    assert (len(sheets), len(set(sheets))) == (3, 3)
+    assert text.count("data:image/jpeg") == 3
+
+
+def test_a_run_without_findings_or_pictures_says_so():
+    text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
+    assert "Nothing: no rule was broken." in text
+    assert "No pictures were drawn." in text
+
+
+@pytest.mark.parametrize(("count", "shown"), [(200, 200), (201, 1)])
+def test_200_images_have_a_section_each(count, shown):
+    images = [
+        document()["images"][0]
+        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
+        for n in range(count)
+    ]
+    page = Page(render_report(document(images=images)))
+    assert len(page.all("details")) == shown
+    assert ("The first of 201 images" in " ".join(page.text)) == (count > 200)
+
+
+def test_of_more_than_200_images_those_with_a_finding_are_shown():
+    images = [
+        document()["images"][0]
+        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
+        for n in range(500)
+    ]
+    finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
+    whole = document(images=images, findings=[finding | {"images": ["i7", "i444"]}])
+    text = " ".join(" ".join(Page(render_report(whole)).text).split())
+    assert (
+        "Of 500 images 2 have a finding of their own. The figures of this page are of all." in text
+    )
+    assert "i7.png" in text
+    assert "i444.png" in text
+    assert "i8.png" not in text
+
+
+def test_of_more_than_200_images_with_a_finding_the_first_200_are_shown():
+    images = [
+        document()["images"][0]
+        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
+        for n in range(500)
+    ]
+    finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
+    findings = [
+        finding | {"images": [f"i{n}" for n in numbers]}
+        for numbers in (range(100, 250), range(200, 350))
+    ]
+    text = render_report(document(images=images, findings=findings))
+    assert (
+        "Of 500 images 250 have a finding of their own; the first 200 of them are shown. "
+        "The figures of this page are of all."
+    ) in " ".join(texts(text, "p"))
+    shown = [f"i{n}.png" for n in range(100, 300)]
+    assert [summary.split()[0] for summary in texts(text, "summary")] == shown
+    assert texts(text.partition('id="image">')[2], "option") == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "file", "said", "place"),
+    [
+        (200, "sheets/{}.png", None, None),
+        (201, "sheets/{}.png", "All 200 sheets", "sheets/{}.png"),
+        (201, "grids/{}/001_conv.png", "All 200 folders of grids", "grids/{}/"),
+    ],
+)
+def test_of_more_than_200_images_all_pictures_are_linked_and_none_is_put_into_the_page(
+    tmp_path, count, file, said, place
+):
+    whole = document()
+    image, grid = whole["images"][0], whole["grids"][0]
+    keys = [f"i{number}" for number in range(count)]
+    whole |= {
+        "images": [image | {"key": key, "file": f"a b/{key}?.png", "seen": ""} for key in keys],
+        "grids": [grid | {"image": key, "file": file.format(key)} for key in keys[:200]],
+    }
+    for text in (render_report(whole), render_report(whole, tmp_path)):
+        section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
+        links = re.findall('<a href="(.*?)">(.*?)</a>', section)
+        wanted = [(place.format(key), f"a b/{key}?.png") for key in keys[:200]] if place else []
+        assert links == wanted
+        assert texts(section, "summary") == ([said] if said else [])
+
+
+def test_a_number_that_is_not_known_is_not_shown():
+    finding = {"rule": "nan", "layer": "", "number": None, "threshold": 0.0, "sentence": "NaN"}
+    (said,) = texts(render_report(document(findings=[finding])), "li")[1:2]
+    assert said.split() == ["nan", "NaN"]
+
+
+@pytest.mark.parametrize(("count", "lazy"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize("file", ["grids/cat/001_conv.png", "sheets/cat.png"])
+def test_the_pictures_of_one_image_do_not_wait_to_be_looked_at(count, lazy, file):
+    whole = document()
+    grids = [whole["grids"][0] | {"file": file}]
+    images = [whole["images"][0] | {"key": key} for key in ("cat", "dog")[:count]]
+    text = render_report(document(images=images, grids=grids))
+    maps = text.partition('<section id="maps">')[2].partition("</section>")[0]
+    assert file in maps
+    assert maps.count('loading="lazy"') == lazy
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("detection", "Nothing was detected."),
+        ("own", "The output has no form that is read as a prediction."),
+    ],
+)
+def test_an_image_of_which_nothing_is_said_has_the_reason(task, said):
+    whole = document()
+    images = [whole["images"][0] | {"predictions": []}]
+    page = render_report(whole | {"images": images, "model": whole["model"] | {"task": task}})
+    predictions = page.partition('class="predictions">')[2].partition("</div>")[0]
+    assert texts(predictions, "p") == [said]
+
+
+def test_what_fires_inside_the_box_stands_in_the_order_of_its_score():
+    grid = document()["grids"][0]
+    scores = {4: 0.5, 0: -1.0, 3: 2.0, 7: 0.0, 9: None}
+    grids = [
+        grid | {"channels": list(scores), "score": list(scores.values())},
+        grid | {"call_id": "late", "channels": [5], "score": [-0.5]},
+    ]
+    rows = [document()["layers"][0] | {"call_id": call} for call in ("conv", "late")]
+    focus = {"box": [1, 2, 3, 4], "seen": [0, 0, 1, 1]}
+    text = render_report(document(layers=rows, grids=grids, focus=focus))
+    box = text.partition('<section id="focus">')[2].partition("</section>")[0]
+    assert [" ".join(each.split()) for each in texts(box, "li")] == [
+        "conv channel 9 not finite channel 3 2.00 channel 4 0.50",
+        "late none fires more inside",
+    ]
+
+
+def test_what_is_not_spatial_is_listed_with_its_reason():
+    grid = document()["grids"][0] | {"places": None, "channels": []}
+    row = document()["layers"][0] | {"layout": "NC"}
+    text = " ".join(
+        " ".join(Page(render_report(document(grids=[grid], layers=[row]))).text).split()
+    )
+    assert "Not spatial conv drawn as bars: one value a channel, without height and width" in text
+
+
+def test_who_writes_over_a_layer_stands_beside_it():
+    text = " ".join(Page(render_report(document(written={"conv": "by relu (ReLU)"}))).text)
+    assert "Written over in place by relu (ReLU) after it returned" in text
+
+
+def test_a_sheet_stands_once_in_the_page_and_its_layers_lead_to_the_table():
+    grids = [document()["grids"][0] | {"file": "sheets/cat.png"}]
+    page = Page(render_report(document(grids=grids)))
+    assert [img["src"] for img in page.all("img") if "src" in img] == [
+        "seen/cat.jpg",
+        "sheets/cat.png",
+    ]
+    assert [row["id"] for row in page.all("tr") if "id" in row] == ["layer-0"]
+    assert page.all("article") == []
+
+
+def test_an_infinite_value_that_an_image_fires_a_channel_with_is_left_empty():
+    top = {"conv": [{"channel": 1, "images": ["cat", "cat"], "values": [None, 2.5]}]}
+    firing = render_report(document(top_images=top)).partition('class="firing"')[2]
+    assert texts(firing, "figcaption") == ["", "2.5"]
+
+
+def test_a_layer_without_figures_has_empty_cells():
+    whole = document()
+    row = whole["layers"][0] | dict.fromkeys(
+        ("mean", "std", "min", "max", "zero_fraction", "dead_channels")
+    )
+    assert "None" not in " ".join(Page(render_report(whole | {"layers": [row]})).text)
+
+
+# The command
+
+
+@pytest.fixture
+def ran(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
+    assert run("inspect", "resnet18", PHOTO, *words).code == 0
+    return Path("run")
+
+
+def test_a_run_leaves_its_page(ran):
+    text = (ran / "report.html").read_text()
+    assert text == run_page.render_report(*read_report(ran))
+    linked = [img["src"] for img in Page(text).all("img") if "src" in img]
+    assert all((ran / file).is_file() for file in linked)
+    assert (ran / "report.html").stat().st_size < 300_000
+
+
+def test_the_page_is_made_again_from_the_folder_without_torch(ran):
+    before = (ran / "report.html").read_bytes()
+    (ran / "report.html").unlink()
+    code = (
+        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'report', 'run']\n"
+        "code = entry._run(); assert not {'torch', 'PIL', 'numpy'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "run/report.html\n")
+    assert (ran / "report.html").read_bytes() == before
+
+
+def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
+    Path("empty").mkdir()
+    assert run("report", "empty").err.startswith("error: 'empty' is not the folder of a run\n")
+    assert run("report", "nowhere").code == 2
+    (ran / "report.json").write_text("{")
+    assert "is damaged" in run("report", "run").err
+    (ran / "report.json").unlink()
+    assert "is the folder of an unfinished run" in run("report", "run").err
+
+
+def test_a_document_that_lacks_a_part_is_refused(ran, run):
+    document = json.loads((ran / "report.json").read_text())
+    for name in ("grids", "layers", "images"):
+        (ran / "report.json").write_text(json.dumps(document | {name: [{}]}))
+        ended = run("report", "run")
+        assert (ended.code, ended.err.count("'run/report.json' is damaged: ")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"images": 5},
+        {"layers": None},
+        {"findings": ["x"]},
+        {"histograms": []},
+        {"seen": 5},
+        {"command": [5]},
+        {"model": "resnet18"},
+        {"versions": []},
+        {"grids": [5]},
+        {"focus": 5},
+    ],
+    ids=str,
+)
+def test_a_document_with_a_part_of_another_kind_is_refused(run, part):
+    whole = document() | {key: value for key, value in part.items() if key != "seen"}
+    if "seen" in part:
+        whole["images"] = [whole["images"][0] | part]
+    Path("run").mkdir()
+    Path("run/report.json").write_text(json.dumps(whole))
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (2, "")
+    assert re.match(r"error: 'run/report.json' is damaged: .+\n", ended.err)
+    assert "Traceback" not in ended.err
+    assert not Path("run/report.html").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema_version": 1, "images', b"[]", b"\xff", None])
+def test_a_run_without_a_whole_manifest_is_said_to_be_incomplete(ran, run, content):
+    manifest = ran / "manifest.json"
+    if content is None:
+        manifest.unlink()
+    else:
+        manifest.write_bytes(content)
+    (ran / "report.html").unlink()  # nothing says any longer that it is the run's
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (0, "run/report.html\n")
+    assert ended.err == "warning: 'run' has no whole manifest: the run did not come to its end\n"
+    assert "Incomplete." in texts((ran / "report.html").read_text(), "strong")
+
+
+def test_a_page_that_is_not_known_to_be_the_runs_is_left_alone(ran, run):
+    (ran / "manifest.json").unlink()
+    (ran / "report.html").write_text("mine")
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (5, "")
+    assert "error: 'run/report.html' is not known to be of the run" in ended.err
+    assert (ran / "report.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_in_the_place_of_the_page_is_left_alone(ran, run, kind):
+    (ran / "report.html").unlink()
+    if kind == "link":
+        Path("keep.html").write_text("mine")
+        (ran / "report.html").symlink_to("../keep.html")
+    else:
+        os.mkfifo(ran / "report.html")
+    ended = run("report", "run")
+    assert (ended.code, ended.out) == (5, "")
+    assert (ran / "report.html").is_symlink() or (ran / "report.html").is_fifo()
+
+
+def test_a_report_that_was_killed_can_be_repeated(ran, run, monkeypatch):
+    def killed(*_args, **_words):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hookcli.store.directory.os.replace", killed)
+        assert run("report", "run").code == 130
+    (ran / ".partial-report.html").write_bytes(b"half")
+    assert run("report", "run").code == 0
+    assert not (ran / ".partial-report.html").exists()
+
+
+def test_a_name_with_a_nul_in_a_manifest_is_no_files(ran, run):
+    manifest = json.loads((ran / "manifest.json").read_bytes())
+    manifest["sizes"]["seen/\0.jpg"] = 3
+    manifest["files"].append("seen/\0.jpg")
+    (ran / "manifest.json").write_text(json.dumps(manifest))
+    ended = run("diff", "run", "run")
+    assert ended.code == 0
+    assert "is missing" in ended.err
+    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
+    assert run("inspect", "resnet18", PHOTO, *words, "--overwrite").code == 0
+
+
+def test_a_golden_file_never_takes_the_place_of_a_file_of_a_run(ran, run):
+    before = (ran / "manifest.json").read_bytes()
+    ended = run("golden", "run", "-o", "run/manifest.json", "--overwrite")
+    assert (
+        ended.code,
+        ended.err.splitlines()[0].startswith("error: 'run/manifest.json' is a file of the run in"),
+    ) == (5, True)
+    assert (ran / "manifest.json").read_bytes() == before
+
+
+def test_a_page_of_another_size_is_noted_in_the_manifest(ran, run):
+    """So that it is not taken for one that somebody else changed."""
+    assert run("report", "run", "--single-file").code == 0
+    manifest = json.loads((ran / "manifest.json").read_bytes())
+    assert manifest["sizes"]["report.html"] == (ran / "report.html").stat().st_size > 100_000
+    assert run("golden", "run", "-o", "g.json").err.count("not as the run left it") == 0
+
+
+def test_a_run_is_not_disturbed_while_it_is_written(ran, run):
+    with (ran / "run.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = run("report", "run")
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err.splitlines()[-2] == "error: another run is writing into 'run'"
+
+
+def test_a_picture_and_a_table_that_are_not_as_the_run_left_them_are_named(ran, run):
+    (ran / "seen/cat.jpg").write_bytes(b"short")
+    warned = run("report", "run")
+    assert warned.code == 0
+    assert "warning: the folder is not as the run left it: seen/cat.jpg has 5 bytes" in warned.err
+    (ran / "layers.csv").unlink()
+    for words in (("golden", "run"), ("diff", "run", "run"), ("export", "run", "--to", "npy")):
+        ended = run(*words)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith("error: the run in 'run' is damaged: layers.csv is missing\n")
+    assert (
+        "the folder is not as the run left it: layers.csv is missing (and 1 more)"
+        in run("report", "run").err
+    )
+
+
+def test_resume_of_a_complete_run_names_what_is_gone(ran, run):
+    words = ("--weights", "random", "--size", "64", "--layers", "conv[1:2]", "-o", "run", "-q")
+    assert run("inspect", "resnet18", PHOTO, *words, "--resume").code == 0
+    (ran / "seen/cat.jpg").unlink()
+    ended = run("inspect", "resnet18", PHOTO, *words, "--resume")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines() == [
+        "error: --resume: the run in 'run' is complete, but seen/cat.jpg is missing",
+        "hint: start again with --overwrite, or choose another -o",
+    ]
+
+
+def test_a_whole_run_is_not_said_to_be_incomplete(ran, run):
+    assert run("report", "run").err == ""
+    assert "Incomplete." not in texts((ran / "report.html").read_text(), "strong")
+
+
+def test_the_sheets_of_a_run_stand_once_each_in_its_page_of_one_file(run):
+    for key in ("a", "b", "c"):
+        shutil.copy(PHOTO, f"{key}.png")
+    words = (
+        "--weights",
+        "random",
+        "--size",
+        "64",
+        "--layers",
+        "conv[1:3]",
+        "--grids",
+        "sheet",
+        "-q",
+    )
+    assert run("inspect", "resnet18", "a.png", "b.png", "c.png", *words, "-o", "run").code == 0
+    assert run("report", "run", "--single-file").code == 0
+    text = Path("run/report.html").read_text()
+    assert len(list(Path("run/sheets").iterdir())) == text.count("data:image/png") == 3
+
+
+def test_a_file_of_any_name_is_named_by_the_command_of_its_run(run):
+    """The name is not UTF-8, and holds what looks like an escape."""
+    name = os.fsdecode(b"%20%41 caf\xe9\n.png")
+    shutil.copy(PHOTO, name)
+    words = ("--weights", "random", "--size", "64", "--layers", "conv1", "--grids", "none", "-q")
+    assert run("inspect", "resnet18", name, *words, "-o", "run").code == 0
+    command = texts(Path("run/report.html").read_text(), "code")[0]
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True
+    )
+    assert done.stdout.split(b"\0")[:4] == [b"hookcli", b"inspect", b"resnet18", os.fsencode(name)]

@@ -1,0 +1,705 @@
+"""``hookcli ablate``: what a score loses by each channel, against models whose channels are cut out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torchvision.models import resnet18
+
+from hookcli.cli.commands.ablate import _Forwards
+from hookcli.config import AblationConfig, ImageRequest, ModelRequest, RunRequest
+from hookcli.plan.prepare import prepare_ablation
+from hookcli.run.ablation import ablate_images
+from tests.toy_models import INTERRUPTED_NET, two_channel_net
+
+PLAIN = ("--device", "cpu")
+SMALL = ("--weights", "random", "--size", "64", *PLAIN)
+
+# With the pixels 3, -4 and 0 in 4 places, conv gives 3 and 4, the sums are 12 and 16, and the logits
+# 24 and 48.
+NETS = (
+    two_channel_net(-1, "sum")
+    + """
+
+class Reused(Net):
+    '''One ReLU twice: of 3 and 4, and of one more; the logits are the sums, 7 and 9.'''
+
+    def forward(self, x):
+        first = self.relu(self.conv(x))
+        return (first + self.relu(first + 1)).mean((2, 3))
+
+
+class Wider(Net):
+    '''One ReLU after 2 channels and after 3: the logits are 3, 4, and 3, 4, 7.'''
+
+    def forward(self, x):
+        first = self.relu(self.conv(x))
+        second = self.relu(torch.cat([first, first.sum(1, keepdim=True)], 1))
+        return torch.cat([first, second], 1).mean((2, 3))
+
+
+class Several(Net):
+    '''A part that returns two tensors of as many channels, and one of others.'''
+
+    def __init__(self):
+        super().__init__()
+        self.part = Part(self.conv)
+
+    def forward(self, x):
+        found = self.part(x)
+        return found["one"].mean((2, 3)) + found["two"].mean((2, 3)) + found["other"][:, :2].mean((2, 3))
+
+
+class Part(nn.Module):
+    def __init__(self, conv):
+        super().__init__()
+        self.own = conv
+
+    def forward(self, x):
+        seen = self.own(x)
+        return {"one": seen, "two": 10 * seen, "other": x, "count": torch.ones(1, dtype=torch.int64)}
+
+
+class Boxes(Net):
+    '''A detector: the box of an image is there where its second channel is.'''
+
+    def forward(self, x):
+        return [self.found(sums) for sums in self.relu(self.conv(x)).sum((2, 3))]
+
+    def found(self, sums):
+        there = sums[1:] > 0
+        return {
+            "boxes": torch.zeros(1, 4)[there],
+            "scores": sums[1:][there] / 100,
+            "labels": torch.tensor([7])[there],
+        }
+
+
+class Folded(Net):
+    '''Channels as rows of the leading axis, so that no row is an image's.'''
+
+    def __init__(self):
+        super().__init__()
+        self.fold = nn.Identity()
+
+    def forward(self, x):
+        rows = self.fold(self.conv(x).flatten(0, 1).flatten(1))
+        return self.fc(rows.view(len(x), 2, -1).sum(2))
+
+
+class Pair(Net):
+    '''Two boxes, however many rows there are.'''
+
+    def __init__(self):
+        super().__init__()
+        self.pair = nn.Identity()
+
+    def forward(self, x):
+        sums = self.conv(x).sum((2, 3)).mean(0)
+        return self.fc(self.pair(torch.stack([sums, 2 * sums])).sum(0)).repeat(len(x), 1)
+
+
+class Doubles(Net):
+    def forward(self, x):
+        return super().forward(x.mul_(2))
+
+
+class Tiles(Net):
+    '''An image of 4 rows is one tile, one of 8 rows two.'''
+
+    def forward(self, x):
+        tiles = x.reshape(-1, 3, 4, x.shape[3])
+        return super().forward(tiles).reshape(len(x), -1, 2).sum(1)
+
+
+class TilesApart(Net):
+    def forward(self, x):
+        return super().forward(x).repeat_interleave(x.shape[2] // 4, 0)
+
+
+class Aliased(Net):
+    '''A part that gives back what it was given, which is also used without it.'''
+
+    def __init__(self):
+        super().__init__()
+        self.same = nn.Identity()
+
+    def forward(self, x):
+        sums = self.relu(self.conv(x)).sum((2, 3))
+        return self.same(sums) + 10 * sums
+
+
+class Shared(Net):
+    '''A bias that is made once for all rows.'''
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Linear(1, 2)
+        with torch.no_grad():
+            self.bias.weight.fill_(0)
+            self.bias.bias.copy_(torch.tensor([100.0, 5]))
+
+    def forward(self, x):
+        return super().forward(x) + self.bias(torch.ones(1, 1))
+
+
+class Together(Net):
+    '''What an image gives depends on the others of its batch.'''
+
+    def forward(self, x):
+        return super().forward(x).sum(0, keepdim=True)
+
+
+class Single(Net):
+    def forward(self, x):
+        assert len(x) == 1, "one image"
+        return super().forward(x)
+
+
+class Unknown(Net):
+    def __init__(self):
+        super().__init__()
+        self.odd = nn.Identity()
+
+    def forward(self, x):
+        self.odd(x.reshape(len(x), 1, 1, 1, 1, -1))
+        return super().forward(x)
+
+
+class Uncalled(Net):
+    def __init__(self):
+        super().__init__()
+        self.idle = nn.Conv2d(3, 5, 1)
+
+
+class Broken(Net):
+    '''NaN where the first channel is gone.'''
+
+    def forward(self, x):
+        seen = self.conv(x).sum((2, 3))
+        return seen / (seen[:, :1] / seen[:, :1])
+
+
+def total(output, target):
+    return output.sum() + (0 if target is None else 1000 * target)
+"""
+)
+
+
+@pytest.fixture
+def nets():
+    Path("nets.py").write_text(NETS)
+    draw("a.npy", 3, -4)
+    draw("b.npy", 1, -1)  # logits 8 and 12
+
+
+def draw(name, first, second, side=2):
+    np.save(name, np.stack([np.full((side, side), v, np.float32) for v in (first, second, 0)]))
+
+
+@pytest.fixture
+def ablate(run, nets):
+    def command(net, *words, images=("a.npy",)):
+        ended = run("ablate", f"nets.py:{net}", *images, *PLAIN, "--format", "json", *words)
+        assert ended.code == 0, ended.err
+        return json.loads(ended.out)
+
+    return command
+
+
+def effects(document):
+    return {(row["layer"], row["channel"]): row["effect"] for row in document["channels"]}
+
+
+def figures(document):
+    names = ("rank", "layer", "channel", "effect", "score", "plain_score", "images")
+    return [tuple(row[name] for name in names) for row in document["channels"]]
+
+
+# What a channel is worth
+
+
+def test_the_effect_is_what_the_predicted_class_loses(ablate):
+    document = ablate("Net")
+    assert figures(document) == [
+        (1, "conv", 1, 48.0, 0.0, 48.0, 1),
+        (2, "conv", 0, 0.0, 48.0, 48.0, 1),
+    ]
+    assert document["images"][0]["score"] == {
+        "kind": "logit", "value": 48.0, "target": 1, "category": "class 1",
+    }  # fmt: skip
+
+
+def test_the_target_is_the_one_of_the_plain_forward_for_every_channel(ablate):
+    """Without channel 1 the other class leads with 24; the score stays that of class 1."""
+    assert ablate("Net")["channels"][0]["score"] == 0.0
+
+
+def test_another_target_depends_on_another_channel(ablate):
+    assert figures(ablate("Net", "--target", "0")) == [
+        (1, "conv", 0, 24.0, 0.0, 24.0, 1),
+        (2, "conv", 1, 0.0, 24.0, 24.0, 1),
+    ]
+
+
+def test_a_probability_is_a_softmax_worked_out_by_hand(ablate):
+    def softmax(one, other):
+        return 1 / (1 + math.exp(other - one))
+
+    document = ablate("Net", "--score", "probability", images=("b.npy",))
+    plain = softmax(12, 8)
+    assert effects(document)["conv", 0] == pytest.approx(plain - softmax(12, 0), abs=1e-6)
+    assert effects(document)["conv", 1] == pytest.approx(plain - softmax(0, 8), abs=1e-6)
+    assert document["images"][0]["score"]["kind"] == "probability"
+
+
+def test_of_a_cross_entropy_the_channel_whose_loss_makes_it_rise_most_comes_first(ablate):
+    document = ablate("Net", "--score", "cross-entropy", images=("b.npy",))
+    assert [row["channel"] for row in document["channels"]] == [1, 0]
+    assert document["channels"][0]["effect"] == pytest.approx(math.log(1 + math.exp(-4)) - 8, 1e-3)
+
+
+def test_a_sum_needs_no_target(ablate):
+    assert effects(ablate("Net", "--score", "sum")) == {("conv", 0): 24.0, ("conv", 1): 48.0}
+
+
+def test_a_function_of_the_users_gets_output_and_target(ablate, monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    document = ablate("Net", "--score", "nets:total", "--target", "1")
+    assert document["channels"][0]["plain_score"] == 1072.0
+    assert effects(document) == {("conv", 0): 24.0, ("conv", 1): 48.0}
+
+
+def test_several_images_are_averaged_and_each_has_its_own_target(ablate):
+    draw("c.npy", 5, -1)  # logits 40 and 12: class 0 leads
+    document = ablate("Net", images=("a.npy", "b.npy", "c.npy"))
+    assert [image["score"]["target"] for image in document["images"]] == [1, 1, 0]
+    assert figures(document) == [
+        (1, "conv", 1, 20.0, (0 + 0 + 40) / 3, (48 + 12 + 40) / 3, 3),
+        (2, "conv", 0, pytest.approx(40 / 3), 20.0, (48 + 12 + 40) / 3, 3),
+    ]
+
+
+def test_a_module_that_is_used_twice_is_zeroed_in_both_calls(ablate):
+    """In the first call alone the second would still let 1 through, in the second alone the first 4."""
+    assert effects(ablate("Reused", "--layers", "relu")) == {("relu", 0): 0.0, ("relu", 1): 9.0}
+
+
+def test_a_module_that_gives_more_channels_in_another_call_has_them_too(ablate):
+    document = ablate("Wider", "--layers", "relu", "--target", "4")
+    assert effects(document) == {("relu", 0): 3.0, ("relu", 1): 4.0, ("relu", 2): 7.0}
+
+
+def test_what_a_module_was_given_is_not_written_over(ablate):
+    """The sums are 12 and 16: what does not go through the part keeps its ten times 16."""
+    assert effects(ablate("Aliased", "--layers", "same"))["same", 1] == 16.0
+
+
+def test_pixels_that_a_model_writes_over_are_new_for_each_forward(ablate):
+    assert [row["plain_score"] for row in ablate("Doubles")["channels"]] == [96.0, 96.0]
+
+
+def test_all_tensors_of_an_output_that_have_these_channels_are_zeroed(ablate):
+    draw("large.npy", 3, -4, side=4)
+    document = ablate("Several", "--layers", "part", "--target", "1", images=("large.npy",))
+    assert effects(document) == {("part", 0): 0.0, ("part", 1): 44.0}
+
+
+def test_several_layers_share_forwards_and_stand_in_one_ranking(ablate):
+    document = ablate("Net", "--layers", "leaf")
+    assert list(effects(document).items()) == [
+        (("conv", 1), 48.0),
+        (("relu", 1), 48.0),
+        (("fc", 1), 48.0),
+        (("conv", 0), 0.0),
+        (("relu", 0), 0.0),
+        (("fc", 0), 0.0),
+    ]
+
+
+def test_only_the_channels_that_are_named_are_zeroed(ablate):
+    assert effects(ablate("Net", "--channels", "0")) == {("conv", 0): 0.0}
+    assert len(ablate("Net", "--channels", "all")["channels"]) == 2
+
+
+def test_scores_that_are_not_finite_have_no_effect_and_stand_last(ablate):
+    document = ablate("Broken", "--target", "1")
+    assert figures(document) == [
+        (1, "conv", 1, 16.0, 0.0, 16.0, 1),
+        (2, "conv", 0, None, None, 16.0, 1),
+    ]
+
+
+def test_a_box_that_is_gone_has_the_score_0(ablate):
+    document = ablate("Boxes", images=("a.npy", "b.npy"))
+    assert [image["score"]["target"] for image in document["images"]] == [7, 7]
+    assert effects(document) == {("conv", 0): 0.0, ("conv", 1): pytest.approx((0.16 + 0.04) / 2)}
+    assert document["channels"][0]["score"] == 0.0
+
+
+@pytest.mark.parametrize("path", ["conv1", "layer2.0.conv1", "layer4.1.conv2"])
+def test_it_is_as_if_the_filter_had_no_weights(run, path):
+    """By hand: a copy of the model with the filter's weights at zero; no convolution has a bias."""
+    torch.manual_seed(1)
+    np.save("noise.npy", torch.rand(3, 64, 64).numpy())
+    pixels = torch.from_numpy(np.load("noise.npy")).unsqueeze(0)
+    words = ("--layers", path, "--channels", "0-5", "--target", "tabby", "--format", "json")
+    document = json.loads(run("ablate", "resnet18", "noise.npy", *SMALL, *words).out)
+    assert document["images"][0]["score"]["target"] == 281
+    for row in document["channels"]:
+        torch.manual_seed(0)
+        model = resnet18(weights=None).eval()
+        with torch.inference_mode():
+            plain = model(pixels)[0, 281].item()
+            model.get_submodule(path).weight[row["channel"]] = 0
+            zeroed = model(pixels)[0, 281].item()
+        assert row["plain_score"] == pytest.approx(plain, abs=1e-5)
+        assert row["score"] == pytest.approx(zeroed, abs=1e-5)
+        assert row["effect"] == row["plain_score"] - row["score"]
+    assert max(abs(row["effect"]) for row in document["channels"]) > 1e-3
+
+
+def test_the_size_of_a_batch_changes_nothing(run):
+    torch.manual_seed(1)
+    np.save("noise.npy", torch.rand(3, 64, 64).numpy())
+    words = ("--layers", "conv[2:3]", "--channels", "0-8", "--format", "json")
+    found = []
+    for size in (1, 3, 16):
+        ended = run("ablate", "resnet18", "noise.npy", *SMALL, *words, "--batch-size", size)
+        found.append(effects(json.loads(ended.out)))
+    assert len(found[0]) == 18
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == pytest.approx(found[0], abs=1e-5)
+
+
+def test_a_channel_on_which_nothing_depends_has_no_effect_at_all(run, nets, cat):
+    """What it is compared with stood in the same row of as large a batch."""
+    document = json.loads(
+        run("ablate", "resnet18", cat, *SMALL, "--layers", "fc", "--target", "3", "--format", "json").out
+    )  # fmt: skip
+    found = effects(document)
+    assert found.pop(("fc", 3)) == document["channels"][-1 if found["fc", 0] else 0]["plain_score"]
+    assert set(found.values()) == {0.0}
+
+
+# One channel at a time
+
+
+def says(run, net, *words, image="a.npy"):
+    ended = run("ablate", f"nets.py:{net}", image, *PLAIN, "--dry-run", *words)
+    assert ended.code == 0
+    return ended.err.removeprefix(f"nets.py:{net}: ").rstrip()
+
+
+def test_a_tensor_whose_rows_are_no_images_is_zeroed_in_a_forward_of_its_own(ablate, run):
+    assert says(run, "Folded", "--layers", "fold") == "4 channels of 1 layer, 1 image, 5 forwards"
+    document = ablate("Folded", "--layers", "fold", "--target", "0")
+    assert set(effects(document).values()) == {6.0}  # one of 4 places, in all rows
+
+
+def test_a_tensor_with_as_many_rows_as_the_batch_that_are_no_images_is_zeroed_as_a_whole(
+    ablate, run
+):
+    assert says(run, "Pair", "--layers", "pair") == "2 channels of 1 layer, 1 image, 3 forwards"
+    document = ablate("Pair", "--layers", "pair")  # class 1: 3 * (16 + 32)
+    assert effects(document) == {("pair", 0): 0.0, ("pair", 1): 144.0}
+
+
+def test_a_tensor_that_all_rows_share_is_zeroed_in_a_forward_of_its_own(ablate, run):
+    forms = ("--layers", "conv,bias")
+    expected = "4 channels of 2 layers, 1 image, 5 forwards of up to 2"
+    assert says(run, "Shared", *forms) == expected
+    assert effects(ablate("Shared", *forms, "--target", "0")) == {
+        ("conv", 0): 24.0, ("conv", 1): 0.0, ("bias", 0): 100.0, ("bias", 1): 0.0,
+    }  # fmt: skip
+
+
+def test_a_model_whose_output_is_not_that_of_rows_runs_one_channel_at_a_time(ablate, run):
+    assert says(run, "Together") == "2 channels of 1 layer, 1 image, 3 forwards"
+    assert effects(ablate("Together")) == {("conv", 0): 0.0, ("conv", 1): 48.0}
+
+
+def test_a_model_that_takes_one_image_runs_one_channel_at_a_time(ablate, run, nets):
+    assert says(run, "Single") == "2 channels of 1 layer, 1 image, 3 forwards"
+    for words in ((), ("--batch-size", "1")):
+        assert effects(ablate("Single", *words)) == {("conv", 0): 0.0, ("conv", 1): 48.0}
+
+
+def test_a_video_model_runs_one_channel_at_a_time(run, cat):
+    """By another way: the score of gradients with the same channel zeroed by an edit."""
+    words = ("r3d_18", cat, "--weights", "random", "--size", "32", *PLAIN, "--format", "json")
+    ended = run("ablate", *words, "--layers", "conv[1]", "--channels", "2,3")
+    assert ended.err.splitlines()[1] == "r3d_18: 2 channels of 1 layer, 1 image, 3 forwards"
+    document = json.loads(ended.out)
+    (found,) = (row["score"] for row in document["channels"] if row["channel"] == 2)
+    target = document["images"][0]["score"]["target"]
+    more = ("--layers", "conv[1]", "--grids", "none", "--target", target, "-o", "out")
+    edited = run("gradients", *words, *more, "--edit", "output:conv[1]{2}:zero")
+    score = json.loads(edited.out)["images"][0]["score"]["value"]
+    assert found == pytest.approx(score, abs=1e-5)
+
+
+# What is said
+
+
+def test_the_plan_counts_channels_layers_images_and_forwards(run, cat):
+    words = ("--layers", "conv[1:2]", "--dry-run", "--weights", "no-such.pth", *PLAIN)
+    ended = run("ablate", "resnet18", cat, cat, *words)  # 64 + 64 channels: 8 + 1 forwards
+    assert (ended.code, ended.out) == (0, "")
+    plan = "resnet18: 128 channels of 2 layers, 2 images, 18 forwards of up to 16\n"
+    assert ended.err == plan
+
+
+def test_the_run_says_the_same_plan_and_makes_as_many_forwards(run, nets, monkeypatch):
+    count = 0
+    done = _Forwards.done
+
+    def counted(self):
+        nonlocal count
+        count += 1
+        done(self)
+
+    monkeypatch.setattr(_Forwards, "done", counted)
+    words = ("ablate", "nets.py:Net", "a.npy", "b.npy", *PLAIN, "--layers", "leaf")
+    words += ("--batch-size", "4")
+    ended = run(*words)
+    plan = "nets.py:Net: 6 channels of 3 layers, 2 images, 6 forwards of up to 4"
+    assert ended.err.splitlines()[1] == plan
+    assert count == 6
+    assert run(*words, "--dry-run").err.splitlines() == [plan]
+
+
+def test_a_long_one_says_how_long_it_will_take(run, nets, monkeypatch):
+    now = 0.0
+
+    def later():
+        nonlocal now
+        now += 3.0
+        return now
+
+    monkeypatch.setattr("hookcli.cli.commands.ablate.time.monotonic", later)
+    words = ("ablate", "nets.py:Net", "a.npy", *PLAIN, "--layers", "leaf", "--batch-size", "1")
+    ended = run(*words)
+    plan = "nets.py:Net: 6 channels of 3 layers, 1 image, 7 forwards"
+    assert ended.err.splitlines()[1:3] == [plan, "about 18 s"]
+    assert "about" not in run(*words, "--quiet").err
+
+
+def test_the_table_shows_the_first_and_what_was_looked_at(run, nets):
+    ended = run("ablate", "nets.py:Net", "a.npy", "b.npy", *PLAIN, "--layers", "leaf", "--top", "2")
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["#", "layer", "channel", "effect", "score", "plain"]
+    assert [line.split() for line in lines[2:4]] == [
+        ["1", "conv", "1", "30", "0", "30"],
+        ["2", "relu", "1", "30", "0", "30"],
+    ]
+    assert lines[4:] == [
+        "the first 2 of 6 channels; all of them: --format csv",
+        "weights: as nets.py:Net made them (seed 0)",
+        "a.npy: logit of class 1 (1) = 48",
+        "b.npy: logit of class 1 (1) = 12",
+    ]
+
+
+def test_random_weights_are_said_not_to_be_trained(run, cat):
+    ended = run("ablate", "resnet18", cat, *SMALL, "--channels", "0", "--layers", "conv1")
+    assert "weights: random (seed 0), NOT TRAINED" in ended.out.splitlines()
+    assert ended.err.splitlines()[0] == "warning: the weights are RANDOM, as asked for"
+
+
+def test_markdown_is_a_table(run, nets):
+    ended = run("ablate", "nets.py:Net", "a.npy", *PLAIN, "--format", "md")
+    assert ended.out.splitlines()[:4] == [
+        "| # | layer | channel | effect | score | plain |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| 1 | conv | 1 | 48 | 0 | 48 |",
+        "| 2 | conv | 0 | 0 | 48 | 48 |",
+    ]
+
+
+def test_csv_holds_all_rows(run, nets):
+    words = ("--layers", "leaf", "--top", "1", "--format", "csv")
+    ended = run("ablate", "nets.py:Net", "a.npy", *PLAIN, *words)
+    rows = list(csv.reader(io.StringIO(ended.out)))
+    assert rows[0] == ["rank", "layer", "channel", "effect", "score", "plain_score", "images"]
+    assert rows[1] == ["1", "conv", "1", "48.0", "0.0", "48.0", "1"]
+    assert len(rows) == 7
+
+
+def test_json_is_one_document(ablate):
+    document = ablate("Uncalled", "--top", "1", "--channels", "0,1", "--batch-size", "5")
+    assert list(document) == [
+        "schema_version", "command", "model", "images", "skipped", "uncalled", "channels",
+    ]  # fmt: skip
+    assert " ".join(document["command"]) == (
+        "hookcli ablate nets.py:Uncalled a.npy --layers conv --device cpu --channels 0,1 --batch-size 5"
+    )
+    assert document["uncalled"] == [
+        {"layer": "idle", "reason": "the model did not call it for this input"}
+    ]
+    assert document["images"][0]["file"] == "a.npy"
+    assert len(document["channels"]) == 2
+
+
+def test_a_layer_that_does_not_run_is_said_to_be_so(run, nets):
+    ended = run("ablate", "nets.py:Uncalled", "a.npy", *PLAIN)
+    assert ended.code == 0
+    assert (
+        ended.err.splitlines()[-1] == "not called: idle: the model did not call it for this input"
+    )
+
+
+def test_nothing_is_written(run, nets):
+    Path("hookcli-runs/nets.py_Net-a").mkdir(parents=True)  # where inspect would refuse to write
+    Path("hookcli-runs/nets.py_Net-a/mine.txt").write_text("mine")
+    before = sorted(str(file) for file in Path().rglob("*"))
+    assert run("ablate", "nets.py:Net", "a.npy", *PLAIN).code == 0
+    after = sorted(str(file) for file in Path().rglob("*"))
+    assert [file for file in after if file not in before if not file.startswith("cache")] == []
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("net", "words", "error", "hint"),
+    [
+        ("Net", ("--channels", "0,2"), "--channels: conv has no channel 2", "it has 2, counted from 0"),
+        (
+            "Unknown",
+            ("--layers", "odd"),
+            "odd (Identity) has no channels that are known",
+            "hookcli layers MODEL shows the layouts; leave it out with --exclude",
+        ),
+        (
+            "Uncalled",
+            ("--layers", "idle"),
+            "none of the layers runs",
+            "hookcli layers MODEL shows what runs",
+        ),
+        ("Net", ("--layers", "nosuch"), "no layer matches 'nosuch'", "list them with: hookcli layers MODEL"),
+        ("Net", ("--target", "2"), "--target: there is no class 2", "classes are 0 to 1"),
+        (
+            "Net",
+            ("--target", "cat"),
+            "--target: no category is called 'cat'",
+            "the names of this model's classes are not known: give an index",
+        ),
+        (
+            "Net",
+            ("--score", "loss"),
+            "--score cannot be 'loss'",
+            "one of: logit, probability, cross-entropy, sum, FILE.py:FUNCTION",
+        ),
+        (
+            "Boxes",
+            ("--target", "3"),
+            "the model found no box of class 3 in an image",
+            "another --target, or --score sum",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_met_ends_with_2(run, nets, net, words, error, hint):
+    ended = run("ablate", f"nets.py:{net}", "a.npy", *PLAIN, "--quiet", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines()[-2:] == [f"error: {error}", f"hint: {hint}"]
+
+
+@pytest.mark.parametrize(
+    ("net", "what"), [("Tiles", "conv"), ("TilesApart", "the output of the model")]
+)
+def test_an_image_of_a_size_for_which_rows_are_no_images_is_refused(run, nets, net, what):
+    draw("four.npy", 3, -4, side=4)
+    draw("eight.npy", 3, -4, side=8)
+    ended = run("ablate", f"nets.py:{net}", "four.npy", "eight.npy", *PLAIN)
+    assert ended.code == 2
+    assert ended.err.splitlines()[-2:] == [
+        f"error: {what} has another leading axis than the 2 rows that were given",
+        "hint: zero one channel at a time: --batch-size 1",
+    ]
+    words = ("--batch-size", "1", "--score", "sum")
+    assert run("ablate", f"nets.py:{net}", "four.npy", "eight.npy", *PLAIN, *words).code == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_skipped_image_ends_with_6(run, nets, more):
+    Path("bad.png").write_text("no picture")
+    ended = run("ablate", "nets.py:Net", "a.npy", "bad.png", *PLAIN, "--format", "json", *more)
+    assert ended.code == 6
+    assert ended.err.count("warning: skipped 'bad.png': ") == 1
+    if not more:
+        document = json.loads(ended.out)
+        assert [skipped["file"] for skipped in document["skipped"]] == ["bad.png"]
+        assert document["channels"][0]["images"] == 1
+
+
+def test_of_many_images_a_bad_one_is_found_when_its_turn_comes(run, nets):
+    Path("bad.png").write_text("no picture")
+    images = ["bad.png", *["a.npy"] * 9]  # more than are read beforehand
+    ended = run("ablate", "nets.py:Net", *images, *PLAIN, "--format", "json")
+    assert ended.code == 6
+    assert json.loads(ended.out)["channels"][0]["images"] == 9
+    assert ended.err.count("skipped 'bad.png'") == 1
+
+
+def test_no_image_ends_with_3(run, nets):
+    assert run("ablate", "nets.py:Net", "no-such.png", *PLAIN).code == 3
+    Path("bad.png").write_text("no picture")
+    assert run("ablate", "nets.py:Net", *["bad.png"] * 9, *PLAIN).code == 3
+
+
+def test_an_interrupt_ends_with_130(run, interruptible):
+    Path("net.py").write_text(INTERRUPTED_NET)
+    np.save("a.npy", np.zeros((3, 8, 8), np.float32))
+    ended = run("ablate", "net.py:Net", "a.npy", "--batch-size", "1", *PLAIN)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.endswith("error: interrupted\n")
+
+
+# What is left
+
+
+def prepare(net="Net"):
+    request = RunRequest(ModelRequest(f"nets.py:{net}", device="cpu"), ImageRequest(("a.npy",)))
+    return prepare_ablation(AblationConfig(request))
+
+
+def hooks_of(model):
+    return [
+        (path, name)
+        for path, module in model.named_modules()
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+        if getattr(module, name)
+    ]
+
+
+def test_nothing_is_left_on_the_model(nets):
+    prepared = prepare()
+    weights = {name: value.clone() for name, value in prepared.loaded.module.state_dict().items()}
+    seen = []
+    result = ablate_images(
+        prepared, seen.append, lambda: seen.append(hooks_of(prepared.loaded.module))
+    )
+    assert seen[1:] == [[("conv", "_forward_hooks")]] * 2  # while it runs there is one
+    assert [row.effect for row in result.rows] == [48.0, 0.0]
+    assert hooks_of(prepared.loaded.module) == []
+    state = prepared.loaded.module.state_dict()
+    assert all(torch.equal(state[name], weights[name]) for name in weights)
+
+
+def test_nothing_is_left_on_the_model_when_it_is_interrupted(nets):
+    prepared = prepare()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ablate_images(prepared, lambda plan: None, interrupt)
+    assert hooks_of(prepared.loaded.module) == []

@@ -1,0 +1,106 @@
+"""What a manifest says that a run depended on, beside its model and its images."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.run.environment import list_versions
+from tests.toy_models import pointwise
+
+CAT, COFFEE = (
+    str(Path(__file__).parents[2] / "sample_images" / f"{name}.png") for name in ("cat", "coffee")
+)
+
+
+def versions(module=None, *, channels_last=False):
+    return list_versions(module or pointwise([1.0]), "cpu", channels_last=channels_last)
+
+
+def test_the_versions_are_those_of_the_packages_that_are_imported():
+    import numpy
+    import PIL
+    import torchvision
+
+    import hookcli
+
+    found = versions()
+    names = ("hookcli", "torch", "torchvision", "pillow", "numpy")
+    assert [found[name].partition("+")[0] for name in names] == [
+        module.__version__.partition("+")[0] for module in (hookcli, torch, torchvision, PIL, numpy)
+    ]
+    assert found["python"] == platform.python_version()
+
+
+def test_the_processor_is_what_torch_uses_of_the_cpu():
+    """As torch's own report on how it was built says it."""
+    (expected,) = re.findall(r"CPU capability usage: (\S+)", torch.__config__.show())
+    assert versions()["processor"] == expected
+
+
+def test_another_choice_of_instructions_is_another_processor():
+    program = (
+        "import torch; from hookcli.run.environment import list_versions as found;"
+        "print(found(torch.nn.ReLU(), 'cpu', channels_last=False)['processor'])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"ATEN_CPU_CAPABILITY": "default", "PATH": "", "PYTHONPATH": str(Path(CAT).parents[1])},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ended.stdout in ("DEFAULT\n", "NO AVX\n")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_processor_is_its_name_and_what_drives_it():
+    found = list_versions(nn.ReLU(), "cuda:0", channels_last=False)["processor"]
+    name = torch.cuda.get_device_properties(0).name
+    assert re.fullmatch(rf"{re.escape(name)}, CUDA \d+\.\d+, cuDNN \d+", found)
+
+
+def test_the_precision_of_products_is_what_was_set():
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert versions()["matmul"] == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert versions()["matmul"] == "highest"
+
+
+def test_timm_is_named_where_a_part_of_the_model_is_its():
+    timm = pytest.importorskip("timm")
+    from timm.layers import LayerNorm2d
+
+    assert versions(nn.Sequential(nn.Linear(2, 2), LayerNorm2d(2)))["timm"] == timm.__version__
+    assert versions()["timm"] == ""
+
+
+def test_several_images_lie_channels_last_and_one_does_not_and_the_manifest_says_so(run):
+    plain = (
+        "resnet18",
+        "--weights",
+        "random",
+        "--device",
+        "cpu",
+        "--size",
+        "32",
+        "--grids",
+        "none",
+    )
+    told = []
+    for images in ([CAT], [CAT, COFFEE]):
+        assert run("inspect", *plain, *images, "--sketch", "-o", "out", "--overwrite").code == 0
+        manifest = json.loads(Path("out/manifest.json").read_bytes())
+        golden = json.loads(run("golden", "out").out)
+        assert golden["versions"] == manifest["versions"]
+        told.append(golden["versions"]["memory_format"])
+    assert told == ["contiguous", "channels last"]

@@ -1,0 +1,1375 @@
+"""Runs over folders: the same values as one by one, nothing lost to bad files, kills and full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from hookcli.config import GridStyle, ModelRequest
+from hookcli.errors import HookcliError, OutputError
+from hookcli.images import prepare
+from hookcli.plan.prepare import prepare_run
+from hookcli.run import pipeline
+from hookcli.store import chunks
+from hookcli.store.directory import Directory
+from tests.configs import changed, inspect_config
+from tests.toy_models import SLOW_NET
+
+LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
+RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
+PLAIN = (*RANDOM, "--size", "32", *(word for each in LAYERS for word in ("--layers", each)))
+MEASURED = ("mean", "std", "min", "max")
+PATIENCE = 40  # seconds
+
+NET = ("net.py:make", *RANDOM, "--size", "16", "--layers", "conv")
+
+
+def draw(file, number):
+    """A picture of its own for each number, in one of three sizes."""
+    noise = np.random.default_rng(number).integers(0, 256, (36 + number % 3, 40, 3))
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise.astype(np.uint8)).save(file, format="PNG")
+    return str(file)
+
+
+def photos(count, folder="photos"):
+    return [draw(f"{folder}/p{number:03}.png", number) for number in range(count)]
+
+
+def asked(*images, out, **other):
+    model = ModelRequest("squeezenet1_1", weights="random", device="cpu", size=32)
+    style = GridStyle("none")
+    return inspect_config(model, *images, layers=LAYERS, out=out, grids=style, **other)
+
+
+def inspect(*images, out="out", **other):
+    return pipeline.inspect_images(asked(*images, out=out, **other))
+
+
+def all_files(folder):
+    """Every file, hidden ones too, by its name in the folder; its bytes."""
+    root = Path(folder)
+    return {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
+
+
+def assert_same_folders(one, two):
+    first, second = all_files(one), all_files(two)
+    assert sorted(first) == sorted(second)
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def records(out="out"):
+    """Every record, in the order of the files and of the rows in them."""
+    files = sorted(Path(out, "records.parquet").glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def layers(out="out"):
+    with Path(out, "layers.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def skipped(out="out"):
+    with Path(out, "skipped.csv").open(newline="") as stream:
+        return {row["file"]: row["reason"] for row in csv.DictReader(stream)}
+
+
+def manifest(out="out"):
+    return json.loads(Path(out, "manifest.json").read_bytes())
+
+
+def keys(out="out"):
+    return [image["key"] for image in manifest(out)["images"]]
+
+
+def files(out="out"):
+    return [image["file"] for image in manifest(out)["images"]]
+
+
+# What is found
+
+
+def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tmp_path):
+    names = photos(9, "photos/a") + photos(3, "photos/b")
+    Path("list.txt").write_text("".join(f"{name}\n" for name in names))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(names).encode())))
+    ways = {
+        "named": names,
+        "folder": ["photos"],
+        "glob": ["photos/*/*.png"],
+        "deep glob": ["photos/**"],
+        "list": ["@list.txt"],
+        "input": ["-"],
+    }
+    for way, words in ways.items():
+        code, _, err = run("inspect", "squeezenet1_1", *words, *PLAIN, "-o", tmp_path / way)
+        assert code == 0, (way, err)
+        assert files(way) == names, way
+        assert Path(way, "layers.csv").read_bytes() == Path("named/layers.csv").read_bytes(), way
+    assert layers("named")[0]["images"] == "12"
+
+
+def test_names_on_standard_input_may_end_with_nul():
+    names = [draw("photos/a\nb.png", 1), draw("photos/ c .png", 2)]
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "hookcli",
+            "inspect",
+            "squeezenet1_1",
+            "-",
+            "-0",
+            *PLAIN,
+            "-o",
+            "out",
+        ],
+        input=b"\0".join(name.encode() for name in names),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    inspect(*names, out="named")
+    assert Path("out/layers.csv").read_bytes() == Path("named/layers.csv").read_bytes()
+
+
+def test_no_recursive_takes_the_folder_itself_alone(run):
+    draw("photos/top.png", 1)
+    draw("photos/deep/low.png", 2)
+    code, _, err = run("inspect", "squeezenet1_1", "photos", "--no-recursive", *PLAIN, "-o", "out")
+    assert (code, files()) == (0, ["photos/top.png"]), err
+
+
+def test_images_of_one_name_in_two_folders_keep_two_keys_and_two_records():
+    for number in range(6):
+        draw(f"photos/{'ab'[number % 2]}/p{number // 2}.png", number)
+    few = inspect("photos", out="few")
+    assert [image.key for image in few.images] == ["p0", "p1", "p2", "p0-2", "p1-2", "p2-2"]
+    photos(5, "photos/c")
+    inspect("photos", out="many")  # more than are read at once
+    assert keys("many")[:6] == keys("few")
+    assert files("many")[3] == "photos/b/p0.png"
+    assert records("many")[: 6 * len(LAYERS)] == records("few")
+
+
+@pytest.mark.parametrize("count", [2, 40], ids=["few", "many"])
+def test_a_name_that_is_not_utf8_comes_back_from_every_table(run, count):
+    photos(count)
+    odd = os.fsdecode(b"photos/caf\xe9 %41.png")
+    bad = os.fsdecode(b"photos/r\xfc.png")
+    draw(odd, 77)
+    Path(bad).write_bytes(b"no picture")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert code == 6, err
+    assert unquote(files()[0], errors="surrogateescape") == odd
+    assert [unquote(name, errors="surrogateescape") for name in skipped()] == [bad]
+    (told,) = manifest()["skipped"]
+    assert unquote(told["file"], errors="surrogateescape") == bad
+    inspect(odd, out="alone")
+    mine = [row for row in records() if row["image"] == keys()[0]]
+    for one, alone in zip(mine, records("alone"), strict=True):
+        assert one["mean"] == pytest.approx(alone["mean"], abs=1e-4 * alone["std"])
+
+
+def test_names_that_are_not_utf8_survive_an_interruption():
+    for number in range(40):
+        draw(os.fsdecode(b"photos/\xff_%02d.png" % number), number)
+    inspect("photos", out="whole")
+    interrupt(asked("photos", out="out"), at="35")
+    inspect("photos", resume=True)
+    assert_same_folders("out", "whole")
+
+
+def test_the_run_folder_in_the_photo_folder_is_left_out(run):
+    photos(3)
+    for _ in range(2):
+        code, _, err = run(
+            "inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "photos/out", "--overwrite"
+        )
+        assert code == 0, err
+        assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
+
+
+def test_a_picture_in_the_output_folder_is_left_out_before_a_run_stands_there(run):
+    names = photos(2)
+    draw("photos/out/own.png", 7)
+    words = (*PLAIN, "-o", "photos/out", "--overwrite")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *words)
+    assert (code, files("photos/out")) == (0, names), err
+
+
+def test_an_empty_folder_ends_with_3(run):
+    Path("photos").mkdir()
+    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert (code, out) == (3, "")
+    assert err.splitlines()[0] == (
+        "error: no image can be used: 'photos' is a folder without images"
+    )
+    assert not Path("out").exists()
+
+
+def test_a_folder_of_bad_images_ends_with_3_and_lists_them(run):
+    Path("photos").mkdir()
+    for number in range(40):
+        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
+    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert (code, out) == (3, "")
+    assert "error: no image can be used: 'photos/b00.png' " in err
+    assert "(and 39 more)" in err
+    assert list(skipped()) == [f"photos/b{number:02}.png" for number in range(40)]
+    assert not Path("out/manifest.json").exists()
+
+
+# What comes out
+
+
+@pytest.fixture(scope="module")
+def forty(tmp_path_factory):
+    """Forty pictures in a folder, and the records of a run of each by itself."""
+    folder = tmp_path_factory.mktemp("forty")
+    with contextlib.chdir(folder):
+        alone = {}
+        for number, name in enumerate(photos(40)):
+            inspect(name, out=f"alone/{number}")
+            alone[Path(name).stem] = records(f"alone/{number}")
+    return SimpleNamespace(photos=folder / "photos", alone=alone)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 16])
+def test_a_folder_gives_what_each_image_gives_alone_with_any_number_of_workers(forty, batch_size):
+    for workers in (0, 1, 2):
+        inspect(str(forty.photos), out=f"w{workers}", batch_size=batch_size, workers=workers)
+    assert_same_folders("w0", "w1")
+    assert_same_folders("w0", "w2")
+    found = {
+        key: list(rows) for key, rows in itertools.groupby(records("w0"), lambda r: r["image"])
+    }
+    assert list(found) == sorted(forty.alone)
+    for key, rows in found.items():
+        for row, alone in zip(rows, forty.alone[key], strict=True):
+            for name in ("image", "call_id", "shape", "layout", "nan_count", "inf_count"):
+                assert row[name] == alone[name]
+            near = 1e-4 * max(abs(alone["mean"]), alone["std"])
+            for name in MEASURED:
+                assert row[name] == pytest.approx(alone[name], rel=0, abs=near), (key, name)
+
+
+def outputs(model, layer, arrays):
+    """What ``layer`` gives for each array by itself, seen through a hook of torch."""
+    seen = []
+    handle = model.get_submodule(layer).register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output.double().numpy().copy())
+    )
+    with torch.inference_mode():
+        for array in arrays:
+            model(torch.from_numpy(array)[None])
+    handle.remove()
+    return seen
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    """The network of seed 0, built by torchvision."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torchvision.models.squeezenet1_1(weights=None).eval()
+
+
+def save_arrays(sizes):
+    """Tensor files of different heights and spreads, with a dead input now and then."""
+    arrays = []
+    for number, side in enumerate(sizes):
+        noise = np.random.default_rng(number).normal(number % 5, 1 + number % 3, (3, side, 40))
+        arrays.append((noise * (number % 7 > 0)).astype(np.float32))
+        Path("arrays").mkdir(exist_ok=True)
+        np.save(f"arrays/t{number:03}.npy", arrays[-1])
+    return arrays
+
+
+def test_the_figures_of_a_layer_are_those_of_all_values_of_all_images(squeezenet):
+    arrays = save_arrays([32] * 70)
+    inspect("arrays/*.npy")
+    for row in layers():
+        seen = outputs(squeezenet, row["module_path"], arrays)
+        values, images = np.concatenate(seen), row["images"]
+        ends = values.min((0, 2, 3)), values.max((0, 2, 3))
+        spread = values.std()
+        expected = (values.mean(), spread, values.min(), values.max())
+        assert [float(row[name]) for name in MEASURED[:2]] == pytest.approx(
+            expected[:2], rel=0, abs=1e-6 * spread
+        )
+        assert [float(row[name]) for name in MEASURED[2:]] == pytest.approx(expected[2:], rel=1e-4)
+        assert float(row["zero_fraction"]) == pytest.approx((values == 0).mean(), abs=1e-9)
+        assert int(row["dead_channels"]) == ((ends[0] == 0) & (ends[1] == 0)).sum()
+        assert (images, row["channels"]) == ("70", str(values.shape[1]))
+
+
+def test_images_of_two_sizes_share_a_run_in_their_own_sizes_and_order(squeezenet):
+    arrays = save_arrays([(32, 48)[number % 3 == 1] for number in range(40)])
+    inspect("arrays/*.npy", batch_size=4)
+    rows = [row for row in records() if row["call_id"] == "features.0"]
+    seen = outputs(squeezenet, "features.0", arrays)
+    assert [row["image"] for row in rows] == [f"t{number:03}" for number in range(40)]
+    assert [row["image"] for row in records()] == [
+        f"t{number:03}" for number in range(40) for _ in LAYERS
+    ]
+    assert [tuple(row["shape"]) for row in rows] == [value.shape for value in seen]
+    for row, value in zip(rows, seen, strict=True):
+        near = 1e-4 * max(abs(value.mean()), value.std())
+        assert row["mean"] == pytest.approx(value.mean(), rel=0, abs=near)
+        assert row["std"] == pytest.approx(value.std(), rel=0, abs=near)
+    (first,) = [row for row in layers() if row["call_id"] == "features.0"]
+    every = np.concatenate([value.ravel() for value in seen])  # the larger count for more
+    assert float(first["mean"]) == pytest.approx(every.mean(), rel=0, abs=1e-6 * every.std())
+    assert float(first["std"]) == pytest.approx(every.std(), rel=1e-6)
+
+
+def test_a_finding_names_images_of_two_sizes_in_the_order_of_the_run():
+    Path("arrays").mkdir()
+    for number in range(5):
+        np.save(f"arrays/t{number}.npy", np.full((3, (32, 48)[number % 2], 40), np.nan, "f4"))
+    inspect("arrays/*.npy")
+    named = [each["images"] for each in manifest()["findings"] if each["rule"] == "nan"]
+    assert named == [["t0", "t1", "t2", "t3", "t4"]]
+
+
+# Bad images among good ones
+
+
+@pytest.mark.parametrize("count", [5, 40], ids=["few", "many"])
+def test_bad_images_are_skipped_and_the_records_of_good_ones_stay_the_same_bytes(run, count):
+    good = photos(count)
+    inspect("photos", out="clean", batch_size=1)
+    whole = Path(good[0]).read_bytes()
+    bad = {
+        "photos/a-text.png": (b"no picture", "is not an image that can be decoded"),
+        "photos/p001x-empty.png": (b"", "is empty"),
+        "photos/p002x-cut.png": (whole[: len(whole) // 2], "is damaged or cut short"),
+    }
+    for name, (data, _) in bad.items():
+        Path(name).write_bytes(data)
+    Path("photos/p003x-folder.png").mkdir()  # a folder of that name is walked, not an image
+    Path("photos/p004x-link.png").symlink_to("nowhere.png")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "--batch-size", 1, "-o", "out")
+    told = skipped()
+    assert code == 6, err
+    assert list(told) == sorted([*bad, "photos/p004x-link.png"])
+    assert (told["photos/p001x-empty.png"], told["photos/p004x-link.png"]) == (
+        "is empty",
+        "does not exist",
+    )
+    assert all(f"warning: skipped '{name}': {reason}" in err for name, reason in told.items())
+    assert records() == records("clean")
+    assert files() == good
+    for one, two in zip(layers(), layers("clean"), strict=True):
+        for name in MEASURED:  # parts begin elsewhere, so sums are rounded elsewhere
+            assert float(one[name]) == pytest.approx(float(two[name]), rel=1e-12)
+
+
+def test_a_bad_image_does_not_poison_its_batch():
+    names = photos(40)
+    for number in (0, 3, 17, 39):
+        Path(names[number]).write_bytes(b"no picture")
+    left = [name for number, name in enumerate(names) if number not in (0, 3, 17, 39)]
+    result = inspect("photos", batch_size=8)
+    assert (result.exit_code, files()) == (6, left)
+    inspect(*left, out="clean", batch_size=8)
+    for one, two in zip(records(), records("clean"), strict=True):
+        near = 1e-4 * max(abs(two["mean"]), two["std"])
+        assert one["image"] == two["image"]
+        assert one["mean"] == pytest.approx(two["mean"], rel=0, abs=near)
+    first = layers()[0]
+    assert (first["images"], first["nan_count"]) == ("36", "0")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_changes_after_the_plan_is_skipped_with_the_reason(workers):
+    names = photos(40)
+    prepared = prepare_run(asked("photos", out="out", workers=workers))
+    Path(names[5]).unlink()
+    Path(names[35]).write_bytes(Path(names[35]).read_bytes()[:200])
+    Path(names[36]).write_bytes(b"")
+    result = pipeline.run(prepared)
+    assert [each.file for each in result.skipped] == [names[5], names[35], names[36]]
+    assert result.skipped[0].reason == "does not exist"
+    assert result.skipped[2].reason == "is empty"
+    assert [image.file for image in result.images] == [
+        name for name in names if name not in (names[5], names[35], names[36])
+    ]
+
+
+def test_a_run_of_which_all_images_vanish_ends_with_3_and_lists_them():
+    names = photos(40)
+    prepared = prepare_run(asked("photos", out="out"))
+    shutil.rmtree("photos")
+    with pytest.raises(HookcliError) as raised:
+        pipeline.run(prepared)
+    assert raised.value.exit_code == 3
+    assert skipped() == dict.fromkeys(names, "does not exist")
+
+
+# Interrupted and resumed
+
+
+class Interrupting:
+    """Ctrl-C at the moment when one image is to be made ready."""
+
+    def __init__(self, fitter, key):
+        self._fitter, self._key = fitter, key
+        self.prepare = fitter.prepare
+
+    def fit(self, source):
+        if source.key == self._key:
+            raise KeyboardInterrupt
+        return self._fitter.fit(source)
+
+
+class Listener(pipeline.ProgressListener):
+    """Says what stood when the run began."""
+
+    stood = 0
+
+    def resumed(self, done):
+        self.stood = done
+
+
+def interrupt(config, *, at):
+    """Interrupt a run when the image of this key comes; the parts before it are on disk."""
+    prepared = prepare_run(changed(config, workers=0))
+    prepared = replace(prepared, fitter=Interrupting(prepared.fitter, at))
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(prepared)
+    assert not Path(config.folder.out, "manifest.json").exists()
+
+
+def resume(**other):
+    """Go on; how many images stood, and what came out."""
+    listener = Listener()
+    result = pipeline.run(prepare_run(asked("photos", out="out", resume=True, **other)), listener)
+    return listener.stood, result
+
+
+@pytest.fixture(scope="module")
+def seventy(tmp_path_factory):
+    """Seventy pictures, three parts; a run over them, ``whole``, and one with one part, ``cut``."""
+    folder = tmp_path_factory.mktemp("seventy")
+    with contextlib.chdir(folder):
+        photos(70)
+        inspect("photos", out="whole")
+        interrupt(asked("photos", out="cut"), at="p040")
+    return folder
+
+
+@pytest.fixture
+def cut(seventy, tmp_path):
+    """The pictures as ``photos``, with their times, and the interrupted run as ``out``."""
+    shutil.copytree(seventy / "photos", "photos")
+    shutil.copytree(seventy / "cut", "out")
+    return seventy / "whole"
+
+
+@pytest.fixture
+def parts_two(cut):
+    """The interrupted run with two of three parts."""
+    shutil.rmtree("out")
+    interrupt(asked("photos", out="out"), at="p066")
+    return cut
+
+
+def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(cut):
+    assert resume()[0] == 32
+    assert_same_folders("out", cut)
+    assert not Path("out/parts").exists()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_run_may_have_another_number_of_workers(cut, workers):
+    assert resume(workers=workers)[0] == 32
+    assert_same_folders("out", cut)
+
+
+def test_a_run_may_be_interrupted_again_and_again(cut):
+    for key in ("p033", "p063", "p064", "p069"):
+        interrupt(asked("photos", out="out", resume=True), at=key)
+    assert resume()[0] == 64
+    assert_same_folders("out", cut)
+
+
+def test_a_resumed_run_with_sketches_ends_with_the_same_bytes(cut):
+    shutil.rmtree("out")
+    sketched = asked("photos", out="whole", sketch=True)
+    pipeline.inspect_images(sketched)
+    interrupt(changed(sketched, out=Path("out")), at="p040")
+    pipeline.inspect_images(changed(sketched, out=Path("out"), resume=True))
+    assert_same_folders("out", "whole")
+    assert {len(row["sketch"]) for row in records()} == {268}
+
+
+def test_a_resumed_run_with_sheets_ends_with_the_same_bytes(cut):
+    shutil.rmtree("out")
+    style = GridStyle("sheet")
+    sheets = changed(asked("photos", out="whole"), grids=style)
+    pipeline.inspect_images(sheets)
+    interrupt(changed(sheets, out=Path("out")), at="p040")
+    pipeline.inspect_images(changed(sheets, out=Path("out"), resume=True))
+    assert_same_folders("out", "whole")
+
+
+@pytest.mark.parametrize("damage", ["cut short", "no JSON", "another kind", "empty"])
+def test_a_damaged_part_is_done_again(parts_two, damage):
+    file = Path("out/parts/000001.json")
+    whole = file.read_bytes()
+    broken = {
+        "cut short": whole[: len(whole) // 2],
+        "no JSON": b"\0" * len(whole),
+        "another kind": b'{"number": "one"}',
+        "empty": b"",
+    }
+    file.write_bytes(broken[damage])
+    assert resume()[0] <= 32
+    assert_same_folders("out", parts_two)
+
+
+def test_a_part_whose_records_are_gone_is_done_again(parts_two):
+    Path("out/records.parquet/part-000001.parquet").unlink()
+    assert resume()[0] <= 32
+    assert_same_folders("out", parts_two)
+
+
+def test_parts_after_a_damaged_one_are_done_again(parts_two):
+    Path("out/parts/000000.json").write_bytes(b"")
+    assert resume()[0] == 0
+    assert_same_folders("out", parts_two)
+
+
+def test_an_image_that_changed_is_done_again_with_its_part(parts_two):
+    draw("photos/p040.png", 999)
+    assert resume()[0] <= 32
+    inspect("photos", out="fresh")
+    assert_same_folders("out", "fresh")
+    assert Path("out/layers.csv").read_bytes() != (parts_two / "layers.csv").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["size", "time", "name"])
+def test_the_size_of_a_file_or_its_time_or_name_is_enough_to_begin_again(cut, change):
+    file = Path("photos/p010.png")
+    before = file.stat()
+    if change == "size":
+        file.write_bytes(file.read_bytes() + b"\0")
+    later = change == "time"
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + later))
+    if change == "name":
+        file.rename("photos/p010a.png")
+    assert resume()[0] == 0
+
+
+@pytest.mark.parametrize("change", ["gone", "no picture", "new", "fewer"])
+def test_a_folder_that_changed_ends_as_a_fresh_run_would(parts_two, change):
+    if change == "gone":
+        Path("photos/p040.png").unlink()
+    elif change == "no picture":
+        Path("photos/p040.png").write_bytes(b"no picture")
+    elif change == "new":
+        draw("photos/p040a.png", 999)
+    else:
+        for number in range(30, 70):
+            Path(f"photos/p{number:03}.png").unlink()
+    resume()
+    inspect("photos", out="fresh")
+    assert_same_folders("out", "fresh")
+
+
+def test_only_verify_notices_a_change_that_keeps_size_and_time(cut):
+    file = Path("photos/p010.png")
+    before = file.stat()
+    Image.new("RGB", (40, 37), "red").save(file)  # smaller; what follows the end is not read
+    file.write_bytes(file.read_bytes().ljust(before.st_size, b"\0"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    shutil.copytree("out", "trusting")
+    inspect("photos", out="fresh")
+    trusting = asked("photos", out="trusting", resume=True)
+    listener = Listener()
+    pipeline.run(prepare_run(trusting), listener)
+    assert listener.stood == 32
+    assert Path("trusting/layers.csv").read_bytes() == (cut / "layers.csv").read_bytes()
+    assert resume(verify=True)[0] == 0
+    assert_same_folders("out", "fresh")
+
+
+def test_verify_notices_a_bad_image_that_was_mended_with_its_size_and_time(cut):
+    shutil.rmtree("out")
+    file, good = Path("photos/p010.png"), Path("photos/p010.png").read_bytes()
+    file.write_bytes(bytes(len(good)))
+    before = file.stat()
+    interrupt(asked("photos", out="out"), at="p040")
+    file.write_bytes(good)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    resume(verify=True)
+    assert_same_folders("out", cut)
+
+
+def test_verify_keeps_what_has_not_changed(cut):
+    os.utime("photos/p050.png")  # in no part yet
+    assert resume(verify=True)[0] == 32
+    assert_same_folders("out", cut)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "no file"])
+def test_verify_does_not_wait_for_what_cannot_be_read(kind):
+    photos(70)
+    Path("photos/p003.png").unlink()
+    if kind == "a pipe":
+        os.mkfifo("photos/p003.png")
+    else:
+        os.symlink("nowhere", "photos/p003.png")
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p040")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("waits for a pipe"))
+    signal.alarm(20)
+    try:
+        assert resume(verify=True)[0] == 32
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert_same_folders("out", "fresh")
+
+
+def test_verify_keeps_a_part_with_an_image_that_was_bad_and_still_is(cut):
+    shutil.rmtree("out")
+    Path("photos/p003.png").write_bytes(b"no picture")
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p040")
+    assert resume(verify=True)[0] == 32
+    assert_same_folders("out", "fresh")
+
+
+def test_a_run_that_begins_with_bad_images_is_resumed_to_the_same_bytes():
+    Path("photos").mkdir()
+    for number in range(33):
+        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
+    photos(40)
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p035")  # after 32 bad ones, and one and 31 good ones
+    assert resume()[0] == 64
+    assert_same_folders("out", "fresh")
+
+
+def test_a_run_whose_first_part_holds_no_image_is_resumed_to_the_same_bytes():
+    Path("photos").mkdir()
+    for number in range(32):
+        Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
+    photos(40)
+    inspect("photos", out="fresh")
+    interrupt(asked("photos", out="out"), at="p005")
+    assert resume()[0] == 32
+    assert_same_folders("out", "fresh")
+
+
+OTHERS = {
+    "model": (["squeezenet1_0"], "with squeezenet1_1, not squeezenet1_0"),
+    "layers": (["--layers", "features.1"], "without --layers features.1"),
+    "weights": (["--seed", "1"], "without --seed 1"),
+    "size": (["--size", "33"], "with --size 32, not --size 33"),
+    "batch": (["--batch-size", "4"], "without --batch-size 4"),
+    "images": (["photos/p000.png"], "without photos/p000.png"),
+    "two": (["--size", "33", "-0"], "with --size 32, not --size 33, and without -0"),
+}
+
+
+@pytest.mark.parametrize("state", ["cut", "whole"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_request_is_refused_and_its_difference_named(run, cut, state, other):
+    words, named = OTHERS[other]
+    if state == "whole":
+        shutil.rmtree("out")
+        shutil.copytree(cut, "out")
+    before = all_files("out")
+    model = "squeezenet1_1"
+    if other == "model":
+        (model,), words = words, []
+    code, out, err = run("inspect", model, "photos", *PLAIN, *words, "-o", "out", "--resume")
+    assert (code, out) == (2, "")
+    (error,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    begun = "begun" if state == "cut" else "done"
+    assert error == f"error: --resume: the run in 'out' was {begun} {named}"
+    assert all_files("out") == before
+
+
+def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
+    photos(40)
+    torch.save(squeezenet.state_dict(), "weights.pth")
+    request = asked("photos", out="out")
+    request = changed(request, model=changed(request.model, weights="weights.pth"))
+    interrupt(request, at="p035")
+    state = squeezenet.state_dict()
+    torch.save({name: value + 1 for name, value in state.items()}, "weights.pth")
+    words = [word if word != "random" else "weights.pth" for word in PLAIN]
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *words, "-o", "out", "--resume")
+    assert code == 2
+    assert "was begun with another model " in err
+
+
+def test_another_version_of_the_tool_is_refused(run, cut):
+    request = Path("out/run.json")
+    begun = json.loads(request.read_bytes())
+    request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    assert code == 2
+    assert "was begun with another hookcli: 0.0.1, not " in err
+
+
+@pytest.mark.parametrize("how", ["--resume", "--overwrite"])
+def test_parts_without_their_request_are_nobodys_and_are_left_alone(run, cut, how):
+    Path("out/run.json").write_bytes(b"")
+    before = all_files("out")
+    ended = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", how)
+    assert (ended.code, all_files("out")) == (5, before)
+    assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that no run wrote"
+
+
+def test_what_a_killed_writer_left_half_written_is_gone_at_the_end(cut):
+    names = ("run.json", "records.parquet/part-000001.parquet", "parts/000001.json", "layers.csv")
+    with Path("out/parts/written.jsonl").open("a") as journal:
+        journal.writelines(f"{json.dumps(name)}\n" for name in names)
+    for name in names:
+        Path("out", name).with_name(f".partial-{Path(name).name}").write_bytes(b"half")
+    resume()
+    assert_same_folders("out", cut)
+
+
+def test_a_complete_run_is_left_as_it_is(run, seventy):
+    shutil.copytree(seventy / "photos", "photos")
+    shutil.copytree(seventy / "whole", "out")
+    times = {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")}
+    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    assert (code, out, err) == (0, "", "the run in 'out' is complete\n")
+    assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
+
+
+def test_a_dry_run_of_a_complete_run_says_so_and_is_no_error(run):
+    photos(2)
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert run(*words).code == 0
+    ended = run(*words, "--resume", "--dry-run")
+    assert ended == (0, "", "the run in 'out' is complete\n")
+
+
+def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
+    shutil.copytree(cut, "done")
+    shutil.copytree("out/parts", "done/parts")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
+    assert (code, err) == (0, "the run in 'done' is complete\n")
+    assert_same_folders("done", cut)
+
+
+def test_a_complete_run_of_another_version_is_not_taken_for_this_one(run, cut):
+    shutil.copytree(cut, "done")
+    old = manifest("done")
+    Path("done/manifest.json").write_text(json.dumps(old | {"hookcli": "0.0.1"}))
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
+    assert code == 2
+    assert f"another hookcli: 0.0.1, not {old['hookcli']}" in err
+
+
+def test_a_complete_run_with_other_weights_in_the_file_is_not_taken_for_this_one(run):
+    shutil.copy(draw("photo.png", 1), "photos.png")
+    words = ("inspect", "squeezenet1_1", "photos.png", "--size", "32", "--layers", "features.0")
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), "net.pth")
+        code, _, err = run(*words, "--weights", "net.pth", "-o", "out", "--resume")
+        assert code == 2 * seed, err
+    assert "was done with another model sha256: " in err
+
+
+@pytest.mark.parametrize("folder", ["missing", "empty"])
+def test_resume_of_nothing_starts(run, seventy, folder):
+    shutil.copytree(seventy / "photos", "photos")
+    if folder == "empty":
+        Path("out").mkdir()
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    assert code == 0, err
+    assert "going on" not in err
+    assert_same_folders("out", seventy / "whole")
+
+
+def test_overwrite_of_an_interrupted_run_starts_again(cut):
+    inspect("photos", overwrite=True)
+    assert_same_folders("out", cut)
+
+
+def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
+    before = all_files("out")
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert (code, all_files("out")) == (5, before)
+    assert err.splitlines() == [
+        "error: 'out' holds a run that was interrupted",
+        "hint: go on with --resume, or replace it with --overwrite",
+    ]
+
+
+def test_every_part_comes_back_from_disk_as_it_was(cut):
+    part = chunks.read_part(Directory(Path("out")), 0)
+    assert [state.file for state in part.files] == [f"photos/p{n:03}.png" for n in range(32)]
+    Path("copy").mkdir()
+    chunks.write_part(Directory(Path("copy")), part)
+    assert chunks.read_part(Directory(Path("copy")), 0) == part
+
+
+# Disks that fill
+
+
+@contextlib.contextmanager
+def largest_file(limit):
+    """No file may grow beyond ``limit`` bytes, as on a disk with no more room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("where", ["run.json", "parts", "the second part", "report.html"])
+def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
+    photos(40)
+    for number in range(30):  # the second part says more
+        draw(f"photos/{'z' * 200}{number:02}.png", 100 + number)
+    inspect("photos", out="whole", top_images=0)
+    interrupt(asked("photos", out="out", top_images=0), at="z" * 120 + "-27")
+    first, second = (Path(f"out/parts/{n:06}.json").stat().st_size for n in (0, 1))
+    shutil.rmtree("out")
+    assert second > first + 5000
+    limit = {
+        "run.json": 100,
+        "parts": first - 1,
+        "the second part": (first + second) // 2,
+        "report.html": Path("whole/report.html").stat().st_size - 1,
+    }[where]
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "--workers", 0, "-o", "out")
+    words += ("--top-images", 0)
+    with largest_file(limit):
+        code, out, err = run(*words)
+        assert (code, out) == (5, ""), err
+        assert "error: cannot write 'out" in err
+        assert "Traceback" not in err
+        again = run(*words, "--resume")
+        assert again.code == 5, again.err
+    complete = all_files("whole")
+    for name, data in all_files("out").items():
+        if name != "run.json" and not name.startswith("parts/"):
+            assert data == complete[name], name
+    code, _, err = run(*words, "--resume")
+    assert code == 0, err
+    stood = {"the second part": 32, "report.html": 70}.get(where)
+    assert (f"going on after {stood} of 70 images" in err) == (stood is not None)
+    assert_same_folders("out", "whole")
+
+
+def test_a_full_disk_leaves_no_request_without_its_words(cut):
+    """Otherwise the parts that stand could be taken for those of another run."""
+    with largest_file(100), pytest.raises(OutputError):
+        resume(workers=0)
+    assert Path("out/run.json").read_bytes() == (cut / "run.json").read_bytes()
+
+
+# Other processes
+
+
+@pytest.fixture
+def start():
+    """Start the command in a process of its own; it ends with the test."""
+    started = []
+
+    def command(*words, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hookcli", "inspect", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | environment,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield command
+    for process in started:  # its workers notice some seconds later
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def wait_for(file, process):
+    """Until ``file`` is there."""
+    end = time.monotonic() + PATIENCE
+    while not Path(file).exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def children(process):
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(number) for number in listed.split()]
+
+
+@pytest.fixture
+def net():
+    """A model that takes its time, and 130 pictures; a whole run without haste is ``whole``."""
+    Path("net.py").write_text(SLOW_NET)
+    photos(130)
+    request = ModelRequest("net.py:make", weights="random", device="cpu", size=16)
+    config = inspect_config(
+        request, "photos", layers=("conv",), out="whole", grids=GridStyle("none")
+    )
+    pipeline.inspect_images(config)
+    return changed(config, out="out")
+
+
+def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed(run, net, start):
+    words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
+    first = start(*words, NAP="0.3")
+    wait_for("out/parts/000000.json", first)
+    for more in (("--resume",), ("--overwrite",)):
+        code, _, err = run("inspect", *words, *more)
+        assert code == 5, err
+        assert "error: another run is writing into 'out'" in err.splitlines()
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=PATIENCE)
+    assert (first.returncode, out) == (130, "")
+    assert err.splitlines()[-2:] == [
+        "error: interrupted",
+        "hint: what is complete stays; --resume goes on with a long run",
+    ]
+    assert "Traceback" not in err
+    assert 1 <= len(list(Path("out/parts").iterdir())) < 5
+    code, _, err = run("inspect", *words, "--resume")
+    assert code == 0, err
+    assert_same_folders("out", "whole")
+
+
+def test_a_run_that_was_killed_frees_its_folder_and_is_resumed_to_the_same_bytes(net, start, run):
+    words = (*NET[:1], "photos", *NET[1:], "--workers", 2, "-o", "out")
+    first = start(*words, NAP="0.1")
+    wait_for("out/parts/000001.json", first)
+    first.kill()
+    first.wait()
+    code, _, err = run("inspect", *words, "--resume")
+    assert code == 0, err
+    assert "going on after " in err
+    assert_same_folders("out", "whole")
+
+
+def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
+    words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
+    first = start(*words, NAP="0.1")
+    wait_for("out/parts/000000.json", first)
+    (worker,) = children(first)
+    os.kill(worker, signal.SIGKILL)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, err
+    assert "warning: a process that prepared images was killed; it is replaced" in err
+    assert_same_folders("out", "whole")
+
+
+def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net, start):
+    """What it was sending is cut off in the middle, and must not be waited for."""
+    words = [word if word != "16" else "224" for word in (*NET[:1], "photos", *NET[1:])]
+    first = start(*words, "--workers", 2, "-o", "out", NAP="0.1")
+    wait_for("out/parts/000000.json", first)
+    for worker in children(first):
+        os.kill(worker, signal.SIGKILL)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, err
+    assert "warning: a process that prepared images was killed; it is replaced" in err
+    assert layers()[0]["images"] == "130"
+
+
+def test_a_run_with_workers_needs_no_large_shared_memory(net):
+    """As in a container, whose ``/dev/shm`` may be 64 MB: here 1 MB, less than two images."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("may not mount")
+    words = [word if word != "16" else "384" for word in (*NET[:1], "photos", *NET[1:])]
+    tool = [sys.executable, "-m", "hookcli", "inspect", *words, "--workers", "2", "-o", "out"]
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
+        + tool,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert layers()[0]["images"] == "130"
+
+
+def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
+    net, monkeypatch
+):
+    before, here = prepare.prepare_image, os.getpid()
+
+    def die(fitter, image):
+        if image.key == "p100" and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return before(fitter, image)
+
+    monkeypatch.setattr(prepare, "prepare_image", die)
+    told, listener = [], Listener()
+    monkeypatch.setattr(listener, "warn", told.append)
+    with pytest.raises(HookcliError) as raised:
+        pipeline.run(prepare_run(changed(net, workers=1)), listener)
+    assert raised.value.exit_code == 4
+    assert raised.value.message == "processes that prepare images are killed again and again"
+    assert told == ["a process that prepared images was killed; it is replaced"]
+    pipeline.inspect_images(changed(net, workers=0, resume=True))
+    assert_same_folders("out", "whole")
+
+
+@pytest.mark.parametrize("mode", ["resume", "overwrite"])
+def test_a_glob_leaves_out_what_the_run_before_wrote(run, mode):
+    photos(40)
+    Path("photos/album").mkdir()
+    draw("photos/album/more.png", 99)
+    words = [word for word in PLAIN if word not in ("--grids", "none")]
+    command = ("inspect", "squeezenet1_1", "photos/**/*.*", *words, "-o", "photos/out")
+    for last in ((), (f"--{mode}",)):
+        code, _, err = run(*command, *last)
+        assert code == 0, err
+        assert len(files("photos/out")) == 41
+    assert any(Path("photos/out/sheets").iterdir())
+
+
+def test_a_glob_into_a_run_takes_what_it_names(run):
+    photos(3)
+    inspect(*files_of("photos"), out="out")
+    code, _, err = run("inspect", "squeezenet1_1", "out/seen/*.jpg", *PLAIN, "-o", "again")
+    assert code == 0, err
+    assert len(files("again")) == 3
+
+
+def files_of(folder):
+    return [str(file) for file in sorted(Path(folder).iterdir())]
+
+
+def test_a_folder_that_grew_beyond_what_the_page_shows_begins_again():
+    photos(190)
+    interrupt(asked("photos", out="out"), at="p066")
+    for number in range(190, 210):
+        draw(f"photos/p{number:03}.png", number)
+    assert resume()[0] == 0
+    inspect("photos", out="fresh")
+    assert_same_folders("out", "fresh")
+
+
+def test_named_images_beside_a_folder_that_got_one_begin_again_with_sheets():
+    names = photos(40)
+    Path("more").mkdir()
+    request = changed(asked(*names, "more", out="out"), layers=LAYERS[:1], grids=GridStyle())
+    interrupt(request, at="p035")
+    assert Path("out/grids/p000").exists()
+    draw("more/x.png", 99)  # not all are named one by one any more
+    pipeline.inspect_images(changed(request, resume=True))
+    pipeline.inspect_images(changed(request, out=Path("fresh")))
+    assert_same_folders("out", "fresh")
+
+
+def test_the_same_images_in_another_order_are_named_as_the_difference(run):
+    photos(2)
+    one, two = files_of("photos")
+    run("inspect", "squeezenet1_1", one, two, *PLAIN, "-o", "out")
+    code, _, err = run("inspect", "squeezenet1_1", two, one, *PLAIN, "-o", "out", "--resume")
+    assert code == 2
+    assert f"{one} {two}" in err
+    assert f"{two} {one}" in err
+
+
+def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):
+    """The signal comes while the second part is being prepared; no other image is."""
+    photos(100)
+    prepared, seen = prepare_run(asked("photos", out="out", workers=0)), []
+    before = prepare.prepare_image
+
+    def ring(fitter, image):
+        seen.append(image.key)
+        if image.key == "p040":
+            os.kill(os.getpid(), signal.SIGINT)
+        return before(fitter, image)
+
+    monkeypatch.setattr(prepare, "prepare_image", ring)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(prepared)
+    assert seen[-1] == "p040"
+    assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 1
+
+
+@pytest.mark.parametrize(("rings", "ended"), [(1, 11), (2, 10)])
+def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
+    monkeypatch, rings, ended
+):
+    """It comes in the second batch of the second part; the first part has nine: one alone, then fours."""
+    photos(100)
+    begun, done, before = [], [], pipeline.run_forward
+
+    def ring(settings, keys, pixels, **more):
+        begun.append(keys)
+        for _ in range(rings * (len(begun) == 11)):
+            signal.raise_signal(signal.SIGINT)
+        result = before(settings, keys, pixels, **more)
+        done.append(keys)
+        return result
+
+    monkeypatch.setattr(pipeline, "run_forward", ring)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        inspect("photos", workers=0, batch_size=4)
+    assert (len(begun), len(done)) == (11, ended)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 1
+
+
+def test_parts_that_wait_for_a_slow_disk_are_not_lost_by_ctrl_c(monkeypatch):
+    photos(100)
+    before = chunks.write_part
+
+    def slow(folder, part):
+        time.sleep(0.5)
+        before(folder, part)
+
+    monkeypatch.setattr("hookcli.run.chunk_writer.write_part", slow)
+    interrupt(asked("photos", out="out"), at="p098")
+    assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 3
+
+
+def test_a_tensor_file_is_read_once_for_all_its_rows(monkeypatch):
+    np.save("rows.npy", np.random.default_rng(0).random((40, 3, 32, 32), dtype=np.float32))
+    reads, before = [], os.open
+
+    def count(file, *words, **options):
+        reads.append(Path(os.fsdecode(file)).name)
+        return before(file, *words, **options)
+
+    monkeypatch.setattr(os, "open", count)
+    inspect("rows.npy", *photos(9), workers=0)
+    assert len(files()) == 49
+    assert reads.count("rows.npy") == 1
+
+
+def test_a_picture_that_was_replaced_after_it_ran_is_not_shown(monkeypatch):
+    photos(210)
+    before = pipeline.close
+
+    def replace_first(*arguments):
+        for file in files_of("photos"):
+            draw(file, 5000)
+        return before(*arguments)
+
+    monkeypatch.setattr(pipeline, "close", replace_first)
+    inspect("photos")
+    assert not Path("out/seen").exists()
+
+
+# Memory that runs out
+
+NARROW_NET = """
+import os
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        maps = self.conv(x)
+        if len(x) > int(os.environ["ROOM"]):
+            raise torch.OutOfMemoryError("tried to allocate")
+        return self.fc(maps.mean((2, 3)))
+
+
+def make():
+    return Net()
+"""
+
+
+def test_a_batch_that_takes_too_much_memory_is_halved_and_that_is_said(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET)
+    photos(40)
+    words = ("inspect", *NET[:1], "photos", *NET[1:], "--batch-size", 8)
+    for room in (8, 3):
+        monkeypatch.setenv("ROOM", str(room))
+        code, _, err = run(*words, "-o", f"room{room}")
+        assert code == 0, err
+    told = [line for line in err.splitlines() if "memory" in line]
+    assert len(told) == 1, err
+    assert "8 images ran out of memory" in told[0]
+    assert "--batch-size 4" in told[0]
+    assert (manifest("room8")["halved_batches"], files("room8")) == (0, files("room3"))
+    # parts of 32 and 8; of 31 others 8, 8, 8, 7, each to 2 and 2 or 1 and 2; the 8 like the first ones
+    assert manifest("room3")["halved_batches"] == 3 + 3 + 3 + 2 + 3
+    for one, two in zip(records("room8"), records("room3"), strict=True):
+        assert (one["image"], one["call_id"]) == (two["image"], two["call_id"])
+        near = 1e-4 * max(abs(one["mean"]), one["std"])
+        for name in MEASURED:
+            assert two[name] == pytest.approx(one[name], rel=0, abs=near)
+
+
+def test_halves_stand_on_the_page_in_the_order_of_the_images(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET)
+    photos(9)
+    monkeypatch.setenv("ROOM", "3")
+    words = [word if word != "none" else "sheet" for word in NET]
+    code, _, err = run("inspect", *words[:1], "photos", *words[1:], "-o", "out")
+    assert (code, manifest()["halved_batches"]) == (0, 3), err
+    report = json.loads(Path("out/report.json").read_bytes())
+    assert [grid["image"] for grid in report["grids"]] == [f"p{number:03}" for number in range(9)]
+
+
+def test_a_batch_that_fails_for_another_reason_is_not_counted_among_the_halved(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET.replace("torch.OutOfMemoryError", "ValueError"))
+    photos(40)
+    monkeypatch.setenv("ROOM", "3")
+    code, _, err = run("inspect", *NET[:1], "photos", *NET[1:], "-o", "out")
+    assert (code, manifest()["halved_batches"]) == (0, 0), err
+    assert "memory" not in err
+    assert "warning: a batch of 4 images failed (the model failed in " in err
+
+
+def test_a_single_image_that_takes_too_much_memory_is_the_models_error(run, monkeypatch):
+    Path("net.py").write_text(NARROW_NET)
+    photos(40)
+    monkeypatch.setenv("ROOM", "0")
+    code, _, err = run("inspect", *NET[:1], "photos", *NET[1:], "-o", "out")
+    assert code == 4
+    assert "allocate" in err
+
+
+# What is said
+
+
+def test_quiet_says_nothing_but_warnings(run):
+    photos(70)
+    Path("photos/bad.png").write_bytes(b"")
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, _, err = run(*words, "--quiet")
+    assert code == 6
+    assert err.splitlines() == [
+        "warning: the weights are RANDOM, as asked for",
+        "warning: skipped 'photos/bad.png': is empty",
+    ]
+
+
+def test_a_short_wait_is_told_in_three_lines(run):
+    photos(70)
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    count = len(all_files("out"))
+    assert code == 0
+    assert err.splitlines() == [
+        "squeezenet1_1: 3 layers, 70 images, no grids, about 79 files, up to about 1.2 MB, into out",
+        "warning: the weights are RANDOM, as asked for",
+        f"wrote {count} files into out",
+    ]
+
+
+@pytest.mark.parametrize("top_images", [0, 9])
+def test_the_plan_knows_about_how_much_will_be_written(top_images):
+    photos(70)
+    prepared = prepare_run(asked("photos", out="out", top_images=top_images))
+    pipeline.run(prepared)
+    written = all_files("out")
+    assert len(written) == prepared.plan.files
+    size = sum(map(len, written.values())) / 1e6
+    assert size / 3 < prepared.plan.megabytes < size * 3
+
+
+def planned_and_written(request):
+    prepared = prepare_run(request)
+    pipeline.run(prepared)
+    return prepared.plan, all_files("out")
+
+
+@pytest.mark.parametrize("mode", ["none", "sheet"])
+def test_the_plan_of_many_images_counts_what_the_network_saw_of_those_on_the_page(mode):
+    photos(201)
+    request = asked("photos", out="out")
+    plan, written = planned_and_written(changed(request, grids=GridStyle(mode)))
+    assert len(written) / 1.1 < plan.files < len(written) * 1.1
+    assert sum(name.startswith("seen/") for name in written) <= 3 * 9  # layers, images that fire
+
+
+@pytest.mark.parametrize("mode", ["layers", "sheet"])
+def test_the_plan_counts_no_pictures_of_channels_that_no_layer_has(mode):
+    photos(3)
+    style = GridStyle(mode, channels=(5000,))
+    request = changed(asked("photos", out="out"), layers=LAYERS[:2], grids=style)
+    plan, written = planned_and_written(request)
+    assert len(written) == plan.files
+
+
+def test_what_is_written_of_all_layers_is_hardly_more_than_the_plan_says():
+    photos(12)
+    style = GridStyle("layers", top=2, tile=16)
+    request = changed(asked("photos", out="out"), layers=("all",), grids=style)
+    plan, written = planned_and_written(request)
+    size = sum(map(len, written.values())) / 1e6
+    assert size / 1.2 < plan.megabytes < size * 1.5
+    assert len(written) == plan.files
+
+
+def test_a_resumed_run_says_that_it_begins_again(run, parts_two):
+    draw("photos/p003.png", 777)
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    code, _, err = run(*words)
+    assert code == 0
+    assert (
+        "warning: images have changed since the run was interrupted: it begins again"
+        in err.splitlines()
+    )
+
+
+def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):
+    shutil.copytree("out", "quiet")
+    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "--resume")
+    loud, quiet = run(*words, "-o", "out"), run(*words, "--quiet", "-o", "quiet")
+    assert loud.err.splitlines()[2] == "going on after 32 of 70 images"
+    assert quiet.err.splitlines() == ["warning: the weights are RANDOM, as asked for"]
+
+
+def test_every_ten_seconds_a_line_says_how_far_it_is(run, monkeypatch):
+    """The clock is the test's: every look at it takes six seconds."""
+    photos(150)
+    ticks = itertools.count(0, 6)
+    monkeypatch.setattr(
+        "hookcli.cli.output.progress.time", SimpleNamespace(monotonic=lambda: next(ticks))
+    )
+    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    assert code == 0
+    told = [line for line in err.splitlines() if " images/s" in line]
+    assert told == [
+        "64 of 150 images, 5.3 images/s, about 16 s left",
+        "128 of 150 images, 5.3 images/s, about 4 s left",
+    ]

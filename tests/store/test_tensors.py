@@ -1,0 +1,1141 @@
+"""Kept activations: what is taken in the hook, the shards, reading them back, handing them on."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import torchvision
+import typer
+from pyarrow import parquet
+from safetensors import safe_open
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, interpolate
+from typer.testing import CliRunner
+
+from hookcli.activations.pooling import saved_shape, take_activation
+from hookcli.cli.commands.export import export
+from hookcli.config import SaveStyle
+from hookcli.errors import OutputError, RequestError
+from hookcli.records.layouts import Layout
+from hookcli.records.rows import LayerRow
+from hookcli.store.load import choose_calls, load_run
+from hookcli.store.tables import render_csv
+from hookcli.store.tensors import write_index, write_shard
+from tests.toy_runs import write_into
+
+MEAN = SaveStyle("mean")
+NCHW = Layout("NCHW", 1, 2, 2)
+TWO_MAPS = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 8.0]]]])  # (1, 2, 2, 2)
+
+# A shape of each layout, of one image
+SHAPES = {
+    "NCHW": ((1, 5, 4, 6), Layout("NCHW", 1, 4, 6)),
+    "NCHW of one pixel": ((1, 5, 1, 1), Layout("NCHW", 1, 1, 1)),
+    "NHWC": ((1, 4, 6, 5), Layout("NHWC", 3, 4, 6)),
+    "NHWC without a picture": ((1, 4, 6, 5), Layout("NHWC", 3)),
+    "NLC": ((1, 24, 5), Layout("NLC", 2, 4, 6)),
+    "NLC with a class token": ((1, 25, 5), Layout("NLC", 2, 4, 6, 1)),
+    "NLC without a picture": ((1, 24, 5), Layout("NLC", 2)),
+    "NCL": ((1, 5, 24), Layout("NCL", 1, 1, 24)),
+    "NC": ((1, 5), Layout("NC", 1)),
+    "NCDHW": ((1, 5, 3, 4, 6), Layout("NCDHW", 1, 4, 6)),
+    "NDHWC": ((1, 3, 4, 6, 5), Layout("NDHWC", 4, 4, 6)),
+    "boxes": ((7, 5, 3, 3), Layout("NCHW", 1)),
+    "unknown": ((1, 3, 7, 2), Layout()),
+    "empty": ((1, 0, 4), Layout()),
+}
+
+
+def counting(*shape: int) -> Tensor:
+    """0, 1, 2, … in another order: no two values alike, so no two axes can be mixed up unseen."""
+    count = int(np.prod(shape))
+    return torch.from_numpy(np.random.default_rng(0).permutation(count)).float().reshape(shape)
+
+
+# --- what is taken of an activation
+
+
+def test_without_a_style_everything_is_kept_as_it_is():
+    kept = take_activation(TWO_MAPS, NCHW, SaveStyle())
+    assert kept.tolist() == TWO_MAPS.tolist()
+    assert kept.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("pool", ["none", "mean", "max", "1", "3"])
+@pytest.mark.parametrize("channels", [None, (0, 1, 2, 3, 4)])
+def test_writing_over_the_activation_does_not_change_what_was_kept(name, pool, channels):
+    shape, layout = SHAPES[name]
+    activation = counting(*shape)
+    kept = take_activation(activation, layout, SaveStyle(pool, channels=channels))
+    before = kept.clone()
+    activation.fill_(-1)
+    assert torch.equal(kept, before)
+    assert kept.is_contiguous()
+
+
+def test_a_view_of_a_larger_tensor_is_kept_as_its_own_values_alone():
+    whole = counting(1, 4, 3, 3)
+    kept = take_activation(whole[:, 1:3], NCHW, SaveStyle())
+    assert kept.untyped_storage().nbytes() == 2 * 9 * 4
+    assert torch.equal(kept, whole[:, 1:3])
+
+
+def test_a_mean_is_one_value_a_channel():
+    assert take_activation(TWO_MAPS, NCHW, SaveStyle("mean")).tolist() == [[2.5, 2.0]]
+
+
+def test_a_maximum_is_one_value_a_channel():
+    assert take_activation(TWO_MAPS, NCHW, SaveStyle("max")).tolist() == [[4.0, 8.0]]
+
+
+def test_a_nan_is_the_maximum_of_its_channel():
+    activation = TWO_MAPS.clone()
+    activation[0, 0, 0, 0] = torch.nan
+    kept = take_activation(activation, NCHW, SaveStyle("max"))
+    assert str(kept.tolist()) == "[[nan, 8.0]]"
+
+
+def test_n_gives_means_over_parts_of_a_map():
+    activation = torch.arange(16.0).reshape(1, 1, 4, 4)
+    kept = take_activation(activation, Layout("NCHW", 1, 4, 4), SaveStyle("2"))
+    assert kept.tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]
+
+
+def test_a_map_smaller_than_n_repeats_its_values():
+    kept = take_activation(TWO_MAPS, NCHW, SaveStyle("4"))
+    assert torch.equal(kept, interpolate(TWO_MAPS, size=(4, 4)))
+
+
+@pytest.mark.parametrize("pool", ["mean", "max", "3"])
+def test_channels_last_give_the_same_as_channels_first(pool):
+    first = counting(2, 5, 4, 6)
+    last = first.permute(0, 2, 3, 1).contiguous()
+    expected = take_activation(first, Layout("NCHW", 1, 4, 6), SaveStyle(pool))
+    assert torch.equal(take_activation(last, Layout("NHWC", 3, 4, 6), SaveStyle(pool)), expected)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max", "3"])
+def test_tokens_give_the_same_as_maps_and_the_class_token_is_left_out(pool):
+    maps = counting(2, 5, 4, 6)
+    tokens = maps.flatten(2).transpose(1, 2)
+    with_class = torch.cat([torch.full((2, 1, 5), 1e6), tokens], 1)
+    expected = take_activation(maps, Layout("NCHW", 1, 4, 6), SaveStyle(pool))
+    layout = Layout("NLC", 2, 4, 6, 1)
+    assert torch.equal(take_activation(with_class, layout, SaveStyle(pool)), expected)
+
+
+def test_the_class_token_stays_where_nothing_is_pooled():
+    tokens = counting(1, 5, 3)
+    kept = take_activation(tokens, Layout("NLC", 2, 2, 2, 1), SaveStyle())
+    assert torch.equal(kept, tokens)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_a_clip_is_pooled_over_its_frames_too(pool):
+    clip = counting(2, 5, 3, 4, 6)
+    expected = clip.numpy().mean((2, 3, 4)) if pool == "mean" else clip.numpy().max((2, 3, 4))
+    first = take_activation(clip, Layout("NCDHW", 1, 4, 6), SaveStyle(pool))
+    last = clip.permute(0, 2, 3, 4, 1)
+    np.testing.assert_allclose(first, expected, rtol=1e-6)
+    assert torch.equal(take_activation(last, Layout("NDHWC", 4, 4, 6), SaveStyle(pool)), first)
+
+
+def test_n_pools_each_frame_of_a_clip_by_itself():
+    clip = counting(2, 5, 3, 4, 6)
+    frames = [adaptive_avg_pool2d(clip[:, :, frame], 2) for frame in range(3)]
+    for axes, layout in (
+        ((0, 1, 2, 3, 4), Layout("NCDHW", 1, 4, 6)),
+        ((0, 2, 3, 4, 1), Layout("NDHWC", 4, 4, 6)),
+    ):
+        kept = take_activation(clip.permute(axes), layout, SaveStyle("2"))
+        torch.testing.assert_close(kept, torch.stack(frames, 2))
+
+
+def test_n_pools_a_sequence_along_its_length():
+    sequence = torch.arange(8.0).reshape(1, 2, 4)
+    kept = take_activation(sequence, Layout("NCL", 1, 1, 4), SaveStyle("2"))
+    assert kept.tolist() == [[[0.5, 2.5], [4.5, 6.5]]]
+
+
+def test_a_map_of_one_pixel_is_pooled_like_any_other():
+    kept = take_activation(torch.tensor([[[[3.0]], [[4.0]]]]), Layout("NCHW", 1, 1, 1), MEAN)
+    assert kept.tolist() == [[3.0, 4.0]]
+
+
+@pytest.mark.parametrize("name", ["NC", "NHWC without a picture", "NLC without a picture", "boxes"])
+@pytest.mark.parametrize("pool", ["mean", "max", "2"])
+def test_what_has_no_height_and_width_is_not_pooled(name, pool):
+    shape, layout = SHAPES[name]
+    activation = counting(*shape)
+    assert torch.equal(take_activation(activation, layout, SaveStyle(pool)), activation)
+
+
+def test_channels_come_in_the_order_asked_for_and_those_that_do_not_exist_are_left_out():
+    activation = counting(2, 4, 3, 3)
+    style = SaveStyle(channels=(3, 9, 1))
+    kept = take_activation(activation, Layout("NCHW", 1, 3, 3), style)
+    assert torch.equal(kept, activation[:, [3, 1]])
+
+
+@pytest.mark.parametrize("name", ["NHWC", "NLC with a class token", "NDHWC", "NC"])
+def test_channels_are_chosen_where_the_layout_has_them(name):
+    shape, layout = SHAPES[name]
+    activation = counting(*shape)
+    kept = take_activation(activation, layout, SaveStyle(channels=(4, 0)))
+    assert kept.tolist() == activation.numpy().take([4, 0], layout.channel_axis).tolist()
+
+
+def test_without_a_channel_axis_everything_is_kept():
+    activation = counting(1, 3, 7, 2)
+    assert torch.equal(take_activation(activation, Layout(), SaveStyle(channels=(0,))), activation)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_tensor_is_kept_in_the_dtype_asked_for(dtype):
+    kept = take_activation(TWO_MAPS / 3, NCHW, SaveStyle(dtype=dtype))
+    assert torch.equal(kept, (TWO_MAPS / 3).to(getattr(torch, dtype)))
+
+
+def test_the_mean_of_halves_is_summed_in_float32():
+    """300 x 300 times 100 is far over 65,504, where float16 ends."""
+    halves = torch.full((1, 1, 300, 300), 100.0, dtype=torch.float16)
+    kept = take_activation(halves, Layout("NCHW", 1, 300, 300), MEAN)
+    assert kept.dtype == torch.float16
+    assert kept.tolist() == [[100.0]]
+
+
+def test_a_mean_of_halves_asked_for_in_float32_is_not_rounded_to_a_half_first():
+    halves = torch.tensor([[[[1.0, 1.0009765625]]]], dtype=torch.float16)  # neighbours in float16
+    style = SaveStyle("mean", "float32")
+    kept = take_activation(halves, Layout("NCHW", 1, 1, 2), style)
+    assert kept.tolist() == [[1.00048828125]]
+
+
+def test_doubles_stay_doubles():
+    doubles = torch.tensor([[[[1.0, 1.0 + 2**-40]]]], dtype=torch.float64)
+    kept = take_activation(doubles, Layout("NCHW", 1, 1, 2), MEAN)
+    assert kept.tolist() == [[1.0 + 2**-41]]
+
+
+def test_the_mean_of_integers_is_float32_and_their_maximum_an_integer():
+    numbers = torch.tensor([[[[1, 2]]]])
+    layout = Layout("NCHW", 1, 1, 2)
+    assert take_activation(numbers, layout, MEAN).tolist() == [[1.5]]
+    assert take_activation(numbers, layout, MEAN).dtype == torch.float32
+    assert take_activation(numbers, layout, SaveStyle("max")).dtype == torch.int64
+
+
+def test_integers_are_not_made_halves():
+    """2,049 is no float16, and an index of it would name its neighbour."""
+    kept = take_activation(torch.tensor([[2049]]), Layout("NC", 1), SaveStyle(dtype="float16"))
+    assert kept.tolist() == [[2049]]
+    assert kept.dtype == torch.int64
+
+
+def test_quantized_tensors_are_kept_as_the_numbers_they_stand_for():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.quantize_per_tensor(TWO_MAPS, 0.5, 10, torch.quint8)
+    assert take_activation(quantized, NCHW, SaveStyle()).tolist() == TWO_MAPS.tolist()
+    assert take_activation(quantized, NCHW, MEAN).tolist() == [[2.5, 2.0]]
+
+
+def test_sparse_tensors_are_filled_in():
+    kept = take_activation(TWO_MAPS.to_sparse(), NCHW, SaveStyle("max"))
+    assert kept.tolist() == [[4.0, 8.0]]
+
+
+def test_complex_tensors_are_kept_and_pooled_as_magnitudes():
+    numbers = torch.tensor([[[[3 + 4j, 0]]]], dtype=torch.complex128).conj()
+    layout = Layout("NCHW", 1, 1, 2)
+    kept = take_activation(numbers, layout, SaveStyle())
+    assert (kept.dtype, kept.tolist()) == (torch.complex64, [[[[3 - 4j, 0]]]])
+    assert take_activation(numbers, layout, MEAN).tolist() == [[2.5]]
+    assert take_activation(numbers, layout, SaveStyle("max")).tolist() == [[5.0]]
+
+
+def test_lazy_conjugates_and_negatives_are_written_as_they_are(tmp_path):
+    """torch marks them with a bit; the bytes in memory are those of the other number."""
+    layout = Layout("NC", 1)
+    conjugate = torch.tensor([[1 + 2j]]).conj()
+    kept = {"a": conjugate, "b": conjugate.imag}
+    assert conjugate.is_conj()
+    assert conjugate.imag.is_neg()
+    taken = {name: [("x", take_activation(kept[name], layout, SaveStyle()))] for name in kept}
+    write_shard(write_into(tmp_path), 0, taken)
+    read = {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()}
+    assert read == {"a": [[1 - 2j]], "b": [[-2.0]]}
+
+
+def test_what_was_taken_in_inference_mode_can_be_written(tmp_path):
+    with torch.inference_mode():
+        kept = take_activation(torch.ones(1, 2, 2, 2), NCHW, SaveStyle())
+    write_shard(write_into(tmp_path), 0, {"conv": [("cat", kept)]})
+    assert read_shard(tmp_path)["conv"].tolist() == [[[[1, 1], [1, 1]], [[1, 1], [1, 1]]]]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("pool", ["none", "mean", "max", "1", "3", "7"])
+@pytest.mark.parametrize("channels", [None, (3, 1), (4, 5), (9,)])
+def test_the_shape_is_known_without_a_tensor(name, pool, channels):
+    shape, layout = SHAPES[name]
+    style = SaveStyle(pool, channels=channels)
+    assert (
+        saved_shape(shape, layout, style) == take_activation(counting(*shape), layout, style).shape
+    )
+    rows = (2, *shape[1:])
+    kept = take_activation(counting(*rows), layout, style)
+    assert (2, *saved_shape(shape, layout, style)[1:]) == kept.shape
+
+
+# --- shards
+
+
+def image(*values: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.tensor([values], dtype=dtype)
+
+
+def read_shard(folder: Path, number: int = 0) -> dict[str, Tensor]:
+    with safe_open(folder / f"tensors/shard-{number:06d}.safetensors", framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def test_images_are_rows_of_one_tensor_named_by_the_call(tmp_path):
+    kept = {
+        "input:fc#1": [("cat", image(1, 2)), ("dog", image(3, 4))],
+        "attention[1]": [("cat", image(5)), ("dog", image(6))],
+    }
+    assert write_shard(write_into(tmp_path), 12, kept) == "tensors/shard-000012.safetensors"
+    tensors = read_shard(tmp_path, 12)
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
+        "input:fc#1": [[1, 2], [3, 4]],
+        "attention[1]": [[5], [6]],
+    }
+    assert sorted(path.name for path in (tmp_path / "tensors").iterdir()) == [
+        "shard-000012.safetensors"
+    ]
+
+
+def test_other_shapes_and_dtypes_are_tensors_of_their_own_in_order_of_appearance(tmp_path):
+    half = image(7, 8, dtype=torch.float16)
+    pairs = [("a", image(1, 2)), ("b", image(3)), ("c", half), ("d", image(4, 5)), ("e", image(6))]
+    write_shard(write_into(tmp_path), 0, {"conv": pairs})
+    assert {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()} == {
+        "conv": [[1, 2], [4, 5]],
+        "conv@1": [[3], [6]],
+        "conv@2": [[7, 8]],
+    }
+
+
+def test_a_module_named_like_another_ones_second_shape_keeps_its_name(tmp_path):
+    kept = {
+        "a": [("x", image(1)), ("y", image(2, 3)), ("z", image(6, 7, 8))],
+        "a@1": [("x", image(4))],
+        "__metadata__": [("x", image(5))],
+    }
+    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, kept)])
+    assert {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()} == {
+        "a": [[1]],
+        "a@2": [[2, 3]],
+        "a@3": [[6, 7, 8]],
+        "a@1": [[4]],
+        "__metadata__@1": [[5]],
+    }
+    calls = json.loads((tmp_path / "tensors/index.json").read_text())["calls"]
+    assert {call: [part["tensor"] for part in parts] for call, parts in calls.items()} == {
+        "a": ["a", "a@2", "a@3"],
+        "a@1": ["a@1"],
+        "__metadata__": ["__metadata__@1"],
+    }
+
+
+def test_the_same_tensors_give_the_same_bytes(tmp_path):
+    """safetensors keeps metadata in a hash map: with several keys they would come in any order."""
+    dtypes = (torch.float32, torch.bfloat16, torch.int64, torch.float16)
+    written = []
+    for folder in (tmp_path / str(time) for time in range(5)):
+        kept = {
+            f"conv{i}": [(f"image{j}", torch.full((1, i + 1), j).to(dtypes[i % 4])) for j in (0, 1)]
+            for i in range(20)
+        }
+        write_index(write_into(folder), folder, [write_shard(write_into(folder), 0, kept)])
+        written.append({path.name: path.read_bytes() for path in (folder / "tensors").iterdir()})
+    assert written == written[:1] * 5
+    assert sorted(written[0]) == ["index.json", "shard-000000.safetensors"]
+
+
+def test_the_index_says_where_each_image_is(tmp_path):
+    shards = [
+        write_shard(
+            write_into(tmp_path),
+            0,
+            {"b": [("x", image(1)), ("y", image(2))], "a": [("y", image(3))]},
+        ),
+        write_shard(write_into(tmp_path), 1, {"b": [("z", image(4, 5, dtype=torch.bfloat16))]}),
+    ]
+    assert write_index(write_into(tmp_path), tmp_path, shards) == "tensors/index.json"
+    first, second = shards
+    assert json.loads((tmp_path / "tensors/index.json").read_text()) == {
+        "schema_version": 1,
+        "calls": {
+            "b": [
+                {"shard": first, "tensor": "b", "shape": [2, 1], "dtype": "F32", "images": ["x", "y"]},
+                {"shard": second, "tensor": "b", "shape": [1, 2], "dtype": "BF16", "images": ["z"]},
+            ],
+            "a": [{"shard": first, "tensor": "a", "shape": [1, 1], "dtype": "F32", "images": ["y"]}],
+        },
+    }  # fmt: skip
+
+
+def test_the_calls_of_the_index_are_in_the_order_of_the_model(tmp_path):
+    kept = {name: [("x", image(1))] for name in ("stem", "b", "layer10", "layer2", "a")}
+    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, kept)])
+    calls = json.loads((tmp_path / "tensors/index.json").read_text())["calls"]
+    assert list(calls) == ["stem", "b", "layer10", "layer2", "a"]
+
+
+def test_a_chunk_without_a_usable_image_is_a_shard_without_tensors(tmp_path):
+    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, {})])
+    assert read_shard(tmp_path) == {}
+    assert json.loads((tmp_path / "tensors/index.json").read_text())["calls"] == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"not a shard, but longer than eight bytes", None])
+def test_a_shard_that_cannot_be_read_is_named(tmp_path, content):
+    name = write_shard(write_into(tmp_path), 0, {"a": [("x", image(1))]})
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(OutputError, match="shard-000000"):
+        write_index(write_into(tmp_path), tmp_path, [name])
+    assert not (tmp_path / "tensors/index.json").exists()
+
+
+# --- reading a run
+
+
+def finished_run(shards, images, folder="run", **facts):
+    """A run folder as a run leaves it: shards, index, manifest."""
+    home = Path(folder)
+    names = [write_shard(write_into(home), number, kept) for number, kept in enumerate(shards)]
+    files = (
+        ["run.json", *names, write_index(write_into(home), home, names)] if names else ["run.json"]
+    )
+    named = [{"key": key, "file": f"photos/{key}.png", "sha256": ""} for key in images]
+    model = {"name": "toy", "dtype": "float32"}
+    manifest = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"], "model": model}
+    manifest |= {"versions": {}, "images": named, "files": files}
+    home.mkdir(exist_ok=True)
+    (home / "run.json").write_text("{}")
+    (home / "manifest.json").write_text(json.dumps(manifest | facts))
+    return home
+
+
+def three_images():
+    shards = [
+        {"conv": [("b", image(1, 2)), ("a", image(3, 4))], "fc": [("a", image(9))]},
+        {"conv": [("c", image(5, 6))]},
+    ]
+    return finished_run(shards, ["a", "b", "c"])
+
+
+def refusal(ask):
+    with pytest.raises(RequestError) as caught:
+        ask()
+    return caught.value.message, caught.value.hint
+
+
+def test_a_call_is_an_array_in_the_order_of_the_images():
+    run = load_run(three_images())
+    assert run.images == ("a", "b", "c")
+    assert run.calls == ("conv", "fc")
+    assert run["conv"].tolist() == [[3, 4], [1, 2], [5, 6]]
+    assert run["conv"].dtype == np.float32
+    assert run.shape_of("conv") == (3, 2)
+
+
+def test_images_without_a_tensor_of_a_call_are_left_out_of_it():
+    run = load_run(three_images())
+    assert run.images_of("fc") == ("a",)
+    assert run["fc"].tolist() == [[9]]
+
+
+def test_one_image_is_an_array_without_an_axis_for_images():
+    run = load_run(str(three_images()))
+    assert run.tensor("conv", "a").tolist() == [3, 4]
+    assert run.tensor("conv", "c").tolist() == [5, 6]
+
+
+def test_a_value_an_image_is_still_an_array():
+    run = load_run(finished_run([{"loss": [("a", torch.tensor([7.0]))]}], ["a"]))
+    assert run["loss"].tolist() == [7.0]
+    assert isinstance(run.tensor("loss", "a"), np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numpy_dtype"),
+    [("float64", "f8"), ("float16", "f2"), ("complex64", "c8"), ("int64", "i8"), ("bool", "?")],
+)
+def test_a_dtype_that_numpy_has_stays(dtype, numpy_dtype):
+    part = image(0, 1, 1, dtype=getattr(torch, dtype))
+    run = load_run(finished_run([{"a": [("x", part), ("y", part)]}], ["x", "y"]))
+    assert run["a"].dtype == run.tensor("a", "y").dtype == np.dtype(numpy_dtype)
+    assert run["a"].tolist() == [[0, 1, 1], [0, 1, 1]]
+
+
+def test_bfloat16_comes_as_float32_with_the_same_values():
+    """All 65,536 of them, NaN and Inf too, between two others so that a wrong place would show."""
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16).reshape(2, 4, -1)
+    before, after = image(1.5), image(2.5, 3.5, dtype=torch.float16)
+    kept = {
+        "before": [("x", before)],
+        "every": [("x", every[:1]), ("y", every[1:])],
+        "after": [("x", after)],
+    }
+    run = load_run(finished_run([kept], ["x", "y"]))
+    assert run["every"].dtype == np.float32
+    np.testing.assert_array_equal(run["every"], every.float().numpy())
+    np.testing.assert_array_equal(run.tensor("every", "y"), every[1].float().numpy())
+    assert run["before"].tolist() == [[1.5]]
+    assert run["after"].tolist() == [[2.5, 3.5]]
+
+
+def test_images_of_two_dtypes_come_in_the_wider_one():
+    pairs = [("x", image(1, 2, dtype=torch.float16)), ("y", image(0.1, 3))]
+    run = load_run(finished_run([{"a": pairs}], ["x", "y"]))
+    assert run["a"].tolist() == [[1, 2], [np.float32(0.1), 3]]
+
+
+def test_only_the_shards_that_hold_the_call_are_opened():
+    home = three_images()
+    (home / "tensors/shard-000001.safetensors").unlink()
+    run = load_run(home)
+    assert run["fc"].tolist() == [[9]]
+    assert run.tensor("conv", "b").tolist() == [1, 2]
+    message, hint = refusal(lambda: run["conv"])
+    assert message.startswith("cannot read 'run/tensors/shard-000001.safetensors': ")
+    assert hint == "run hookcli inspect again"
+
+
+def test_a_dtype_that_numpy_lacks_is_refused():
+    part = image(1, 2).to(torch.float8_e4m3fn)
+    run = load_run(finished_run([{"a": [("x", part)]}], ["x"]))
+    expected = (
+        "'a' was saved as F8_E4M3, which numpy cannot hold",
+        "save with --tensor-dtype float32",
+    )
+    assert refusal(lambda: run["a"]) == refusal(lambda: run.tensor("a", "x")) == expected
+
+
+def test_images_of_different_shapes_are_refused_as_one_array_and_read_one_by_one():
+    pairs = [("a", torch.zeros(1, 3, 4, 4)), ("b", torch.ones(1, 3, 5, 4))]
+    run = load_run(finished_run([{"conv": pairs}], ["a", "b"]))
+    assert refusal(lambda: run["conv"]) == (
+        "the images' tensors of 'conv' differ in shape: a has 3x4x4, b has 3x5x4",
+        "save with --pool mean, or read one image: run.tensor('conv', 'a')",
+    )
+    assert run.tensor("conv", "b").shape == (3, 5, 4)
+
+
+def test_a_call_that_was_not_saved_is_refused_with_names_like_it():
+    run = load_run(three_images())
+    assert refusal(lambda: run["convv"]) == (
+        "no tensor of 'convv' was saved",
+        "did you mean conv?",
+    )
+    assert refusal(lambda: run.images_of("xyz"))[1] == "there are: conv, fc"
+
+
+def test_an_image_that_is_not_there_is_refused_with_names_like_it():
+    kept = {"conv": [(f"cat-{number}", image(number)) for number in range(7)]}
+    run = load_run(finished_run([kept], [f"cat-{number}" for number in range(7)]))
+    assert refusal(lambda: run.tensor("conv", "cat6")) == (
+        "no tensor of 'conv' was saved for an image 'cat6'",
+        "did you mean cat-6, cat-5, cat-4?",
+    )
+    hint = refusal(lambda: run.tensor("conv", "zebra"))[1]
+    assert hint == "there are: cat-0, cat-1, cat-2, cat-3, cat-4 and 2 more"
+
+
+def test_call_ids_are_chosen_exactly_or_by_globs_in_the_runs_order():
+    names = ("conv", "layer1.0.relu", "layer1.0.relu#1", "att[0]", "att[1]")
+    run = load_run(finished_run([{name: [("x", image(1))] for name in names}], ["x"]))
+    assert choose_calls(run, ["layer1.*", "conv"]) == names[:3]
+    assert choose_calls(run, ["layer1.0.relu"]) == ("layer1.0.relu",)
+    assert choose_calls(run, ["att[1]"]) == ("att[1]",)
+    assert choose_calls(run, ["att[*", "*"]) == names
+    assert refusal(lambda: choose_calls(run, ["conv", "layer2.*"]))[0] == (
+        "no tensor of 'layer2.*' was saved"
+    )
+
+
+def test_rows_of_layers_csv_have_numbers_and_none(tmp_path):
+    row = LayerRow(
+        1, "0", "0", "Conv2d", 0, "output", "", (1, 8, 2, 2), "float32", "NCHW",
+        0.5, None, -1.0, 2.0, 0.0, 0, 0, None, 8, 3, 1216,
+    )  # fmt: skip
+    home = three_images()
+    (home / "layers.csv").write_text(render_csv(LayerRow, [row]))
+    (read,) = load_run(home).layers
+    names = ("order", "call_id", "module_path", "shape", "mean", "std", "dead_channels", "params")
+    assert {name: read[name] for name in names} == {
+        "order": 1,
+        "call_id": "0",  # a module of nn.Sequential: text, not a number
+        "module_path": "0",
+        "shape": "1x8x2x2",
+        "mean": 0.5,
+        "std": None,
+        "dead_channels": None,
+        "params": 1216,
+    }
+
+
+def test_records_are_all_parts_of_the_folder_in_order():
+    home = three_images()
+    (home / "records.parquet").mkdir()
+    for number, keys in enumerate([["a", "b"], ["c"]]):
+        part = home / f"records.parquet/part-{number:06d}.parquet"
+        texts = dict.fromkeys(("image", "call_id", "module_type", "dtype"), keys)
+        figures = dict.fromkeys(("mean", "std", "min", "max"), [0.5] * len(keys))
+        counts = dict.fromkeys(("nan_count", "inf_count"), [0] * len(keys))
+        rows = texts | figures | counts | {"shape": [[1, 2]] * len(keys)}
+        parquet.write_table(pa.table(rows), part)
+    records = load_run(home).records.to_pydict()
+    assert (records["image"], records["mean"]) == (["a", "b", "c"], [0.5] * 3)
+
+
+def test_tables_that_are_not_there_or_damaged_are_named():
+    home = three_images()
+    run = load_run(home)
+    assert refusal(lambda: run.records)[0] == "the run in 'run' has no records.parquet"
+    assert (
+        refusal(lambda: run.layers)[0] == "cannot read 'run/layers.csv': No such file or directory"
+    )
+    (home / "layers.csv").write_text("order,call_id\none,conv\n")
+    assert refusal(lambda: run.layers)[0].startswith("cannot read 'run/layers.csv': ")
+    (home / "records.parquet").mkdir()
+    (home / "records.parquet/part-000000.parquet").write_bytes(b"nothing")
+    assert refusal(lambda: run.records)[0].startswith("cannot read 'run/records.parquet': ")
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    assert refusal(lambda: load_run("nowhere"))[0] == "there is no folder 'nowhere'"
+    Path("photos").mkdir()
+    assert refusal(lambda: load_run("photos"))[0] == "'photos' is not the folder of a run"
+    (Path("photos") / "manifest.json").write_text('{"name": "an app"}')
+    damaged = "'photos/manifest.json' is damaged: it lacks 'hookcli'"
+    assert refusal(lambda: load_run("photos"))[0] == damaged
+
+
+def test_a_run_that_did_not_come_to_its_end_is_refused():
+    home = three_images()
+    (home / "manifest.json").unlink()
+    assert refusal(lambda: load_run(home)) == (
+        "'run' is the folder of an unfinished run",
+        "finish it: the same command with --resume",
+    )
+
+
+def test_a_run_without_tensors_still_has_its_images_and_tables():
+    run = load_run(finished_run([], ["a"]))
+    assert (run.images, run.calls) == (("a",), ())
+    for ask in (lambda: run["conv"], lambda: choose_calls(run, ["*"])):
+        assert refusal(ask) == (
+            "the run in 'run' saved no tensors",
+            "run hookcli inspect again, with --save tensors",
+        )
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["", "[]", "{}", '{"calls": {"a": [{}]}}', '{"calls": {"a": [7]}}', '{"calls": {"a": 7}}',
+     '{"calls": {"a": [{"shard": "s", "tensor": "a", "shape": [2, 1], "dtype": "F32", "images": ["x"]}]}}'],
+)  # fmt: skip
+def test_a_damaged_index_is_named(index):
+    home = three_images()
+    (home / "tensors/index.json").write_text(index)
+    assert "'run/tensors/index.json'" in refusal(lambda: load_run(home))[0]
+
+
+def test_an_index_that_the_manifest_lists_must_be_there():
+    home = three_images()
+    (home / "tensors/index.json").unlink()
+    message = "cannot read 'run/tensors/index.json': No such file or directory"
+    assert refusal(lambda: load_run(home))[0] == message
+
+
+def test_an_index_of_other_images_than_the_manifests_is_refused():
+    home = finished_run([{"conv": [("a", image(1)), ("z", image(2))]}], ["a"])
+    assert refusal(lambda: load_run(home)["conv"])[0] == (
+        "'run/tensors/index.json' is damaged: 'conv' has the image 'z', unknown to the manifest"
+    )
+
+
+@pytest.mark.parametrize("damage", [b"", b"123456789abcdefg", "cut", "other"])
+def test_a_damaged_shard_is_named(damage):
+    home = three_images()
+    shard = home / "tensors/shard-000000.safetensors"
+    if damage == "other":
+        write_shard(write_into(home), 0, {"conv": [("b", image(1)), ("a", image(3))]})
+    else:
+        shard.write_bytes(shard.read_bytes()[:-3] if damage == "cut" else damage)
+    message, _ = refusal(lambda: load_run(home)["conv"])
+    assert message.startswith("cannot read 'run/tensors/shard-000000.safetensors': ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_shard_that_may_not_be_read_is_not_said_to_be_missing():
+    home = three_images()
+    (home / "tensors/shard-000000.safetensors").chmod(0)
+    message = "cannot read 'run/tensors/shard-000000.safetensors': Permission denied"
+    assert refusal(lambda: load_run(home)["conv"])[0] == message
+
+
+def test_a_run_says_what_it_holds_in_a_few_words():
+    assert repr(load_run(three_images())) == "Run('run', 3 images, 2 calls)"
+
+
+def test_a_run_is_read_without_torch():
+    home = three_images()
+    code = (
+        "import sys; from hookcli.store.load import load_run\n"
+        f"run = load_run({str(home)!r}); array = run['conv']\n"
+        "print(array.tolist(), sorted({'torch', 'pyarrow', 'PIL'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[[3.0, 4.0], [1.0, 2.0], [5.0, 6.0]] []\n"
+
+
+# --- handing on
+
+
+LIST = ".hookcli-export.json"
+
+
+def files_in(folder):
+    """What is there, but for the hidden list of the files that exports wrote."""
+    return sorted(path.name for path in Path(folder).iterdir() if path.name != LIST)
+
+
+def test_npy_gives_an_array_a_call_and_the_names_of_the_rows(capsys):
+    export(three_images(), "npy", Path("out"))
+    assert np.load("out/conv.npy").tolist() == [[3, 4], [1, 2], [5, 6]]
+    assert np.load("out/fc.npy").tolist() == [[9]]
+    assert Path("out/images.csv").read_text() == (
+        "row,image,file\n0,a,photos/a.png\n1,b,photos/b.png\n2,c,photos/c.png\n"
+    )
+    # fc gave one image alone
+    assert Path("out/fc.images.csv").read_text() == "row,image,file\n0,a,photos/a.png\n"
+    printed = "out/conv.npy\nout/fc.npy\nout/images.csv\nout/fc.images.csv\n"
+    assert capsys.readouterr() == (printed, "")
+    assert len(files_in("out")) == 4
+
+
+def test_csv_gives_a_row_an_image_and_a_column_a_value(capsys):
+    pairs = [("-a", image(0.1, 2, -3, 1e-10).reshape(1, 2, 2)), ("b", torch.ones(1, 2, 2))]
+    export(finished_run([{"conv": pairs}], ["-a", "b"]), "csv", Path("out"))
+    assert Path("out/conv.csv").read_text() == (
+        "image,0,1,2,3\n'-a,0.1,2.0,-3.0,1e-10\nb,1.0,1.0,1.0,1.0\n"
+    )
+    assert Path("out/images.csv").read_text() == (
+        "row,image,file\n0,'-a,photos/-a.png\n1,b,photos/b.png\n"
+    )
+    assert capsys.readouterr().out == "out/conv.csv\nout/images.csv\n"
+
+
+def test_a_file_of_any_name_is_in_the_list_of_images_as_in_other_tables():
+    home = finished_run([{"conv": [("a", image(1))]}], ["a"])
+    manifest = json.loads((home / "manifest.json").read_text())
+    manifest["images"][0]["file"] = "=50%2525%FF.png"  # as a manifest holds =50%25 and the byte FF
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    export(home, "csv", Path("out"))
+    assert Path("out/images.csv").read_text() == "row,image,file\n0,a,'=50%2525%FF.png\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "header"),
+    [
+        (torch.ones(1, 3), "image,0,2,7"),
+        (torch.ones(1, 3, 2), "image,0,1,2,3,4,5"),
+        (torch.ones(1, 2), "image,0,1"),
+    ],
+)
+def test_columns_are_named_by_the_channels_that_were_saved_where_each_has_one_value(values, header):
+    home = finished_run([{"conv": [("a", values)]}], ["a"])
+    write_index(write_into(home), home, ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)})
+    export(home, "csv", Path("out"))
+    assert Path("out/conv.csv").read_text().splitlines()[0] == header
+
+
+def test_a_float32_is_the_same_after_csv():
+    values = torch.randn(1, 500, generator=torch.Generator().manual_seed(0)) * 1e-3
+    export(finished_run([{"conv": [("a", values)]}], ["a"]), "csv", Path("out"))
+    _, (_, *cells) = csv.reader(Path("out/conv.csv").read_text().splitlines())
+    assert np.array_equal(np.array(cells, dtype=np.float32), values[0].numpy())
+
+
+def test_a_call_without_a_value_is_a_table_of_images():
+    home = finished_run([{"conv": [("a", torch.ones(1, 0, 2))]}], ["a"])
+    export(home, "csv", Path("out"))
+    assert Path("out/conv.csv").read_text() == "image\na\n"
+
+
+def test_a_call_too_wide_for_a_table_is_refused_before_anything_is_written():
+    fits, wide = torch.zeros(1, 128, 128), torch.zeros(1, 16385)
+    home = finished_run([{"fits": [("a", fits)], "wide": [("a", wide)]}], ["a"])
+    assert refusal(lambda: export(home, "csv", Path("out"))) == (
+        "'wide' has 16,385 values an image, and a table at most 16,384 columns",
+        "save with --pool mean, or export --to npy",
+    )
+    assert not Path("out").exists()
+    export(home, "csv", Path("out"), ["fits"])
+    assert files_in("out") == ["fits.csv", "images.csv"]
+
+
+def test_files_of_call_ids_are_safe_and_unique_whatever_the_case():
+    names = ("Relu#1", "relu#1", "relu_1", "../up", "(model)", "images")
+    home = finished_run([{name: [("a", image(1))] for name in names}], ["a"])
+    export(home, "npy", Path("out"))
+    assert files_in("out") == [
+        "Relu_1.npy", "images-2.npy", "images.csv", "model.npy", "relu_1-2.npy", "relu_1-3.npy", "up.npy",
+    ]  # fmt: skip
+    assert files_in(".") == ["out", "run"]
+
+
+def test_by_default_the_files_go_into_a_folder_named_like_the_run():
+    export(three_images(), "npy", layers=["conv"])
+    assert files_in("hookcli-exports/run") == ["conv.npy", "images.csv"]
+
+
+@pytest.mark.parametrize("there", ["fc.npy", "images.csv"])
+def test_files_that_are_there_are_protected(there):
+    home = three_images()
+    Path("out").mkdir()
+    Path("out", there).write_text("mine")
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"))
+    unknown = f"'out/{there}' is there already and is not known to be of an export"
+    assert (caught.value.message, caught.value.exit_code) == (unknown, 5)
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"), overwrite=True)
+    assert caught.value.message == unknown
+    assert [path.name for path in Path("out").iterdir()] == [there]
+    assert Path("out", there).read_text() == "mine"
+
+
+def test_what_an_export_wrote_is_replaced_when_asked_for():
+    home = three_images()
+    export(home, "npy", Path("out"))
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"))
+    assert caught.value.message == "'out/conv.npy' is there already"
+    assert caught.value.hint == "replace it with --overwrite, or choose another -o"
+    Path("out/conv.npy").write_bytes(b"old")
+    Path("out/notes.txt").write_text("mine")
+    export(home, "npy", Path("out"), overwrite=True)
+    assert np.load("out/conv.npy").shape == (3, 2)
+    assert Path("out/notes.txt").read_text() == "mine"
+    assert json.loads(Path("out", LIST).read_bytes())["files"] == [
+        "conv.npy", "fc.images.csv", "fc.npy", "images.csv",
+    ]  # fmt: skip
+
+
+def test_a_link_in_the_place_of_an_export_is_left_alone():
+    home = three_images()
+    export(home, "npy", Path("out"))
+    Path("mine.npy").write_text("mine")
+    Path("out/conv.npy").unlink()
+    Path("out/conv.npy").symlink_to(Path("mine.npy").resolve())
+    with pytest.raises(OutputError, match="is not known to be of an export"):
+        export(home, "npy", Path("out"), overwrite=True)
+    assert Path("mine.npy").read_text() == "mine"
+    assert Path("out/conv.npy").is_symlink()
+
+
+def test_a_file_in_place_of_the_folder_is_named():
+    home = three_images()
+    Path("out").write_text("mine")
+    with pytest.raises(OutputError) as caught:
+        export(home, "npy", Path("out"), overwrite=True)
+    assert caught.value.message == "'out' is a file, not a folder"
+    assert Path("out").read_text() == "mine"
+
+
+def test_nothing_is_written_into_a_run_folder():
+    home = three_images()
+    before = files_in(home)
+    with pytest.raises(OutputError, match="'run' is a run's folder"):
+        export(home, "npy", home, overwrite=True)
+    assert files_in(home) == before
+
+
+def test_the_command_line_takes_what_the_function_takes():
+    home = three_images()
+    app = typer.Typer()
+    app.command()(export)
+    words = [str(home), "--to", "csv", "-o", "out", "--layers", "c*", "--layers", "fc"]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) == (0, "out/conv.csv\nout/fc.csv\nout/images.csv\n")
+    assert CliRunner().invoke(app, words).exception.exit_code == 5
+    assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
+    assert CliRunner().invoke(app, [str(home)]).exit_code == 2  # --to is missing
+
+
+def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
+    """Two rows of every layout, pool and dtype, read back as what was taken."""
+    dtypes = (None, "float16", "bfloat16")
+    for number, (name, pool, dtype) in enumerate(
+        itertools.product(SHAPES, ("none", "mean", "2"), dtypes)
+    ):
+        shape, layout = SHAPES[name]
+        activation = counting(2, *shape[1:]) / 7
+        kept = take_activation(activation, layout, SaveStyle(pool, dtype))
+        pairs = [("a", kept[:1]), ("b", kept[1:])]
+        run = load_run(finished_run([{"call": pairs}], ["a", "b"], f"run{number}"))
+        np.testing.assert_array_equal(run["call"], kept.float().numpy(), name)
+        assert (run["call"].dtype == np.float16) == (dtype == "float16")
+
+
+# --- through the command
+
+SAVED = ("features.0", "features.3.expand1x1")
+INSPECT = (
+    "inspect", "squeezenet1_1", "arrays/*.npy", "--weights", "random", "--device", "cpu", "--grids", "none",
+    *(word for layer in SAVED for word in ("--layers", layer)), "-o", "run", "-q",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    """The network of seed 0, built by torchvision."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torchvision.models.squeezenet1_1(weights=None).eval()
+
+
+def save_pixels(sides):
+    """Files of exact pixels, one a height, 40 pixels wide."""
+    Path("arrays").mkdir()
+    arrays = [
+        np.random.default_rng(number).normal(size=(3, side, 40)).astype(np.float32)
+        for number, side in enumerate(sides)
+    ]
+    for number, array in enumerate(arrays):
+        np.save(f"arrays/t{number:02}.npy", array)
+    return arrays
+
+
+def outputs(model, layer, arrays):
+    """What a layer gives for each array by itself, seen through a hook of torch."""
+    seen = []
+    handle = model.get_submodule(layer).register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output[0].numpy().copy())
+    )
+    with torch.inference_mode():
+        for array in arrays:
+            model(torch.from_numpy(array)[None])
+    handle.remove()
+    return seen
+
+
+def assert_near(values, expected):
+    """Kernels for channels that lie last add in another order."""
+    near = 1e-4 * np.abs(expected).max()
+    np.testing.assert_allclose(values, expected, rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 8])
+def test_saved_tensors_are_what_hooks_of_torch_see(run, squeezenet, batch_size):
+    arrays = save_pixels([32] * 12)
+    assert run(*INSPECT, "--save", "tensors", "--batch-size", batch_size).code == 0
+    saved = load_run("run")
+    assert saved.calls == SAVED
+    assert saved.images == tuple(f"t{number:02}" for number in range(12))
+    for layer in SAVED:
+        expected = np.stack(outputs(squeezenet, layer, arrays))
+        assert (saved[layer].dtype, saved[layer].shape) == (np.float32, expected.shape)
+        assert_near(saved[layer], expected)
+
+
+def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run, squeezenet):
+    arrays = save_pixels([(32, 48, 40)[number % 3] for number in range(12)])
+    assert run(*INSPECT, "--save", "tensors", "--batch-size", "5").code == 0
+    saved = load_run("run")
+    for layer in SAVED:
+        assert saved.images_of(layer) == tuple(f"t{number:02}" for number in range(12))
+        for key, expected in zip(saved.images, outputs(squeezenet, layer, arrays), strict=True):
+            assert_near(saved.tensor(layer, key), expected)
+    first, second = (outputs(squeezenet, SAVED[0], arrays[n : n + 1])[0].shape for n in (0, 1))
+    assert refusal(lambda: saved[SAVED[0]])[0] == (
+        f"the images' tensors of 'features.0' differ in shape: t00 has {'x'.join(map(str, first))}, "
+        f"t01 has {'x'.join(map(str, second))}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "shards"), [(12, 5, 1), (12, 8, 1), (40, 5, 2), (40, 8, 2)]
+)
+def test_means_of_images_of_several_sizes_are_rows_in_the_order_of_the_images(
+    run, squeezenet, count, batch_size, shards
+):
+    arrays = save_pixels([(32, 48, 40)[number % 3] for number in range(count)])
+    words = ("--save", "tensors", "--pool", "mean", "--batch-size", batch_size)
+    assert run(*INSPECT, *words).code == 0
+    assert len(list(Path("run/tensors").glob("*.safetensors"))) == shards  # 35 or 32 images each
+    saved = load_run("run")
+    for layer in SAVED:
+        seen = outputs(squeezenet, layer, arrays)
+        assert_near(saved[layer], np.stack([each.mean((1, 2)) for each in seen]))
+        rows = [key for tensor in saved.saved[layer] for key in tensor.images]
+        assert rows == list(saved.images)  # in the files too
+
+
+def test_chosen_channels_are_saved_in_another_dtype(run, squeezenet):
+    arrays = save_pixels([32] * 3)
+    words = ("--tensor-channels", "7,2-3", "--tensor-dtype", "float16", "--pool", "max")
+    assert run(*INSPECT, "--save", "tensors", *words).code == 0
+    values = load_run("run")["features.0"]
+    expected = [each.max((1, 2))[[7, 2, 3]] for each in outputs(squeezenet, "features.0", arrays)]
+    assert values.dtype == np.float16
+    np.testing.assert_allclose(values, expected, rtol=1e-3)
+    assert run("export", "run", "--to", "csv", "-o", "out", "--layers", "features.0").code == 0
+    header, first, *_ = csv.reader(Path("out/features.0.csv").read_text().splitlines())
+    assert header == ["image", "7", "2", "3"]
+    assert np.array(first[1:], dtype=np.float16).tolist() == values[0].tolist()
+
+
+def test_without_save_no_tensors_are_kept(run):
+    save_pixels([32] * 2)
+    assert run(*INSPECT).code == 0
+    assert load_run("run").calls == ()
+    assert not Path("run/tensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--save", "tensors", "--max-disk", "0.000001"),
+            r"error: the tensors would take 0\.0\d*[1-9] GB, more than --max-disk 1e-06\n",
+        ),
+        (
+            ("--save", "tensors", "--max-disk", "nan"),
+            "error: --max-disk must be greater than 0, not nan",
+        ),
+        (
+            ("--save", "tensors", "--max-disk", "0"),
+            "error: --max-disk must be greater than 0, not 0",
+        ),
+        (("--save", "tensors", "--pool", "0"), "error: --pool cannot be '0'"),
+        (("--save", "tensors", "--pool", "-1"), "error: --pool cannot be '-1'"),
+        (("--save", "tensors", "--pool", "median"), "error: --pool cannot be 'median'"),
+        (("--pool", "mean"), "error: --pool, --tensor-dtype and --tensor-channels are for --save"),
+        (("--tensor-dtype", "float16"), "error: --pool, --tensor-dtype and --tensor-channels are"),
+        (("--tensor-channels", "1"), "error: --pool, --tensor-dtype and --tensor-channels are for"),
+        (
+            ("--save", "tensors", "--tensor-channels", "all"),
+            (
+                "error: --tensor-channels cannot read 'all'\n"
+                "hint: channels are counted from 0: '3,7,10-20'; without the option all are saved\n"
+            ),
+        ),
+        (
+            ("--save", "tensors", "--tensor-channels", "5-3"),
+            "error: --tensor-channels cannot read '5-3'\n",
+        ),
+        (
+            ("--channels", "5-3"),
+            (
+                "error: --channels cannot read '5-3'\n"
+                "hint: channels are counted from 0: '3,7,10-20', or all\n"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, said):
+    save_pixels([32] * 12)
+    ended = run(*INSPECT, *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert re.match(said, ended.err)
+    assert files_in(".") == ["arrays"]
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ((), 64 * 31 * 31 * 4),  # features.0 of 64 by 64 pixels
+        (("--tensor-dtype", "float16"), 64 * 31 * 31 * 2),
+        (("--pool", "mean"), 64 * 4),
+        (("--pool", "2", "--tensor-channels", "0,5,99"), 2 * 2 * 2 * 4),
+    ],
+)
+def test_max_disk_is_held_against_what_all_images_take(run, words, size):
+    save_pixels([64] * 3)
+    asked = (*INSPECT[:9], "--layers", SAVED[0], "--size", "64", "--save", "tensors", "--dry-run")
+    limits = [f"{(3 * size + more) / 1e9:.12f}" for more in (-0.5, 0.5)]
+    assert [run(*asked, *words, "--max-disk", limit).code for limit in limits] == [2, 0]
+
+
+def test_channels_that_no_layer_has_are_an_error_before_anything_is_written(run, cat):
+    words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
+    code, _, err = run(
+        "inspect", "resnet18", cat, *words, "--tensor-channels", 999, "--dry-run", "-o", "out"
+    )
+    assert (code, "--tensor-channels" in err.splitlines()[0]) == (2, True), err
+    code, _, err = run("inspect", "resnet18", cat, *words, "--tensor-channels", "999", "-o", "out")
+    assert (code, Path("out").exists()) == (2, False), err
+
+
+def test_channels_that_a_layer_lacks_are_told(run, cat):
+    words = ("--weights", "random", "--layers", "conv1", "--save", "tensors", "--grids", "none")
+    code, _, err = run(
+        "inspect", "resnet18", cat, *words, "--tensor-channels", "0,999", "-o", "out"
+    )
+    assert code == 0
+    assert "warning: --tensor-channels: conv1 has channels 0 to 63 only" in err.splitlines()
+
+
+LOUD_NET = """
+from torch import nn
+
+
+class Loud(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+        nn.init.constant_(self.conv.weight, 0)
+        nn.init.constant_(self.conv.bias, -70_000)
+        self.calm = nn.Conv2d(2, 2, 1)
+        nn.init.constant_(self.calm.weight, 0)
+
+    def forward(self, x):
+        return self.calm(self.conv(x)).mean((2, 3))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_that_float16_does_not_hold_are_told(run, cat, dtype):
+    Path("net.py").write_text(LOUD_NET)
+    words = ("--grids", "none", "--size", "32", "--save", "tensors", "--tensor-dtype", dtype)
+    code, _, err = run("inspect", "net.py:Loud", cat, *words, "-o", "out")
+    saved = load_run("out")
+    assert code == 0
+    assert np.isinf(saved["conv"]).all() == (dtype == "float16")
+    assert np.isfinite(saved["calm"]).all()
+    said = [line for line in err.splitlines() if "float16" in line]
+    assert len(said) == (dtype == "float16")
+    assert all("saved as inf; conv reaches 7e+04; bfloat16 holds them" in line for line in said)

@@ -1,0 +1,311 @@
+"""Details of findings, pictures and pages: what is left out, what is put together, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from hookcli.activations.feature_maps import Picture, take_tiles
+from hookcli.activations.observation import Observation, read_records, take_sample
+from hookcli.activations.stats import reduce_rows
+from hookcli.config import GridStyle
+from hookcli.documents import decode
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.nan_origin import find_producers
+from hookcli.records.calls import Call, LayerInfo, Uncalled
+from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
+from hookcli.records.layouts import Layout
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.render.report.document import ReportDocument
+from hookcli.render.report.page import render_report
+from hookcli.summary.evidence import Evidence
+from hookcli.summary.findings import find
+from tests.summary.test_findings import told
+from tests.toy_runs import write_into
+
+MAP = Layout("NCHW", 1, 2, 2)
+STATS = {"shape": (1, 1, 2, 2), "dtype": "float32", "mean": 0.0, "min": -1.0, "max": 1.0}
+
+
+def record(path, kind="Conv2d", *, image="cat", std=1.0, values=(-1.0, 1.0), layout=MAP, **call):
+    """One layer with one channel, whose smallest and largest values are ``values``."""
+    stats = TensorStats(std=std, zero_fraction=0.0, **STATS)
+    channels = ChannelRange(values[:1], values[1:])
+    return LayerRecord(image, Call(LayerInfo(path, kind), **call), layout, stats, channels)
+
+
+def found(*records, **evidence):
+    return [(f.rule, f.number) for f in find(Evidence(told(records), **evidence))]
+
+
+# Findings
+
+
+def test_a_channel_that_is_negative_in_one_image_is_not_dead():
+    images = [record("conv", values=(low, 0.0), image=str(low)) for low in (0.0, -1.0)]
+    assert found(*images) == []
+    assert found(images[0], images[0]) == [("dead", 1.0)]
+
+
+def test_what_goes_into_a_layer_has_no_dead_channels():
+    assert found(record("conv", side="input", values=(0.0, 0.0))) == []
+
+
+@pytest.mark.parametrize(
+    "other", [Layout("NHWC", 3, 2, 2), Layout("NCHW", 1)], ids=["layout", "no longer spatial"]
+)
+def test_spreads_are_compared_in_one_form_only(other):
+    before = record("a", std=1.0, order=1)
+    assert found(before, record("b", std=50.0, order=2)) == [("exploding", 50.0)]
+    assert found(before, record("b", std=50.0, order=2, layout=other)) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth"]
+)
+def test_the_spread_of_a_layer_that_passes_on_what_it_gets_is_not_its_own(kind):
+    assert found(record("a", kind, order=1), record("b", kind, order=2, std=50.0)) == []
+
+
+@pytest.mark.parametrize(("side", "rules"), [(216, []), (215, [("small", 215 / 224)])])
+def test_up_to_8_pixels_may_be_added_by_the_network_itself(side, rules):
+    assert found(sizes={"cat": ((side, 400), (224, 224))}) == rules
+
+
+def test_layers_unused_for_the_same_reason_in_several_places_are_one_finding():
+    reason = "its weights are used inside {} (MultiheadAttention) without calling it"
+    paths = ("encoder.0", "encoder.1", "decoder.0")
+    uncalled = [Uncalled(LayerInfo(f"{p}.out", "Linear"), reason.format(p)) for p in paths]
+    (finding,) = find(Evidence({}, uncalled=uncalled))
+    assert finding.number == 3
+    assert finding.sentence == (
+        f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more, alike)"
+    )
+
+
+# Who made a NaN
+
+
+class Root(nn.Module):
+    """The square root of a negative number; its part, all NaN, is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.BatchNorm2d(1)
+        for values in (self.part.weight.data, self.part.running_mean):
+            values.fill_(math.nan)
+
+    def forward(self, x):
+        return (-1 - x.abs()).sqrt()
+
+
+class Masked(nn.Module):
+    """A leaf that holds minus infinity, and makes NaN of finite values."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.tensor(-math.inf))
+
+    def forward(self, x):
+        return (-1 - x.abs()).sqrt()
+
+
+class Swallowed(nn.Sequential):
+    """NaN between a convolution and an end that are both finite."""
+
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 1, 1), Masked())
+
+    def forward(self, x):
+        return super().forward(x).nan_to_num(0)
+
+
+@pytest.mark.parametrize("maker", [Root, Masked])
+def test_values_that_made_no_nan_are_not_blamed_for_it(maker):
+    assert find_producers(nn.Sequential(maker()), PLAIN, torch.ones(1, 1, 2, 2)) == {
+        "NaN": f"NaN is made by 0 ({maker.__name__}): what went in was finite"
+    }
+
+
+@pytest.mark.parametrize(("rule", "code"), [("nan", 7), ("inf", 0)])
+def test_a_rule_of_fail_on_looks_into_layers_that_were_not_selected(run, pixels, rule, code):
+    words = ("--layers", "conv", "--grids", "none", "--fail-on", rule)
+    ended = run("inspect", "tests.summary.test_details:Swallowed", pixels, *words)
+    assert ended.code == code
+    assert ("nan: NaN is made by 1 (Masked)" in ended.out + ended.err) == (rule == "nan")
+
+
+# Tiles, sheets and samples
+
+
+RAMP = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+
+
+def test_the_figures_of_a_tile_are_smallest_largest_mean_and_spread():
+    # squares of the distances from 2.5: 2 * (2.5^2 + 1.5^2 + 0.5^2) = 17.5, a sixth of it 35 / 12
+    maps, style = torch.stack([RAMP, -2 * RAMP]), GridStyle(rank="index")
+    figures = take_tiles(maps.unsqueeze(0), Layout("NCHW", 1, 2, 3), style).figures.T.tolist()
+    spread = (35 / 12) ** 0.5
+    assert figures[0] == pytest.approx([0.0, 5.0, 2.5, spread])
+    assert figures[1] == pytest.approx([-10.0, 0.0, -5.0, 2 * spread])
+
+
+def test_a_sheet_of_hundreds_of_layers_is_arranged_in_columns(tmp_path):
+    layout, style = Layout("NCHW", 1, 8, 8), GridStyle(tile=8)
+    tiles = take_tiles(torch.zeros(1, 1, 8, 8), layout, style)
+    layer = Picture("cat", Call(LayerInfo("conv", "Conv2d")), layout, (1, 1, 8, 8), tiles)
+    writer = GridWriter(write_into(tmp_path), style)
+    writer.write_sheet("cat", [layer] * 500)
+    writer.take()()
+    with Image.open(tmp_path / "sheets/cat.png") as sheet:
+        assert sheet.height < 2000  # 500 layers of 8 + 2 * 13 + 4 pixels are 19,000
+
+
+def test_a_sample_is_taken_at_even_distances_over_all_values():
+    values = torch.arange(3 * 4096.0).view(1, -1)
+    assert take_sample(values).tolist() == [list(range(0, 3 * 4096, 3))]
+
+
+def test_a_histogram_goes_from_the_smallest_to_the_largest_value_and_not_of_the_sample():
+    whole, sample = torch.tensor([[0.0, 0.5, 12.5, 24.0]]), torch.tensor([[0.5, 12.5]])
+    call, reduced = Call(LayerInfo("conv", "Conv2d")), reduce_rows(whole, None)
+    seen = Observation(call, Layout(), (1, 4), torch.float32, reduced, sample)
+    (one,) = read_records([seen], ["cat"])
+    assert [place for place, count in enumerate(one.histogram) if count] == [0, 12]
+
+
+# Boxes and pages of a run on a tensor file
+
+
+@pytest.fixture
+def pixels():
+    """A file of 1 x 16 x 32 pixels: one in the upper left quarter, else zero."""
+    values = np.zeros((1, 16, 32), np.float32)
+    values[:, :8, :16] = 1
+    np.save("my pixels.npy", values)
+    return "my pixels.npy"
+
+
+IDENTITY = ("torch.nn:Identity", "-o", "out", "--overwrite", "--layers", "*")
+
+
+def inspect(run, file, *words):
+    return run("inspect", "tests.toy_models:InplaceRelu", file, "-o", "out", *words)
+
+
+@pytest.fixture
+def ran(run, pixels):
+    assert inspect(run, pixels, "--layers", "conv").code == 0
+    return Path("out")
+
+
+def test_a_box_in_a_tensor_file_is_in_its_own_pixels(run, pixels):
+    inspect(run, pixels, "--layers", "conv", "--focus", "0,0,16,8")
+    (grid,) = json.loads(Path("out/report.json").read_text())["grids"]
+    # x on a quarter of the places: mean x / 4, spread sqrt(3) / 4 * |x|; the weights are 1 and -2
+    assert grid["channels"] == [1, 0]
+    assert grid["score"] == pytest.approx([4 / 3**0.5, -4 / 3**0.5], abs=1e-3)
+
+
+def test_a_channel_with_nan_has_no_score_and_comes_first(run):
+    values = np.zeros((2, 16, 32), np.float32)
+    values[0, :8, :16] = 1
+    values[1, 15, 31] = math.nan
+    np.save("broken.npy", values)
+    assert run("inspect", *IDENTITY, "broken.npy", "--focus", "0,0,16,8").code == 0
+    (grid,) = json.loads(Path("out/report.json").read_text())["grids"]
+    assert (grid["channels"], grid["score"][0]) == ([1, 0], None)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_channels_that_are_no_colours_are_shown_as_the_first_of_them(run, count):
+    values = np.random.default_rng(0).random((count, 16, 32), np.float32)
+    for name, shown in (("all", values), ("first", values[:1])):
+        np.save(f"{name}.npy", shown)
+        assert run("inspect", *IDENTITY, f"{name}.npy").code == 0
+        Path(f"out/seen/{name}.jpg").rename(f"{name}.jpg")
+    assert Path("all.jpg").read_bytes() == Path("first.jpg").read_bytes()
+
+
+def test_a_box_in_a_file_of_several_rows_is_refused(run):
+    np.save("rows.npy", np.zeros((2, 1, 16, 32), np.float32))
+    ended = inspect(run, "rows.npy", "--focus", "0,0,16,8")
+    assert (ended.code, ended.err.count("error: --focus is a box in one image\n")) == (2, 1)
+
+
+def test_a_box_that_is_the_whole_image_is_refused(run, pixels):
+    ended = inspect(run, pixels, "--focus", "0,0,32,16")
+    assert ended.code == 2
+    assert "error: --focus is all that the network sees, and leaves nothing" in ended.err
+
+
+def test_an_overview_of_inputs_alone_has_no_plot_over_depth_and_is_drawn(run, pixels):
+    ended = inspect(run, pixels, "--at", "input", "--grids", "none", "--overview")
+    assert ended.code == 0, ended.err
+    with Image.open("out/overview.png") as picture:
+        assert picture.convert("L").crop((0, 800, 1560, 936)).getextrema() == (255, 255)
+
+
+@pytest.mark.parametrize("name", ["</script x", "</script/", "<!--<script>"])
+def test_no_name_can_end_or_open_a_script_in_the_data_of_the_page(ran, name):
+    text = (ran / "report.json").read_text().replace('"conv"', json.dumps(name))
+    page = render_report(decode(text.encode(), ReportDocument))
+    scripts = re.findall(r'<script type="application/json"[^>]*>(.*?)</script', page, re.DOTALL)
+    assert not any("<" in data for data in scripts)
+    assert any(name in str(json.loads(data)) for data in scripts)
+
+
+def test_the_command_on_the_page_can_be_typed_again(ran):
+    command = re.search(r'<code class="command">(.*?)</code>', (ran / "report.html").read_text())[1]
+    words = shlex.split(html.unescape(command))
+    assert words[:4] == ["hookcli", "inspect", "tests.toy_models:InplaceRelu", "my pixels.npy"]
+
+
+@pytest.mark.parametrize("outside", ["../secret.png", "grids/../../secret.png", "{}/secret.png"])
+@pytest.mark.parametrize("part", ["grids", "images"])
+def test_a_page_of_one_file_takes_nothing_from_outside_of_the_run(run, ran, part, outside):
+    Path("secret.png").write_bytes(b"secret" * 3)
+    document = json.loads((ran / "report.json").read_text())
+    document[part][0]["file" if part == "grids" else "seen"] = outside.format(Path.cwd())
+    (ran / "report.json").write_text(json.dumps(document))
+    assert run("report", ran, "--single-file").code == 0
+    page = (ran / "report.html").read_text()
+    assert base64.b64encode(b"secret" * 3).decode() not in page
+    assert page.count("data:image/") >= 1  # the other picture
+
+
+def test_pictures_that_are_missing_are_said_to_be_on_stderr_and_on_the_page(run, ran):
+    (grid,) = (file.relative_to(ran) for file in ran.rglob("grids/**/*.png"))
+    (ran / grid).unlink()
+    ended = run("report", ran)
+    assert ended.code == 0
+    assert f"missing: {grid}\n" in ended.err
+    assert "Pictures are missing" in (ran / "report.html").read_text()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"versions": {"hookcli": "0.1.0"}}'])
+def test_a_report_that_lacks_a_part_is_refused(run, ran, text):
+    (ran / "report.json").write_text(text)
+    ended = run("report", ran)
+    assert ended.code == 2
+    assert ended.err.startswith("error: 'out/report.json' is damaged: ")
+
+
+def test_a_folder_without_a_manifest_is_said_not_to_be_complete(run, ran):
+    assert run("report", ran).err == ""
+    (ran / "manifest.json").unlink()
+    (ran / "report.html").unlink()
+    ended = run("report", ran)
+    assert ended.code == 0
+    assert "'out' has no whole manifest: the run did not come to its end\n" in ended.err

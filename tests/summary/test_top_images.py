@@ -1,0 +1,310 @@
+"""The images that fire each channel most: against sorting everything by hand, put away, and in a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from hookcli import escape
+from hookcli.records.layer_records import ChannelRange
+from hookcli.run.top_rows import render_top_rows
+from hookcli.summary.top_images import TopImages, read_top_images
+from tests.summary.test_findings import record
+
+NAN, INF = math.nan, math.inf
+
+
+def fires(image, *high, path="conv", **other):
+    """A record of which each channel reaches these values."""
+    return record(path, image=image, channels=ChannelRange((-9.0,) * len(high), high), **other)
+
+
+def places_of(*parts):
+    """Position of each image by its key, in the order in which they came."""
+    return {key: at for at, key in enumerate(dict.fromkeys(r.image for p in parts for r in p))}
+
+
+def top_of(count, *parts):
+    top = TopImages(count)
+    for part in parts:
+        top.add(part, places_of(*parts))
+    return top
+
+
+def by_hand(count, *parts):
+    """The rows by sorting, for each channel, all images at once."""
+    positions, seen = places_of(*parts), {}
+    for one in (one for part in parts for one in part):
+        for channel, value in enumerate(one.channels.high):
+            seen.setdefault(one.call.id, {}).setdefault(channel, []).append((one.image, value))
+    rows = []
+    for call_id, channels in seen.items():
+        for channel, pairs in channels.items():
+            numbers = [
+                (-value, positions[image]) for image, value in pairs if not math.isnan(value)
+            ]
+            first = sorted(numbers)[:count]
+            rows += [(call_id, channel, rank, at, -v) for rank, (v, at) in enumerate(first, 1)]
+    return rows
+
+
+def noise(seed, images, *, channels=3, values=8):
+    """Records of two calls; few values, so that many are alike, and some NaN."""
+    dice = np.random.default_rng(seed)
+
+    def value():
+        return NAN if dice.random() < 0.1 else float(dice.integers(-values, values)) / 4
+
+    return [
+        fires(f"i{image}", *(value() for _ in range(channels + (path == "late"))), path=path)
+        for image in range(images)
+        for path in ("conv", "late")
+    ]
+
+
+def cut(records, dice):
+    """Several parts, whole images in each."""
+    images = len(records) // 2
+    ends = sorted(dice.choice(range(1, images), min(3, images - 1), replace=False).tolist())
+    return [records[2 * a : 2 * b] for a, b in zip([0, *ends], [*ends, images], strict=True)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9, 50])
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_one_after_the_other_give_what_sorting_everything_gives(count, seed):
+    dice = np.random.default_rng(seed)
+    parts = cut(noise(seed, int(dice.integers(2, 30))), dice)
+    assert list(top_of(count, *parts).rows()) == by_hand(count, *parts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_how_the_images_are_cut_into_parts_changes_nothing(seed):
+    records = noise(seed, 20)
+    whole, parts = top_of(4, records), top_of(4, *cut(records, np.random.default_rng(seed)))
+    assert (whole.parts, parts.parts) == (1, 4)
+    assert list(whole.rows()) == list(parts.rows())
+
+
+def test_the_largest_value_comes_first_and_of_equal_ones_the_earlier_image():
+    images = [fires("a", 1.0), fires("b", 3.0), fires("c", 1.0), fires("d", 3.0), fires("e", 0.0)]
+    assert list(top_of(3, images[:2], images[2:]).rows()) == [
+        ("conv", 0, 1, 1, 3.0), ("conv", 0, 2, 3, 3.0), ("conv", 0, 3, 0, 1.0),
+    ]  # fmt: skip
+
+
+def test_an_image_without_a_number_never_stands_before_one_with():
+    images = [fires("a", NAN), fires("b", -5.0), fires("c", NAN), fires("d", INF)]
+    assert list(top_of(2, images[:1], images[1:]).rows()) == [
+        ("conv", 0, 1, 3, INF), ("conv", 0, 2, 1, -5.0),
+    ]  # fmt: skip
+
+
+def test_fewer_images_than_asked_for_are_all_listed():
+    top = top_of(9, [fires("a", 1.0, 2.0), fires("b", 3.0, 0.0)])
+    assert [row[1:4] for row in top.rows()] == [(0, 1, 1), (0, 2, 0), (1, 1, 0), (1, 2, 1)]
+    assert top.values["conv"].shape == top.places["conv"].shape == (2, 9)
+
+
+def test_an_image_with_another_number_of_channels_is_left_out():
+    top = top_of(9, [fires("a", 1.0, 2.0)], [fires("b", 9.0), fires("c", 3.0, 4.0)])
+    assert [row[3] for row in top.rows()] == [2, 0, 2, 0]
+
+
+def test_what_goes_in_and_what_has_no_channels_is_left_out():
+    into = fires("a", 1.0)
+    into = replace(into, call=replace(into.call, side="input"))
+    assert top_of(3, [into, record("fc", channels=None)]).values == {}
+
+
+def test_of_no_images_nothing_is_kept():
+    top = top_of(0, [fires("a", 1.0)], [fires("b", 1.0)])
+    assert (top.parts, top.values, list(top.rows())) == (2, {}, [])
+
+
+def test_channels_are_chosen_by_how_far_the_best_stands_out():
+    # the best values have the mean 6.5: 1 of 15.5, 9 of 7.5, 1 of 9.5, and nothing
+    top = top_of(2, [fires("a", 10.0, 10.0, 4.0, 2.0), fires("b", 9.0, 1.0, 3.0, 2.0)])
+    assert top.strongest("conv", 3) == [1, 2, 0]
+    assert top.strongest("conv", 9) == [1, 2, 0, 3]
+
+
+def test_a_best_value_near_zero_does_not_stand_out_whatever_the_last_is():
+    # near zero beside far below it, a real standout, a loud channel, a faint one
+    best = fires("a", 1e-6, 10.71, 100.0, 0.5)
+    last = fires("b", -3.0, 2.98, 90.0, 0.1)
+    assert top_of(2, [best, last]).strongest("conv", 9) == [1, 2, 3, 0]
+
+
+def test_a_channel_that_is_never_positive_or_never_finite_is_not_chosen():
+    top = top_of(2, [fires("a", NAN, 1.0, INF, -1.0, 0.0), fires("b", NAN, 2.0, INF, -9.0, -1.0)])
+    assert top.strongest("conv", 9) == [1]
+    assert top_of(2, [fires("a", -1.0), fires("b", NAN)]).strongest("conv", 9) == []
+
+
+# Put away
+
+
+def test_what_is_put_away_comes_back():
+    parts = cut(noise(3, 12), np.random.default_rng(3))
+    top = top_of(4, *parts[:2])
+    back = read_top_images(top.to_bytes())
+    assert (back.count, back.parts) == (4, 2)
+    assert list(back.rows()) == list(top.rows())
+    for half in (top, back):
+        for part in parts[2:]:
+            half.add(part, places_of(*parts))
+    assert back.to_bytes() == top.to_bytes()
+    assert list(back.rows()) == by_hand(4, *parts)
+
+
+def test_nothing_put_away_comes_back_as_nothing():
+    assert read_top_images(TopImages(9).to_bytes()) == TopImages(9)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"PK\x03\x04", bytes(500)])
+def test_what_was_never_put_away_is_none(data):
+    assert read_top_images(data) is None
+
+
+def test_what_was_cut_off_is_none():
+    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
+    assert [read_top_images(data[:end]) for end in range(0, len(data), 7)] == [None] * -(
+        -len(data) // 7
+    )
+
+
+def test_a_bit_that_fell_over_gives_nothing_else_than_what_was_put_away():
+    top = top_of(2, [fires("a", 1.0), fires("b", 2.0)])
+    data, dice = top.to_bytes(), np.random.default_rng(0)
+    for _ in range(3000):
+        damaged = bytearray(data)
+        damaged[dice.integers(len(data))] ^= 1 << int(dice.integers(8))
+        back = read_top_images(bytes(damaged))
+        assert back is None or list(back.rows()) == list(top.rows())
+
+
+def test_places_beyond_the_images_of_the_run_are_none():
+    data = top_of(2, [fires("a", 1.0), fires("b", 2.0)]).to_bytes()
+    assert read_top_images(data, 2) is not None
+    assert read_top_images(data, 1) is None
+
+
+# Through the command
+
+WORDS = (
+    "--weights", "random", "--device", "cpu", "--size", "32", "--resize", "32",
+    "--layers", "features.0", "--layers", "classifier.1", "--grids", "none", "-o", "run", "-q",
+)  # fmt: skip
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+
+
+@pytest.fixture
+def photos():
+    """12 images of 32 by 32 pixels, which the network sees as they are."""
+    Path("photos").mkdir()
+    drawn = [np.random.default_rng(seed).integers(0, 256, (32, 32, 3)) for seed in range(12)]
+    for number, noise in enumerate(drawn):
+        Image.fromarray(noise.astype(np.uint8)).save(f"photos/p{number:02}.png")
+    return drawn
+
+
+def largest_by_hooks(drawn, layer):
+    """(image, channel) the largest value of each channel, seen through a hook of torch."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = torchvision.models.squeezenet1_1(weights=None).eval()
+    seen = []
+    model.get_submodule(layer).register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output[0].amax((1, 2)).tolist())
+    )
+    with torch.inference_mode():
+        for pixels in drawn:
+            array = (pixels / 255 - MEAN) / STD
+            model(torch.from_numpy(array.astype(np.float32)).permute(2, 0, 1)[None])
+    return np.array(seen)
+
+
+def table():
+    with Path("run/top_images.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("layer", ["features.0", "classifier.1"])
+def test_the_table_of_a_run_is_what_hooks_of_torch_see(run, photos, layer):
+    assert run("inspect", "squeezenet1_1", "photos", *WORDS, "--top-images", "4").code == 0
+    expected = largest_by_hooks(photos, layer)
+    rows = [row for row in table() if row["call_id"] == layer]
+    assert len(rows) == 4 * expected.shape[1]
+    for channel in (0, 5, expected.shape[1] - 1):
+        mine = [row for row in rows if row["channel"] == str(channel)]
+        order = np.argsort(-expected[:, channel])[:4]
+        assert [row["rank"] for row in mine] == ["1", "2", "3", "4"]
+        assert [row["image"] for row in mine] == [f"p{image:02}" for image in order]
+        assert [row["file"] for row in mine] == [f"photos/p{image:02}.png" for image in order]
+        near = 1e-4 * abs(expected[:, channel]).max()
+        assert [float(row["value"]) for row in mine] == pytest.approx(
+            expected[order, channel].tolist(), rel=0, abs=near
+        )
+
+
+@pytest.mark.parametrize("files", [["photos", "--top-images", "0"], ["photos/p00.png"]])
+def test_without_several_images_to_choose_from_there_is_no_table(run, photos, files):
+    assert run("inspect", "squeezenet1_1", *files, *WORDS).code == 0
+    assert not Path("run/top_images.csv").exists()
+    assert "top_images.csv" not in json.loads(Path("run/manifest.json").read_text())["files"]
+    assert '<section id="top-images">' not in Path("run/report.html").read_text()
+
+
+def test_the_page_shows_what_the_network_saw_of_the_images_that_fire_a_channel_most(run, photos):
+    assert run("inspect", "squeezenet1_1", "photos", *WORDS, "--top-images", "5").code == 0
+    assert "top_images.csv" in json.loads(Path("run/manifest.json").read_text())["files"]
+    page = Path("run/report.html").read_text()
+    section = page.partition('<section id="top-images">')[2].partition("</section>")[0]
+    assert re.findall(r'class="file">(.*?)<', section) == ["features.0", "classifier.1"]
+    rows = section.split('<div class="firing">')[1:]
+    assert len(rows) == 2 * 3  # channels of a layer
+    for row, call_id in zip(rows, ["features.0"] * 3 + ["classifier.1"] * 3, strict=True):
+        channel = re.search(r"channel (\d+)<", row)[1]
+        mine = [r for r in table() if (r["call_id"], r["channel"]) == (call_id, channel)]
+        thumbnails = re.findall(r'src="(.*?)" alt="(.*?)"', row)
+        assert thumbnails == [(f"seen/{r['image']}.jpg", f"photos/{r['image']}.png") for r in mine]
+        assert all(Path("run", file).is_file() for file, _name in thumbnails)
+        values = re.findall(r"<figcaption>(.*?)<", row)
+        assert values == [f"{float(r['value']):.4g}" for r in mine]
+
+
+def test_what_the_network_saw_stands_once_an_image_in_a_page_of_one_file(run, photos):
+    assert run("inspect", "squeezenet1_1", "photos", *WORDS).code == 0
+    assert run("report", "run", "--single-file").code == 0
+    page = Path("run/report.html").read_text()
+    assert 'src="seen/' not in page
+    pictures = re.findall(r"data:image/jpeg;base64,[A-Za-z0-9+/=]+", page)
+    assert (len(pictures), len(set(pictures))) == (12, 12)
+
+
+def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
+    names = ["plain.png", "a,b.png", 'a"b.png', "a\nb.png", "=1+1.png", "a\udcff.png"]
+    top = TopImages(count=6)
+    top.values["layer,1"] = np.array([[np.inf, 3.5, 1e-300, 0.1, -2.0, -np.inf]])
+    top.places["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
+    sources = [SimpleNamespace(key=f"key {name}", file=name) for name in names]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["call_id", "channel", "rank", "image", "file", "value"])
+    for rank, place in enumerate(top.places["layer,1"][0], 1):
+        words = (escape.for_csv(f"key {names[place]}"), escape.for_csv(names[place]))
+        value = float(top.values["layer,1"][0][rank - 1])
+        writer.writerow(["layer,1", 0, rank, *words, repr(value)])
+    assert render_top_rows(SimpleNamespace(sources=sources), top) == stream.getvalue().encode()
