@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
-    from hookcli.summary.chunks import RunTotals
+from hookcli.summary.chunks import RunTotals
 
 
 @dataclass(frozen=True, slots=True)
