@@ -21,7 +21,7 @@ demo: setup ## the main job on a sample photo; prints where the result is
 	@echo "Open first: hookcli-runs/demo/report.html    the feature maps: hookcli-runs/demo/grids/cat/"
 
 test: setup ## the fast tests: no network, no GPU, no trained weights
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## the slow tests too
 	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster'

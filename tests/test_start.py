@@ -8,14 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
-from torchvision.models import get_model
 
 from hookcli import __main__ as entry
-from hookcli.passes.flops import FlopCounter
 
-CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 IN = (str(PHOTO), "--layers", "conv[1]", "--weights", "random", "-q", "--size", "64")
 RUN = """
@@ -235,74 +230,3 @@ def ended():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_compiler_works_afterwards_as_if_nothing_had_been(ended, name):
     assert ended[name] == [0, ""]
-
-
-@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "ssdlite320_mobilenet_v3_large"])
-def test_operations_are_counted_as_torch_counts_them(name):
-    """On a CPU torch 2.14 has no formula for attention, so it is given the one for a GPU."""
-    model = get_model(
-        name, weights=None, **({"weights_backbone": None} if "ssd" in name else {})
-    ).eval()
-    with torch.device("meta"):
-        pixels = torch.zeros(1, 3, 224, 224)
-    if "ssd" in name:
-        pixels = [torch.zeros(3, 320, 320)]
-    else:
-        model = model.to("meta")
-    own, theirs = FlopCounter(), FlopCounterMode(display=False)
-    attention = torch.ops.aten._scaled_dot_product_flash_attention
-    theirs.flop_registry[CPU_ATTENTION] = flop_registry[attention]
-    with torch.no_grad():
-        for counter in (own, theirs):
-            with counter:
-                model(pixels)
-    assert own.total == theirs.get_total_flops() > 1e7
-
-
-def test_operators_that_the_model_registers_a_formula_for_are_counted(run):
-    Path("net.py").write_text(OWN_OPERATOR)
-    code, out, err = run("layers", "net.py:Net", "--format", "json")
-    assert code == 0, err
-    assert {row["flops"] for row in json.loads(out)["layers"]} == {1234}
-
-
-OWN_OPERATOR = """
-import torch
-from torch.utils.flop_counter import register_flop_formula
-
-@torch.library.custom_op("test_start::twice", mutates_args=())
-def twice(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-@twice.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-@register_flop_formula(torch.ops.test_start.twice)
-def _(*_args, **_words):
-    return 1234
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return twice(x)
-"""
-
-
-def test_a_model_with_ragged_tensors_inside_can_be_surveyed(run):
-    Path("net.py").write_text(RAGGED)
-    code, out, err = run("layers", "net.py:Net", "--layers", "Linear", "--format", "csv")
-    assert (code, err) == (0, "")
-    assert "fc,fc,Linear" in out
-
-
-RAGGED = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = torch.nn.Linear(3, 2)
-    def forward(self, x):
-        parts = torch.nested.nested_tensor([x[0, :, 0, :2].T, x[0, :, 0, :3].T], layout=torch.jagged)
-        return self.fc((parts * 2).to_padded_tensor(0.0))
-"""

@@ -53,12 +53,12 @@ def channel(model, module):
 # The weights of an attention's projection are used by the attention itself: it is the first that differs.
 FAST = (
     weight("mobilenet_v3_small", "features.12.0"),
-    mean("mobilenet_v3_small", "features.6.block.1.1"),
     channel("mobilenet_v3_small", "classifier.0"),
-    weight("resnet18", "layer4.1.conv2"),
     mean("resnet18", "layer2.0.bn1"),
 )
 SLOW = (
+    mean("mobilenet_v3_small", "features.6.block.1.1"),
+    weight("resnet18", "layer4.1.conv2"),
     weight("mobilenet_v3_small", "features.0.0"),
     weight("resnet18", "conv1"),
     weight("resnet18", "layer2.0.downsample.0"),

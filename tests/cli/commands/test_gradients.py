@@ -302,7 +302,7 @@ def test_gradients_of_many_kinds_of_layers_in_every_task(run, cat):
     for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("mc3_18", "fc"),
                           ("ssdlite320_mobilenet_v3_large", "head.*[0-1].1")):  # fmt: skip
         words = ("--score", "sum") if model.startswith("ssd") else ()
-        size = ("--size", "64") if model.startswith("deep") else ()
+        size = () if model.startswith("ssd") else ("--size", "32")
         code, _, err = run(
             "gradients", model, cat, "--weights", "random", "--grids", "none", "-o", "out",
             "--overwrite", "--layers", layers, *words, *size,
