@@ -119,7 +119,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     alike = "make both runs of the same model, on images of one size"
     raise RequestError(
         f"nothing could be compared: {first.call_id}: "
-        f"{first.reason or 'no value is finite in both'}",
+        f"{first.reason or 'no place is finite in both'}",
         alike
         if first.reason
         else "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf",

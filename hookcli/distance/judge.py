@@ -164,18 +164,18 @@ class Judge:
         if distance is None:
             return ""
         if distance.misplaced:
-            return f"NaN or Inf not the same, in {_places(distance.misplaced)}"
+            return f"NaN or Inf differ in {_places(distance.misplaced)}"
         if not self.tolerance.equal_nan:
-            lets = "(--equal-nan lets that pass)"
+            lets = "(--equal-nan accepts this)"
             if distance.nans and distance.source == "sketches":
                 return (
                     f"NaN or Inf in both, {distance.nans:,} of them, "
-                    f"and where is not known from sketches {lets}"
+                    f"at places that sketches do not record {lets}"
                 )
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.apart.values:
-                return f"no value is finite in both {lets}"
+                return f"no place is finite in both {lets}"
         if self.tolerance.metric != "cosine" or distance.cosine is not None:
             return ""
         return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 PRUNED = "_orig"  # the suffix that torch.nn.utils.prune adds to the name of a parameter
 NO_PATH = "no path leads from it to the score"
-VIEW = f"{NO_PATH}, or it is a view that is written over"
-NOT_NEEDED = "nothing before it needs a gradient"
-SWITCHED_OFF = "the model ran it without gradients"
+VIEW = f"{NO_PATH}, or it is a view that was overwritten"
+NOT_NEEDED = "no tensor before it requires a gradient"
+SWITCHED_OFF = "the model ran it with gradients disabled"
 FROZEN = "requires_grad is False"
 NO_NUMBERS = "integers have no gradient"
 

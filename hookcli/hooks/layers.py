@@ -94,7 +94,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     try:
         module = model.get_submodule(path)
     except AttributeError:
-        return "the model took it away while it ran"
+        return "the model removed it while it ran"
     while path:
         path = path.rpartition(".")[0]
         parent = type(model.get_submodule(path)).__name__
@@ -103,9 +103,9 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     if re.search(r"(^|\.)aux", layer.module_path, re.IGNORECASE) and not model.training:
         return "auxiliary head, runs only in training mode"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        return "it only holds modules, which the model calls one by one"
+        return "it is only a container; the model calls its modules one by one"
     if type(module).__name__ == "StochasticDepth":
-        return "stochastic depth drops a block beside its shortcut, and this block has none"
+        return "stochastic depth acts only in blocks with a shortcut, and this one has none"
     if isinstance(module, nn.Dropout) and not model.training:
         return "dropout does nothing in evaluation mode"
     return "the model did not call it for this input"

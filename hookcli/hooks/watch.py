@@ -85,7 +85,7 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
         return modules[layer.module_path]
     raise ForwardError(
         f"the model took {layer.label} ({layer.module_type}) away while it ran",
-        "keep the modules that it has: one that is not to be used need not be called",
+        "keep all its modules: one that is not needed need not be called",
     )
 
 

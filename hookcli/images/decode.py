@@ -237,7 +237,7 @@ def _reason(error: Exception) -> str:
     """
     text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
     if not text or _UNREADABLE.search(text[0]):
-        return "its data are damaged, or of a kind that is not known"
+        return "its data is damaged or in an unknown format"
     return text[0][:120]
 
 

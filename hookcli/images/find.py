@@ -76,7 +76,9 @@ def find_files(
     for word in words:
         if word == "-" or word.startswith("@"):
             names = _names(word, _read(word, stdin), null_separated=null_separated)
-            found += _expand(names, rules) or [SkippedImage(word, "is a list without names")]
+            found += _expand(names, rules) or [
+                SkippedImage(word, "is a list that contains no names")
+            ]
         elif _is_glob(word):
             # A dictionary, since ** can match a file twice.
             matched = dict.fromkeys(_expand(_matches(word, rules), rules))

@@ -263,8 +263,12 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
     if not others or request.dtype != DEFAULTS.run.model.dtype:
         return ""
     kept = [f"--dtype {name}" for name in others if name in get_args(Dtype)]
-    option = f"{' or '.join(kept)} runs all in that" if kept else "no --dtype keeps it"
-    return f"what is {' or '.join(others)} in the model runs in {request.dtype}: {option}"
+    option = (
+        f"{' or '.join(kept)} runs the whole model in that type"
+        if kept
+        else "no --dtype preserves them"
+    )
+    return f"the model has {' and '.join(others)} values, which run in {request.dtype}: {option}"
 
 
 def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:

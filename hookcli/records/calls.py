@@ -16,7 +16,7 @@ class Uncalled:
 ROOT_LABEL = "(model)"
 
 
-RECOMPUTED = "it was computed again in the backward"  # the reason why a call has no gradient
+RECOMPUTED = "it was recomputed during the backward"  # the reason why a call has no gradient
 
 
 @dataclass(frozen=True, slots=True)

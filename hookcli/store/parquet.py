@@ -31,13 +31,21 @@ _COLUMNS = (
         pa.string(),
         "output, input, grad_output, grad_input, or param for the gradient of a parameter",
     ),
-    ("output_key", pa.string(), "which tensor of several, empty for one; a parameter's name"),
-    ("order", pa.int32(), "position among the observed calls, from 1, by their start"),
-    ("shape", pa.list_(pa.int64()), "of this image's part, leading axis 1"),
-    ("dtype", pa.string(), "as torch names it"),
+    (
+        "output_key",
+        pa.string(),
+        "which of several tensors; empty for a single one; a parameter's name",
+    ),
+    ("order", pa.int32(), "position among the observed calls, counted from 1 by their start"),
+    ("shape", pa.list_(pa.int64()), "the shape of this image's part, with leading axis 1"),
+    ("dtype", pa.string(), "the name of the type in torch"),
     ("layout", pa.string(), "what the axes mean"),
-    ("mean", pa.float64(), "of finite values, in the activation's own unit; null without any"),
-    ("std", pa.float64(), "population standard deviation of finite values"),
+    (
+        "mean",
+        pa.float64(),
+        "mean of the finite values, in the activation's own unit; null if there are none",
+    ),
+    ("std", pa.float64(), "population standard deviation of the finite values"),
     ("min", pa.float64(), "smallest finite value"),
     ("max", pa.float64(), "largest finite value"),
     ("zero_fraction", pa.float64(), "exact zeros over all values, 0 to 1"),
@@ -46,18 +54,19 @@ _COLUMNS = (
     (
         "change",
         pa.float64(),
-        "distance from the run without edits over the norm there; null without edits",
+        "distance from the run without edits, relative to its norm; null without edits",
     ),
     ("reason", pa.string(), "why there is no gradient; empty when there is one"),
-    ("grid", pa.string(), "picture, relative to the run folder; empty when none was drawn"),
+    ("grid", pa.string(), "the picture, relative to the run folder; empty if none was drawn"),
     (
         "sketch",
         pa.binary(),
-        "67 float32, little-endian: hookcli.sketches; null where none was kept",
+        "67 float32, little-endian, see hookcli/distance/sketch.py; null if none was kept",
     ),
 )
 _ORDER = (
-    "by image; of an image as its tensors were seen, so a module comes after those that it calls"
+    "by image, then in the order in which hooks saw the tensors: "
+    "a module comes after those that it calls"
 )
 SCHEMA = pa.schema(
     [pa.field(name, kind, metadata={"description": text}) for name, kind, text in _COLUMNS],

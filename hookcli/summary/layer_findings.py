@@ -72,7 +72,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about spreads, compared with the layer of the same type before, per image."""
-    for rule, verb in (("exploding", "larger"), ("vanishing", "smaller")):
+    for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, sign in _signs(evidence, rule).items():
             layer = evidence.calls[call_id].call.layer
@@ -80,9 +80,9 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
         for group in by_layer.values():
             call_id, sign = max(group, key=lambda pair: pair[1].number)
             kind = evidence.calls[call_id].call.layer.module_type
-            more = and_more(len(group) - 1, " (and {} more call{s} of it, alike)")
+            more = and_more(len(group) - 1, " (and {} more call{s} like it)")
             sentence = (
-                f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
+                f"the spread of {call_id} is {sign.number:.3g} times {verb} that of "
                 f"{sign.against}, the {kind} {_place(call_id)} it{more}"
             )
             yield Finding(rule, call_id, sign.number, limits[rule], sentence, tuple(sign.images))
@@ -98,7 +98,7 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
     for reason, group in alike.items():
         if len(group) > limits["no-gradient"]:
             label = group[0].removeprefix("grad_output:")
-            more = and_more(len(group) - 1, " (and {} more, alike)")
+            more = and_more(len(group) - 1, " (and {} more like it)")
             sentence = f"{label} gets no gradient: {reason}{more}"
             number = float(len(group))
             yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)

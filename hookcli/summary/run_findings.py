@@ -30,8 +30,8 @@ def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
         first = written[0]
         more = and_more(len(written) - 1, ", as with {} more layer{s}")
         sentence = (
-            f"what {first} returns is written over in place {evidence.written[first]}{more}; "
-            "the figures are of what was returned"
+            f"the output of {first} is overwritten in place {evidence.written[first]}{more}; "
+            "the figures are those of the original output"
         )
         yield Finding("overwritten", first, float(len(written)), limits["overwritten"], sentence)
 
@@ -54,7 +54,7 @@ def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[
     for group in alike.values():
         head = group[0]
         label = head.layer.label
-        more = and_more(len(group) - 1, " (and {} more, alike)")
+        more = and_more(len(group) - 1, " (and {} more like it)")
         sentence = f"{label} did not run: {head.reason}{more}"
         yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
 
@@ -101,7 +101,7 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
         more = and_more(len(small) - 1, " (and {} more image{s})")
         sentence = (
             f"{name} is {given[1]} by {given[0]} pixels, and the network was made for "
-            f"{wanted[key]} at least{more}"
+            f"at least {wanted[key]}{more}"
         )
         if seen != given:
             sentence = (

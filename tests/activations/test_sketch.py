@@ -507,7 +507,7 @@ def test_rows_stand_in_the_order_in_which_tensors_were_seen_and_say_so(run):
     run("inspect", "resnet18", *PHOTOS, *SMALL, "--layers", "all", "-o", "out")
     table = pq.read_table("out/records.parquet")
     assert table.schema.metadata[b"row_order"] == (
-        b"by image; of an image as its tensors were seen, so a module comes after those that it calls"
+        b"by image, then in the order in which hooks saw the tensors: a module comes after those that it calls"
     )
     rows = table.to_pylist()
     keys = [row["image"] for row in rows]

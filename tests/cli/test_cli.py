@@ -791,7 +791,7 @@ def test_another_number_of_classes_takes_random_weights_under_auto_and_says_so(r
     assert (code, document["layers"][0]["shape"]) == (0, [1, 7])
     assert not document["model"]["trained"]
     assert (
-        "warning: trained weights have 1000 classes, and another num_classes was asked for: "
+        "warning: trained weights have 1000 classes, and a different num_classes was asked for: "
         "the weights are RANDOM\n"
     ) in err
 

@@ -526,7 +526,7 @@ def test_nan_everywhere_in_one_run_is_a_difference():
             load_compared_run(f"{kept}a"), load_compared_run(f"{kept}b"), Tolerance()
         )
         assert comparison.exit_code == 7
-        assert comparison.rows[0].reason == "NaN or Inf not the same, in 2 places"
+        assert comparison.rows[0].reason == "NaN or Inf differ in 2 places"
 
 
 @pytest.mark.parametrize("kept", ["tensors", "sketches"])
@@ -536,8 +536,8 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
     assert (
         comparison.rows[0].reason
         == {
-            "tensors": "NaN in both, in 1 place (--equal-nan lets that pass)",
-            "sketches": "NaN or Inf in both, 1 of them, and where is not known from sketches (--equal-nan lets that pass)",
+            "tensors": "NaN in both, in 1 place (--equal-nan accepts this)",
+            "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record (--equal-nan accepts this)",
         }[kept]
     )
     allowed = diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
@@ -550,7 +550,7 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     assert not differences(toy, toy).equal
     with pytest.raises(RequestError) as caught:
         diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
-    assert caught.value.message == "nothing could be compared: conv: no value is finite in both"
+    assert caught.value.message == "nothing could be compared: conv: no place is finite in both"
     assert "--fail-on nan,inf" in caught.value.hint
 
 
@@ -570,7 +570,7 @@ def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do(
     toy = run_of(bn=[3, 4], conv=[INF, INF])
     comparison = differences(toy, toy)
     assert [row.call_id for row in comparison.failed] == ["conv"]
-    assert comparison.failed[0].reason == "no value is finite in both (--equal-nan lets that pass)"
+    assert comparison.failed[0].reason == "no place is finite in both (--equal-nan accepts this)"
     assert diff_sides(
         load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
     ).equal

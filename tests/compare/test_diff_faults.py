@@ -618,12 +618,12 @@ def test_tensors_that_were_pooled_and_are_of_other_shapes(refused):
 @pytest.mark.parametrize("kept", ["tensors", "sketches"])
 def test_tensors_without_values(refused, kept):
     replace(run_of({"cat": {"conv": np.zeros((1, 0, 3), "f4")}}), kept=kept).write("b")
-    assert refused("b", "b")[0] == "nothing could be compared: conv: no value is finite in both"
+    assert refused("b", "b")[0] == "nothing could be compared: conv: no place is finite in both"
 
 
 def test_a_metric_that_sketches_do_not_know(refused):
     assert refused("a.json", "a.json", "--metric", "max-abs") == (
-        "nothing could be compared: max-abs is not known from sketches",
+        "nothing could be compared: max-abs cannot be computed from sketches",
         "run both with --save tensors for exact figures",
     )  # fmt: skip
 

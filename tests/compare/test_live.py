@@ -627,7 +627,7 @@ def test_calls_stand_in_the_order_in_which_they_complete(run, cat):
 def test_nan_in_both_is_a_difference_unless_it_is_asked_not_to_be(compare):
     document = compare("Sometimes", "--against", "threads=1", code=7)
     assert document["first"] == "(model)"
-    reason = "NaN in both, in 1 place (--equal-nan lets that pass)"
+    reason = "NaN in both, in 1 place (--equal-nan accepts this)"
     assert by_call(document, "reason")[-1] == ("(model)", reason)
     assert compare("Sometimes", "--against", "threads=1", "--equal-nan")["equal"]
 
@@ -639,7 +639,7 @@ def test_nan_in_one_alone_is_a_difference_always(compare):
     torch.save(state, "nan.pt")
     words = ("--weights", "heavy.pt", "--against", "weights=nan.pt", "--equal-nan")
     document = compare("Net", *words, code=7)
-    assert by_call(document, "reason")[2] == ("fc", "NaN or Inf not the same, in 1 place")
+    assert by_call(document, "reason")[2] == ("fc", "NaN or Inf differ in 1 place")
     assert document["first"] == "fc"
 
 

@@ -357,7 +357,7 @@ def test_a_view_that_is_written_over_says_so():
     with hookcli.capture(model, "flat", gradients=True) as captured:
         model(photo(4)).sum().backward()
     assert captured.absent["grad_output:flat"] == (
-        "no path leads from it to the score, or it is a view that is written over"
+        "no path leads from it to the score, or it is a view that was overwritten"
     )
     with (
         pytest.raises(RequestError, match="changed nothing"),
@@ -407,7 +407,7 @@ def test_what_checkpointing_computes_again_has_a_reason_of_its_own():
         model(photo(4).requires_grad_()).sum().backward()
     again = {each: why for each, why in captured.absent.items() if "#1" in each}
     assert again
-    assert set(again.values()) == {"it was computed again in the backward"}
+    assert set(again.values()) == {"it was recomputed during the backward"}
 
 
 def test_own_gradient_is_not_the_sum_over_all_users_of_a_tensor():
@@ -479,13 +479,13 @@ def test_the_reason_stands_where_a_gradient_does_not_exist():
     model.first.bias.requires_grad_(False)
     _, absent = observe(model, ["leaf"], photo(4), lambda out: out.sum())
     assert {each.call.id: each.reason for each in absent} == {
-        "grad_input:first": "nothing before it needs a gradient",
-        "grad_input:unused": "nothing before it needs a gradient",
+        "grad_input:first": "no tensor before it requires a gradient",
+        "grad_input:unused": "no tensor before it requires a gradient",
         "grad_output:unused": "no path leads from it to the score",
         "param:unused.weight": "no path leads from it to the score",
         "param:unused.bias": "no path leads from it to the score",
-        "grad_output:still": "the model ran it without gradients",
-        "grad_input:still": "the model ran it without gradients",
+        "grad_output:still": "the model ran it with gradients disabled",
+        "grad_input:still": "the model ran it with gradients disabled",
         "param:still.weight": "no path leads from it to the score",
         "param:still.bias": "no path leads from it to the score",
         "grad_input:count": "integers have no gradient",
@@ -708,7 +708,7 @@ def test_shapes_of_a_small_net_of_convolution_and_linear():
         "grad_input:2": (4, 2, 8, 8), "grad_output:2": (4, 128),
         "grad_input:3": (4, 128), "grad_output:3": (4, 1), "param:3.weight": (1, 128), "param:3.bias": (1,),
     }  # fmt: skip
-    assert captured.absent == {"grad_input:0": "nothing before it needs a gradient"}
+    assert captured.absent == {"grad_input:0": "no tensor before it requires a gradient"}
 
 
 # Edits

@@ -26,7 +26,7 @@ from hookcli.records.images import SkippedImage
 from tests.configs import inspect_config
 
 BLACK, WHITE, RED, BLUE = (0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 0, 255)
-DAMAGED = "cannot be decoded: its data are damaged, or of a kind that is not known"
+DAMAGED = "cannot be decoded: its data is damaged or in an unknown format"
 
 
 def picture(image, name="photo.png", **options):

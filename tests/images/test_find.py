@@ -516,13 +516,13 @@ def test_two_lists_may_name_the_same_file():
 @pytest.mark.parametrize("content", [b"", b"\n\r\n\n"])
 def test_a_list_without_names_is_skipped_with_the_reason(content):
     Path("names").write_bytes(content)
-    assert skipped("@names") == [("@names", "is a list without names")]
-    assert skipped("-", stdin=io.BytesIO(content)) == [("-", "is a list without names")]
+    assert skipped("@names") == [("@names", "is a list that contains no names")]
+    assert skipped("-", stdin=io.BytesIO(content)) == [("-", "is a list that contains no names")]
 
 
 def test_standard_input_that_is_closed_is_a_list_without_names(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
-    assert skipped("-") == [("-", "is a list without names")]
+    assert skipped("-") == [("-", "is a list that contains no names")]
 
 
 def test_a_file_whose_name_begins_with_an_at_sign_can_be_named():

@@ -801,7 +801,7 @@ def test_a_call_too_wide_for_a_table_is_refused_before_anything_is_written():
     fits, wide = torch.zeros(1, 128, 128), torch.zeros(1, 16385)
     home = finished_run([{"fits": [("a", fits)], "wide": [("a", wide)]}], ["a"])
     assert refusal(lambda: export(home, "csv", Path("out"))) == (
-        "'wide' has 16,385 values an image, and a table at most 16,384 columns",
+        "'wide' has 16,385 values per image, and a table at most 16,384 columns",
         "save with --pool mean, or export --to npy",
     )
     assert not Path("out").exists()

@@ -90,7 +90,7 @@ def test_layers_unused_for_the_same_reason_in_several_places_are_one_finding():
     (finding,) = find(Evidence({}, uncalled=uncalled))
     assert finding.number == 3
     assert finding.sentence == (
-        f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more, alike)"
+        f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more like it)"
     )
 
 

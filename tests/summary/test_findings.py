@@ -152,19 +152,19 @@ def called(path, order, *spreads, start=0):
 
 
 @pytest.mark.parametrize(
-    ("rule", "verb", "before", "after"),
+    ("rule", "how", "before", "after"),
     [
-        ("exploding", "larger", (1.0, 1.0, 1.0), (20.0, 50.0, 30.0)),
-        ("vanishing", "smaller", (20.0, 50.0, 30.0), (1.0, 1.0, 1.0)),
+        ("exploding", "as large as", (1.0, 1.0, 1.0), (20.0, 50.0, 30.0)),
+        ("vanishing", "smaller than", (20.0, 50.0, 30.0), (1.0, 1.0, 1.0)),
     ],
 )
-def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, verb, before, after):
+def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, how, before, after):
     records = called("a", 1, *before) + called("b", 4, *after)
     (finding,) = find(Evidence(told(records)))
     assert (finding.rule, finding.layer, finding.number) == (rule, "b#1", 50.0)
     assert finding.sentence == (
-        f"the spread of b#1 is 50 times {verb} than that of a#1, the Conv2d before it "
-        "(and 2 more calls of it, alike)"
+        f"the spread of b#1 is 50 times {how} that of a#1, the Conv2d before it "
+        "(and 2 more calls like it)"
     )
 
 
@@ -199,7 +199,7 @@ def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
         )
     )
     assert [(f.rule, f.sentence) for f in found] == [
-        ("uncalled", "a did not run: unused (and 1 more, alike)"),
+        ("uncalled", "a did not run: unused (and 1 more like it)"),
         ("skipped", "1 image skipped, see skipped.csv: 'x.png' is empty"),
         (
             "untrained",
@@ -228,7 +228,7 @@ def test_exact_pixels_smaller_than_what_the_network_was_made_for_are_said_to_be(
         Evidence({}, model=replace(TRAINED, input_shape=(1, 3, 224, 224)), sizes=sizes)
     )
     assert (finding.rule, finding.number, finding.images) == ("small", 32 / 224, ("cat",))
-    assert finding.sentence == "'cat' is 48 by 32 pixels, and the network was made for 224 at least"
+    assert finding.sentence == "'cat' is 48 by 32 pixels, and the network was made for at least 224"
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ def test_what_is_written_over_in_place_is_said_with_the_module_that_does_it():
     found = find(Evidence(told(records), written=written))
     assert [(f.rule, f.layer, f.number) for f in found] == [("overwritten", "a", 2.0)]
     assert found[0].sentence == (
-        "what a returns is written over in place by relu (ReLU), as with 1 more layer; "
-        "the figures are of what was returned"
+        "the output of a is overwritten in place by relu (ReLU), as with 1 more layer; "
+        "the figures are those of the original output"
     )
     assert rules_of(*records, written={"elsewhere": "by relu (ReLU)"}) == []
 

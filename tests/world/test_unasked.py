@@ -19,7 +19,10 @@ RESCALED = (
     "transform_input=True, with which torchvision's own weights were trained, rescales the input: "
     "weights that were trained without it need --model-arg transform_input=False"
 )
-HALVED = "what is float16 in the model runs in float32: --dtype float16 runs all in that"
+HALVED = (
+    "the model has float16 values, which run in float32: "
+    "--dtype float16 runs the whole model in that type"
+)
 INCEPTIONS = ["googlenet", "inception_v3", "quantized_googlenet", "quantized_inception_v3"]
 TOY = """
 import torch
@@ -99,9 +102,9 @@ def test_an_inception_of_ones_own_is_left_as_its_code_made_it():
     ("name", "note"),
     [
         ("net.py:make", HALVED),
-        ("net.py:double", "what is float64 in the model runs in float32: no --dtype keeps it"),
-        ("net.py:mixed", "what is bfloat16 or float64 in the model runs in float32: --dtype bfloat16 runs all in that"),
-        ("net.py:eight", "what is float8_e4m3fn in the model runs in float32: no --dtype keeps it"),
+        ("net.py:double", "the model has float64 values, which run in float32: no --dtype preserves them"),
+        ("net.py:mixed", "the model has bfloat16 and float64 values, which run in float32: --dtype bfloat16 runs the whole model in that type"),
+        ("net.py:eight", "the model has float8_e4m3fn values, which run in float32: no --dtype preserves them"),
     ],
 )  # fmt: skip
 def test_an_own_model_whose_dtype_is_changed_says_so(name, note):

@@ -65,7 +65,7 @@ def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeight
         )
     classes = len(origin.categories)
     if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
-        why = f"trained weights have {classes} classes, and another num_classes was asked for"
+        why = f"trained weights have {classes} classes, and a different num_classes was asked for"
     elif origin.task == TIMM and not has_timm_weights(request.name):
         why = f"timm has no trained weights for {request.name}"
     else:

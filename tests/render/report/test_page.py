@@ -224,7 +224,7 @@ def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
 
 def test_a_run_without_findings_or_pictures_says_so():
     text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
-    assert "Nothing: no rule was broken." in text
+    assert "Nothing: no rule found anything." in text
     assert "No pictures were drawn." in text
 
 
@@ -250,7 +250,8 @@ def test_of_more_than_200_images_those_with_a_finding_are_shown():
     whole = document(images=images, findings=[finding | {"images": ["i7", "i444"]}])
     text = " ".join(" ".join(Page(render_report(whole)).text).split())
     assert (
-        "Of 500 images 2 have a finding of their own. The figures of this page are of all." in text
+        "Of 500 images 2 have a finding of their own. The figures on this page are of all images."
+        in text
     )
     assert "i7.png" in text
     assert "i444.png" in text
@@ -271,7 +272,7 @@ def test_of_more_than_200_images_with_a_finding_the_first_200_are_shown():
     text = render_report(document(images=images, findings=findings))
     assert (
         "Of 500 images 250 have a finding of their own; the first 200 of them are shown. "
-        "The figures of this page are of all."
+        "The figures on this page are of all images."
     ) in " ".join(texts(text, "p"))
     shown = [f"i{n}.png" for n in range(100, 300)]
     assert [summary.split()[0] for summary in texts(text, "summary")] == shown
@@ -326,7 +327,7 @@ def test_the_pictures_of_one_image_do_not_wait_to_be_looked_at(count, lazy, file
     ("task", "said"),
     [
         ("detection", "Nothing was detected."),
-        ("own", "The output has no form that is read as a prediction."),
+        ("own", "The output is not of a form that can be read as predictions."),
     ],
 )
 def test_an_image_of_which_nothing_is_said_has_the_reason(task, said):
@@ -365,7 +366,7 @@ def test_what_is_not_spatial_is_listed_with_its_reason():
 
 def test_who_writes_over_a_layer_stands_beside_it():
     text = " ".join(Page(render_report(document(written={"conv": "by relu (ReLU)"}))).text)
-    assert "Written over in place by relu (ReLU) after it returned" in text
+    assert "Overwritten in place by relu (ReLU) after it returned" in text
 
 
 def test_a_sheet_stands_once_in_the_page_and_its_layers_lead_to_the_table():
