@@ -127,7 +127,7 @@ def page_seconds() -> float:
         code = (
             "import sys, time, json, pathlib; start = time.perf_counter()\n"
             "from hookcli.render.report.document import read_report; from hookcli.render.report.page import render_report\n"
-            "render_report(read_report(pathlib.Path(sys.argv[1])))\n"
+            "render_report(*read_report(pathlib.Path(sys.argv[1])))\n"
             "print(time.perf_counter() - start)"
         )
         done = subprocess.run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
 import sys
 import warnings
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-# Typer carries its own copy of click; these are its classes, without importing it.
+# Typer has its own copy of click, whose base class of errors is reached in this way.
 _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
-# Every command and what --help says of it. A command's module has its name, and is imported when it is named.
+# Each command, and what --help says about it. The module of a command has its name, and is
+# imported when the command is named.
 _COMMANDS = {
     "inspect": "Write feature-map grids and statistics of chosen layers.",
     "gradients": "Write gradients of chosen layers, Grad-CAM and saliency.",
@@ -43,7 +44,7 @@ _COMMANDS = {
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name; each is imported when it is asked for."""
+    """The commands by name; each is imported when it is looked up."""
 
     def __init__(self) -> None:
         self._imported: dict[str, Any] = {}
@@ -64,18 +65,18 @@ class _Commands(Mapping[str, Any]):
 
 
 class _Group(TyperGroup):
-    """The command line without a command: it lists all without importing any."""
+    """The command line without a command, which lists all commands without importing any."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands: Any = _Commands()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """The names alone: Typer's own way would import every command."""
+        """Return the names; Typer's own way would import every command."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import a command; an error in it is not taken for a name that is not known."""
+        """Import a command; an ImportError inside it is not taken for an unknown command."""
         return self.commands[cmd_name] if cmd_name in _COMMANDS else None
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
@@ -115,29 +116,29 @@ def _common(
 def main() -> None:
     """Run the command line and leave with its exit code."""
     memory.collect_rarely()
-    # Of pieces of Pillow's usual 16 MB glibc may keep those of a large picture when it is freed;
-    # pieces of over 32 MB are always mapped on their own, and go back to the system (mallopt(3)).
+    # Pillow usually allocates blocks of 16 MB, which glibc may keep when a large picture is freed.
+    # It maps blocks of over 32 MB on their own, and returns them to the system (mallopt(3)).
     os.environ.setdefault("PILLOW_BLOCK_SIZE", "64m")
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed before we came
+        if getattr(sys, name) is None:  # it was closed before we started
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     console.keep_stdout()
     if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # of the libraries; ours are lines on stderr
+        warnings.simplefilter("ignore")  # those of libraries; ours are lines on stderr
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     ended = False
     try:
         code = _run()
         ended = True
     finally:
         if not ended:
-            sys.excepthook = _report_bug  # only now: Typer puts in its own
+            sys.excepthook = _report_bug  # only now, because Typer installs its own
     console.close_stdout()
     memory.leave_to_the_system()
     if code == errors.INTERRUPTED:
-        # Python ends by SIGINT instead when the interrupt came inside exec() of text, as of a named tuple
+        # sys.exit would end by SIGINT if the interrupt came inside exec() of a text
         os._exit(code)
     sys.exit(code)
 
@@ -157,7 +158,7 @@ def _run() -> int:
         console.print_error(error.message, error.hint)
         return error.exit_code
     except _ClickError as error:
-        message = " ".join(error.format_message().split())  # Typer's can have lines and tabs
+        message = " ".join(error.format_message().split())  # Typer's messages may have line breaks
         console.print_error(message, "see: hookcli --help, hookcli COMMAND --help")
         return errors.RequestError.exit_code
     except OSError as error:
@@ -168,7 +169,9 @@ def _run() -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = errors.INTERRUPTED
     except SystemExit as leave:
-        closed_pipe = leave.code == 1 and sys.stdout is not stdout  # Typer's answer to `| head`
+        closed_pipe = (
+            leave.code == 1 and sys.stdout is not stdout
+        )  # Typer exits with 1 when `| head` has closed the pipe
         return 0 if closed_pipe else int(leave.code or 0)
     if code == errors.INTERRUPTED:
         resumes = sys.argv[1:2] in (["inspect"], ["gradients"])

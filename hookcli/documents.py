@@ -1,8 +1,8 @@
-"""What hookcli reads back from disk, decoded into typed values: anything that hookcli does not write is refused.
+"""Files that hookcli wrote, decoded into typed values when they are read back.
 
-JSON is decoded by msgspec against the types below, so that a file that was damaged, or made by
-somebody else, is known to be so in one place, before anything is computed from it. Fields that are
-not named here are ignored: a later version may write more of them.
+msgspec decodes JSON against the types below, so a file that is damaged, or that hookcli did not
+write, is refused in one place, before anything is computed from it. Unknown fields are ignored: a
+later version may write more of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1  # the newest that is understood
-MOST_BYTES = 1 << 30  # of one JSON file; the page's data of 100,000 images are about 300 MB
+SCHEMA_VERSION = 1  # the one that is written, and the newest that is read
+MOST_BYTES = 1 << 30  # of one JSON file; report.json of 100,000 images has about 300 MB
 
-# How msgspec says what is wrong, and where.
+# The texts of msgspec's errors: what is wrong, and where.
 _REASON = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
-MOST_VALUES = 2**62  # what is larger is no tensor's shape
+MOST_VALUES = 2**62  # no tensor has more
 Whole: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_VALUES)]
 Axes: TypeAlias = Annotated[tuple[Whole, ...], Meta(max_length=64)]
 Scalar: TypeAlias = str | float | bool | None
@@ -40,15 +40,14 @@ class DamagedError(ValueError):
 
 
 class LaterVersionError(DamagedError):
-    """A later version of hookcli wrote a file; the text goes on after the file's name."""
+    """A later version of hookcli wrote a file; the text continues a sentence after its name."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Read JSON as a value of ``kind``.
+    """Decode JSON as a value of ``kind``; the schema version is not checked.
 
     Raises:
-        LaterVersionError: its ``schema_version`` is not known yet.
-        DamagedError: it is no JSON, or not of this kind.
+        DamagedError: the data are not JSON, or not of this kind.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -56,24 +55,24 @@ def decode(data: bytes, kind: type[T]) -> T:
         raise _damaged(error) from error
 
 
-def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, Any], T]:
-    """Read a JSON object as it is, and as a value of ``kind``.
+def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
+    """Decode a JSON object; return it as it is, and as a value of ``kind``.
 
     Raises:
-        LaterVersionError: its ``schema_version`` is not known yet.
-        DamagedError: it is no JSON, or not of this kind.
+        LaterVersionError: the ``schema_version`` is not known yet.
+        DamagedError: the data are not JSON, or not of this kind.
     """
-    document = decode(data, dict[str, Any])
+    document = decode(data, dict[str, object])
     return document, convert(document, kind)
 
 
 def decode_escaped(data: bytes, kind: type[T]) -> T:
-    """Read JSON as ``decode`` does, whose text may stand for names that are not UTF-8.
+    """Decode JSON that may hold file names that are not UTF-8.
 
-    Python writes such a name as a lone surrogate, which msgspec does not read.
+    Python writes such a name with lone surrogates, which msgspec does not decode.
 
     Raises:
-        DamagedError: it is no JSON, or not of this kind.
+        DamagedError: the data are not JSON, or not of this kind.
     """
     try:
         document = json.loads(data, parse_constant=_refuse_constant)
@@ -83,16 +82,16 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
 
 
 def encode_escaped(value: object) -> bytes:
-    """The JSON of a typed value, which ``decode_escaped`` reads: bytes as base64, any name as text."""
+    """Encode a typed value as JSON for ``decode_escaped``: bytes as base64, any name as text."""
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def convert(document: object, kind: type[T]) -> T:
-    """Read what JSON gave as a value of ``kind``.
+    """Convert decoded JSON to a value of ``kind``.
 
     Raises:
-        LaterVersionError: its ``schema_version`` is not known yet.
-        DamagedError: it is not of this kind.
+        LaterVersionError: the ``schema_version`` is not known yet.
+        DamagedError: the document is not of this kind.
     """
     if isinstance(document, dict):
         check_version(document.get("schema_version", SCHEMA_VERSION))
@@ -103,7 +102,7 @@ def convert(document: object, kind: type[T]) -> T:
 
 
 def check_version(version: object) -> None:
-    """Refuse what a later version of hookcli wrote.
+    """Raise if a later version of hookcli wrote a document.
 
     Raises:
         LaterVersionError: the schema version is not known yet.
@@ -115,11 +114,11 @@ def check_version(version: object) -> None:
 
 
 def read_document(file: Path, kind: type[T]) -> T:
-    """Read a JSON file as a value of ``kind``.
+    """Read a JSON file as a value of ``kind``; the schema version is not checked.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
-        DamagedError: it is no JSON, or not of this kind.
+        OSError: the file cannot be read, or is no regular file.
+        DamagedError: the file is not JSON, or not of this kind.
     """
     return decode(read_regular(file, MOST_BYTES), kind)
 
@@ -142,34 +141,34 @@ def _refuse_constant(word: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What ``run.json`` says: that a run of hookcli was begun, and what was asked of it.
+    """The content of ``run.json``: the request of a run that was begun.
 
     Attributes:
-        hookcli: the version that wrote it.
+        hookcli: the version of hookcli.
         command: the words that repeat the run; the first is ``hookcli``.
         model: facts about the model.
-        layers: the layers that were chosen.
+        layers: the names of the selected layers.
     """
 
     hookcli: str
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
     schema_version: int = SCHEMA_VERSION
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, object] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is no run of hookcli."""
+        """Raise if the command is not one of hookcli."""
         if self.command[0] != "hookcli":
             raise ValueError("its command is not one of hookcli")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList(Request):
-    """What ``manifest.json`` says of the files of a run that is complete.
+    """The files of a complete run, from its ``manifest.json``.
 
     Attributes:
-        files: their names, relative to the run folder, without the manifest itself.
-        sizes: how many bytes each has; empty in what earlier versions wrote.
+        files: the names of the files, relative to the run folder, without the manifest itself.
+        sizes: the size of each file in bytes; empty in manifests of earlier versions.
     """
 
     files: tuple[str, ...]
@@ -178,11 +177,11 @@ class FileList(Request):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What must be known of the model of a run.
+    """Facts about the model of a run that later commands need.
 
     Attributes:
-        name: as asked for.
-        dtype: of parameters and pixels.
+        name: the name of the model, as the user gave it.
+        dtype: the dtype of the parameters and of the pixels.
     """
 
     name: str
@@ -191,13 +190,16 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What must be known of an image of a run.
+    """Facts about an image of a run that later commands need.
 
     Attributes:
-        key: its name in the run.
-        file: as the user gave it.
-        sha256: of the file's bytes.
-        pixels_shape: of what the network was given, with the leading axis 1; empty where that is not known.
+        key: the name of the image in the run.
+        file: the file name, as the user gave it.
+        sha256: the hash of the file's bytes.
+        pixels_shape: the shape of what the network was given, (1, …); empty if it is not known.
+        width: the width in pixels, upright.
+        height: the height in pixels, upright.
+        note: the clip, pair or part that the model saw instead of the image; else empty.
     """
 
     key: str
@@ -209,22 +211,22 @@ class ImageFacts:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse pixels that no network could have been given."""
+        """Raise if the shape is not one that a network could have been given."""
         if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
             raise ValueError(f"the pixels of {self.key!r} have no shape")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a manifest and a golden file say of a run that came to its end.
+    """Facts about a finished run, which a manifest and a golden file hold.
 
     Attributes:
-        hookcli: the version that wrote it.
+        hookcli: the version of hookcli.
         command: the words that repeat the run.
-        model: which model ran.
-        versions: of what the run depended on.
-        images: those that went through the model; no key stands there twice.
-        skipped: those that did not.
+        model: the model that ran.
+        versions: the versions of everything that the run depended on.
+        images: the images that went through the model, each with a key of its own.
+        skipped: the images that did not.
     """
 
     command: tuple[str, ...]
@@ -235,18 +237,53 @@ class RunFacts:
     skipped: tuple[dict[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse images of one key."""
+        """Raise if two images have the same key."""
         refuse_twice("image", [image.key for image in self.images])
 
 
+class _MoreFigures(TypedDict, total=False):
+    layout: str | None
+    reason: str | None
+
+
+class CallFigures(_MoreFigures):
+    """The figures of one call for one image, as a golden file and ``records.parquet`` hold them.
+
+    ``layout`` and ``reason`` are missing in files of earlier versions.
+    """
+
+    image: str
+    call_id: str
+    module_type: str
+    shape: Annotated[list[Whole], Meta(max_length=64)]
+    dtype: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    nan_count: Whole | None
+    inf_count: Whole | None
+
+
+class _MoreOfRecord(TypedDict, total=False):
+    sketch: bytes | None
+
+
+class RecordRow(CallFigures, _MoreOfRecord):
+    """A row of ``records.parquet``: the columns that later commands use."""
+
+    side: str
+    zero_fraction: float | None
+
+
 def refuse_twice(noun: str, names: list[str]) -> None:
-    """Refuse names of which one stands there more than once.
+    """Raise if a name appears more than once.
 
     Raises:
-        ValueError: one does.
+        ValueError: a name appears twice.
     """
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"the {noun} {name!r} stands there {names.count(name)} times")
+            raise ValueError(f"the {noun} {name!r} appears {names.count(name)} times")
         seen.add(name)

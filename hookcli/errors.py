@@ -1,7 +1,7 @@
 """Every way a run can end that is not a bug, with the exit code it ends with.
 
 HookcliError
-├── RequestError              2   the request cannot be met as it was put
+├── RequestError              2   the request cannot be met as it was made
 │   ├── UnknownModelError
 │   ├── NoLayerMatchedError
 │   ├── FilterSyntaxError
@@ -36,7 +36,19 @@ INTERRUPTED = 130
 
 
 class HookcliError(Exception):
-    """Base of all errors that a user can cause or mend."""
+    """Base class of all errors that a user can cause or mend.
+
+    Example:
+        >>> try:
+        ...     result = hookcli.inspect_images(config)
+        ... except hookcli.HookcliError as error:
+        ...     print(error.message, error.hint)
+
+    Attributes:
+        message: one line that names the cause.
+        hint: what to do or to type instead; may be empty.
+        exit_code: the code with which the command ends.
+    """
 
     exit_code: ClassVar[int]
 
@@ -46,13 +58,13 @@ class HookcliError(Exception):
         self.hint = hint
 
     def name_image(self, file: str) -> None:
-        """Say which of several images it is about, and that the others can be had without it."""
+        """Name the image that the error is about, one of several, and hint at leaving it out."""
         self.message = f"{file!r}: {self.message}"
         self.hint = "; ".join(filter(None, (self.hint, "--on-error skip leaves it out")))
 
 
 class RequestError(HookcliError):
-    """The request cannot be met as it was put."""
+    """The request cannot be met as it was made."""
 
     exit_code = 2
 
@@ -82,9 +94,9 @@ class OutputError(HookcliError):
 
 
 class Forgiven:
-    """A ``with`` block around code of others whose failure does not matter: it ends the block, and nothing else.
+    """A ``with`` block around foreign code whose failure does not matter.
 
-    Ctrl-C is no failure, and goes on its way.
+    An exception ends the block and goes no further, except Ctrl-C, which is raised as usual.
     """
 
     def __enter__(self) -> None:
@@ -97,14 +109,17 @@ class Forgiven:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says of itself; nothing where it is one of others and cannot be asked."""
+    """Return the text of an error; empty when its class is foreign and its ``__str__`` raises."""
     with Forgiven():
         return str(error).strip()
     return ""
 
 
 def first_line(error: BaseException) -> str:
-    """The beginning of an error's own text: torch's can be thousands of characters."""
+    """Return the first line of an error's text, cut off at 200 characters.
+
+    Texts of torch can be thousands of characters long. An error without text gives its class name.
+    """
     lines = text_of(error).splitlines()
     return lines[0][:200] if lines else type(error).__name__
 
@@ -121,7 +136,7 @@ class UnknownModelError(RequestError):
 
 
 class NoLayerMatchedError(RequestError):
-    """A form of the layer filter matched no module of the model, or a glob no parameter."""
+    """A form of the layer filter matched no module of the model, or a glob matched no parameter."""
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
@@ -143,9 +158,9 @@ class EditSyntaxError(RequestError):
 
     Args:
         text: the edit as the user wrote it.
-        start: where in ``text`` the part begins that cannot be read, from 0; the message counts from 1.
-        what: what is wrong there.
-        hint: what to write.
+        start: index in ``text``, from 0, at which it cannot be read; the message counts from 1.
+        what: what is wrong at this position.
+        hint: what to write instead.
     """
 
     def __init__(self, text: str, start: int, what: str, hint: str) -> None:
@@ -153,27 +168,27 @@ class EditSyntaxError(RequestError):
 
 
 class NoBoxError(RequestError):
-    """The model found no box of the class whose score is asked for."""
+    """The model found no box of the class whose score was requested."""
 
 
 class NestedTensorError(RequestError):
-    """A layer returned a nested tensor, and everything here is told by shapes."""
+    """A layer returned a nested tensor, whose shape hookcli needs and cannot know."""
 
     def __init__(self) -> None:
         super().__init__("a layer returned a nested tensor, which has no shape of its own")
 
 
 class DeviceError(RequestError):
-    """The device asked for is not there."""
+    """The requested device does not exist on this machine."""
 
 
 class WeightsError(ModelError):
-    """Weights that were asked for by name could not be loaded, or do not fit."""
+    """The requested weights could not be loaded, or do not fit the model."""
 
 
 class EnvironmentMismatchError(ModelError):
-    """The torch and torchvision installed here do not fit each other."""
+    """The installed versions of torch and torchvision do not fit each other."""
 
 
 class ForwardError(ModelError):
-    """The model raised while it ran."""
+    """The model raised an exception while it ran."""

@@ -1,4 +1,4 @@
-"""Text from strangers (file, layer and category names) made harmless where it is shown."""
+"""Making text from strangers (names of files, layers and categories) harmless to show."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def for_terminal(text: str) -> str:
-    """Control, formatting and undecodable characters as visible escapes; one line.
+    """Return ``text`` as one line, with control and formatting characters as visible escapes.
 
-    A leading ``::``, which continuous-integration logs take for a command, is escaped too.
+    Characters that cannot be decoded are escaped too, and so is a leading ``::``, which the logs of
+    continuous integration take for a command.
     """
     shown = "".join(_visible(character) for character in text)
     return f"\\x3a{shown[1:]}" if shown.startswith("::") else shown
@@ -26,13 +27,16 @@ def for_terminal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
-    """Text that a spreadsheet does not take for a formula: a leading ``= + - @`` gets a quote before it."""
+    """Return ``text`` so that no spreadsheet takes it for a formula.
+
+    A leading ``=``, ``+``, ``-`` or ``@`` is quoted.
+    """
     shown = reversible(text).replace("\r", "%0D")  # Python's csv module would not quote it
     return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
 
 def for_markdown(text: str) -> str:
-    """A table cell: no column breaks, no markup, no HTML."""
+    """Return ``text`` for a table cell, without column breaks, markup or HTML."""
     shown = for_terminal(text)
     for character in "\\|`*_<>[]":
         shown = shown.replace(character, f"\\{character}")
@@ -40,12 +44,19 @@ def for_markdown(text: str) -> str:
 
 
 def for_page(text: str) -> str:
-    """What ``reversible`` made of a name, as a person sees it: control and turning characters written out."""
+    """Return what ``reversible`` made of a name, in the form that a person sees.
+
+    Control characters, and those that change the direction of writing, are visible escapes.
+    """
     return "".join(_visible(c) for c in unquote(text, errors="surrogateescape"))
 
 
 def for_shell(words: Sequence[str]) -> str:
-    """A command, of words that went through ``reversible``, that gives the same words when it is pasted."""
+    """Return a command that produces the same words when it is pasted into a shell.
+
+    Args:
+        words: the words of the command, each encoded by ``reversible``.
+    """
     return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
 
 
@@ -62,9 +73,10 @@ def _shell_word(word: str) -> str:
 
 
 def reversible(text: str) -> str:
-    """Bytes that are not UTF-8 (surrogates, as Python names files) as ``%XX``.
+    """Return ``text`` with the bytes that are not UTF-8 (surrogates in Python) as ``%XX``.
 
-    A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting gives every name back.
+    A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
+    name.
     """
     is_utf8 = not any("\udc80" <= character <= "\udcff" for character in text)
     plain = re.sub("%(?=[0-9A-Fa-f]{2})" if is_utf8 else "%", "%25", text)

@@ -1,4 +1,7 @@
-"""Files opened for reading, files written complete or not at all, and names that are safe on disk. Standard library only."""
+"""Reading regular files, writing files atomically, and names that are safe on disk.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,20 @@ _NAME_LENGTH = 120
 
 
 class NotRegularError(OSError):
-    """A name stands for a pipe, a device or a socket, which is never opened."""
+    """A name is that of a pipe, a device or a socket, which are never opened."""
 
 
 def open_regular(file: str | Path) -> BufferedReader:
-    """Open a file for reading, and nothing but a regular file; a link to one is followed.
+    """Open a regular file for reading; links are followed.
 
-    A read from a pipe or a device could last for ever. The kind is looked at before opening, so that
-    a writer who waits at a pipe is not disturbed, and again on the open descriptor, which nobody can
-    exchange.
+    A read from a pipe or a device could last for ever. The kind of the file is checked before it
+    is opened, so that a process that waits to write into a pipe is not disturbed, and again on the
+    open descriptor, which nobody can replace.
 
     Raises:
-        NotRegularError: it is a pipe, a device or a socket.
-        OSError: it cannot be opened, or is a folder.
-        ValueError: there is a NUL in the name.
+        NotRegularError: the file is a pipe, a device or a socket.
+        OSError: the file cannot be opened, or is a folder.
+        ValueError: the name contains a NUL.
     """
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -49,11 +52,11 @@ def open_regular(file: str | Path) -> BufferedReader:
 
 
 def read_regular(file: str | Path, most: int | None = None) -> bytes:
-    """Read the whole of a regular file, of at most ``most`` bytes.
+    """Read the whole of a regular file of at most ``most`` bytes.
 
     Raises:
-        OSError: as ``open_regular``, or the file is larger.
-        ValueError: there is a NUL in the name.
+        OSError: the file cannot be opened, is not a regular file, or is larger.
+        ValueError: the name contains a NUL.
     """
     with open_regular(file) as stream:
         data = stream.read() if most is None else stream.read(most + 1)
@@ -70,9 +73,9 @@ def _check_regular(facts: os.stat_result, file: str | Path) -> None:
 
 
 def full_name(file: Path) -> Path:
-    """The file by its full name, which stays true wherever code of others takes the process.
+    """Return the absolute path, which stays valid if other code changes the working directory.
 
-    As it is where the working directory has been deleted.
+    If the working directory has been deleted, the path is returned as it is.
     """
     try:
         return file.absolute()
@@ -81,10 +84,10 @@ def full_name(file: Path) -> Path:
 
 
 def write_atomic(file: Path, data: bytes) -> Path:
-    """Write ``data`` so that ``file`` is complete or not there at all; folders are made.
+    """Write a file so that it is complete or not there at all; missing folders are created.
 
     Raises:
-        OutputError: it cannot be written; nothing of it is left behind.
+        OutputError: the file cannot be written; nothing of it is left behind.
     """
     with open_atomic(file) as stream:
         stream.write(data)
@@ -93,10 +96,10 @@ def write_atomic(file: Path, data: bytes) -> Path:
 
 @contextlib.contextmanager
 def open_atomic(file: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content becomes ``file`` where the ``with`` block ends without an error.
+    """Yield a stream whose content becomes ``file`` if the ``with`` block ends without an error.
 
     Raises:
-        OutputError: it cannot be written; nothing of it is left behind.
+        OutputError: the file cannot be written; nothing of it is left behind.
     """
     temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
@@ -112,13 +115,13 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 
 def hash_file(file: str | Path) -> str:
-    """sha256 of a file, in hexadecimal."""
+    """Return the sha256 of a file, in hexadecimal."""
     with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cannot_write(file: Path, error: OSError) -> OutputError:
-    """The error for a file or folder that the system would not let be written."""
+    """Return the error for a file or folder that could not be written."""
     room = "make room, or " * is_full(error)
     return OutputError(
         f"cannot write {str(file)!r}: {error.strerror or error}",
@@ -127,17 +130,17 @@ def cannot_write(file: Path, error: OSError) -> OutputError:
 
 
 def cannot_read(file: Path, error: OSError) -> OutputError:
-    """The error for a file of the run folder that the system would not let be read."""
+    """Return the error for a file of the run folder that could not be read."""
     return OutputError(
         f"cannot read {str(file)!r}: {error.strerror or error}", "choose another folder with -o"
     )
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether the system had no room left."""
+    """Return whether an error says that the disk, or the quota, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def safe_name(text: str, length: int = _NAME_LENGTH) -> str:
-    """``text`` as part of a file name on any system: letters, digits and ``._-`` of ASCII."""
+    """Return ``text`` as part of a file name for any system: ASCII letters, digits and ``._-``."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:length] or "unnamed"

@@ -1,6 +1,7 @@
-"""Code that is not ours: whatever it raises becomes our error, and the process is put back where it was.
+"""Running code that is not hookcli's own, which may raise any exception or change the process.
 
-That is its working directory, its standard streams, and a recursion limit that its stack cannot hold.
+Its exceptions become hookcli's errors. Afterwards the process has its working directory and
+standard streams again, and no recursion limit that its stack cannot hold.
 
 Standard library only.
 """
@@ -16,33 +17,34 @@ from hookcli.errors import Forgiven, HookcliError, ModelError, first_line
 if TYPE_CHECKING:
     from types import TracebackType
 
-# Python 3.11 ends by a segmentation fault where endless recursion meets the end of the stack before
-# the limit: with 8 MB at 30,000 calls of modules, properties or __getattr__, and not yet at 8,000.
+# Python 3.11 crashes with a segmentation fault if endless recursion reaches the end of the stack
+# before the limit. A stack of 8 MB ends at 30,000 calls of modules, properties or __getattr__, and
+# not yet at 8,000.
 _DEEPEST = 8_000
 _STREAMS = (1, 2)
 _BUILT = "it runs when the model is built; try it in Python first"
 
 
 class Surroundings:
-    """A ``with`` block around code of others, after which the process is where it was before.
+    """A ``with`` block around foreign code, after which the process is in its former state.
 
-    That is: in the same working directory, with the same ``sys.stdout`` and ``sys.stderr``, and with
-    something open under their numbers, which would else be given to the next file that is opened.
+    That is the same working directory, the same ``sys.stdout`` and ``sys.stderr``, and an open file
+    under their numbers, which would otherwise be given to the next file that is opened.
 
-    Entered again, it begins in the directory that the code chose: a file may call ``os.chdir`` when it
-    is imported, and its factory may read files from there.
+    A block that is entered again starts in the directory that the code chose: a file may call
+    ``os.chdir`` when it is imported, and its factory may read files from there.
     """
 
     def __init__(self) -> None:
-        self._ours: str | None = None
-        self._theirs: str | None = None
+        self._directory_before: str | None = None
+        self._directory_chosen: str | None = None
         self._streams = sys.stdout, sys.stderr
 
     def __enter__(self) -> None:
-        self._ours = _where()
+        self._directory_before = _working_directory()
         self._streams = sys.stdout, sys.stderr
-        if self._theirs is not None:
-            _go(self._theirs)
+        if self._directory_chosen is not None:
+            _change_directory(self._directory_chosen)
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
@@ -50,23 +52,29 @@ class Surroundings:
         sys.stdout, sys.stderr = self._streams
         for number in _STREAMS:
             _keep_open(number)
-        now = _where()
-        if self._ours is not None and now != self._ours:
-            self._theirs = now
-            _go(self._ours)
+        now = _working_directory()
+        if self._directory_before is not None and now != self._directory_before:
+            self._directory_chosen = now
+            _change_directory(self._directory_before)
 
 
 class ForeignCode:
-    """A ``with`` block around code of others, which may raise anything: it becomes a ModelError.
+    """A ``with`` block around foreign code: any exception in it becomes a ModelError.
 
-    Ctrl-C stays an interrupt, and an error of ours stays as it is. The process is put back to where it
-    was (``Surroundings``), and a recursion limit beyond what its stack holds is lowered again.
+    Ctrl-C and hookcli's own errors pass through unchanged. The process is restored
+    (``Surroundings``), and a recursion limit beyond what its stack can hold is lowered.
     """
 
     def __init__(
         self, what: str, surroundings: Surroundings | None = None, hint: str = _BUILT
     ) -> None:
-        """``what`` begins the message; ``surroundings`` are shared with other blocks of the same code."""
+        """Prepare the block.
+
+        Args:
+            what: the beginning of the error's message.
+            surroundings: the state shared with other blocks around the same code.
+            hint: the error's hint.
+        """
         self._what, self._hint = what, hint
         self._surroundings = surroundings or Surroundings()
         self._limit = 0
@@ -78,10 +86,10 @@ class ForeignCode:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raise ModelError for any error but ours.
+        """Restore the process, and turn any exception but hookcli's own into a ModelError.
 
         Raises:
-            ModelError: the block raised.
+            ModelError: the block raised an exception.
         """
         most = max(self._limit, _DEEPEST)
         if sys.getrecursionlimit() > most:
@@ -94,17 +102,20 @@ class ForeignCode:
             ) from error
 
 
-def ask(thing: object, name: str, default: Any = None) -> Any:
-    """An attribute of an object of others; ``default`` where there is none, or where asking for it raises."""
+def ask(thing: object, name: str, default: object = None) -> Any:
+    """Return an attribute of a foreign object.
+
+    ``default`` is returned if the object has no such attribute, or raises when asked for it.
+    """
     with Forgiven():
         return getattr(thing, name)
     return default
 
 
-def _where() -> str | None:
-    """The working directory; None where it has been deleted."""
+def _working_directory() -> str | None:
+    """Return the working directory; None if it has been deleted."""
     try:
-        return os.getcwd()  # noqa: PTH109  its name may not be UTF-8, and it is asked around every forward
+        return os.getcwd()  # noqa: PTH109  may not be UTF-8; called around every forward
     except OSError:
         return None
 
@@ -113,17 +124,17 @@ def _keep_open(number: int) -> None:
     try:
         os.fstat(number)
     except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)  # the lowest number that is free, maybe this one
+        nothing = os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number
         if nothing != number:
             os.dup2(nothing, number)
             os.close(nothing)
 
 
-def _go(directory: str) -> None:
+def _change_directory(directory: str) -> None:
     try:
         os.chdir(directory)
     except OSError as error:
         raise ModelError(
             f"cannot go back to the working directory {directory!r}: {error.strerror or error}",
-            "code of the model left it, and it is gone or closed; start again in another folder",
+            "the model's code left it, and it cannot be entered again; start in a different folder",
         ) from error

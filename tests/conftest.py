@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from jinja2 import Environment
 
 from hookcli.without_compiler import importing_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -30,6 +31,37 @@ with (
 PHOTOS = Path(__file__).parent.parent / "sample_images"
 
 
+def every_pair(
+    first: Iterable[object], second: Iterable[object], third: Sequence[object]
+) -> list[tuple[object, object, object]]:
+    """Each pair of values of two of the three stands together in a row, though not each triple.
+
+    ``third`` holds no more than either of the others.
+    """
+    return [
+        (one, two, third[(i + j) % len(third)])
+        for i, one in enumerate(first)
+        for j, two in enumerate(second)
+    ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates_compiled_once() -> Iterator[None]:
+    """Compiling the page's template takes longer than the run of a toy; a process of a user's does it once."""
+    compiled: dict[tuple[object, ...], object] = {}
+    compile_template = Environment.compile
+
+    def compile_once(of: Environment, *what: object) -> object:
+        key = (of.autoescape, of.trim_blocks, of.lstrip_blocks, of.finalize, *what)
+        if key not in compiled:
+            compiled[key] = compile_template(of, *what)
+        return compiled[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Environment, "compile", compile_once)
+        yield
+
+
 @contextlib.contextmanager
 def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
     """Work in ``folder``, with caches there, and forget what was imported of files that tests wrote."""
@@ -37,7 +69,7 @@ def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("TORCH_HOME", str(folder / "torch"))
-        for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
         patch.setattr(sys, "path", list(sys.path))
         patch.setattr(sys, "dont_write_bytecode", True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import hookcli
+from hookcli.store import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,9 +73,16 @@ THIRD_PARTY = {
     "msgspec": {"documents", "render"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"store"},
+    "_typeshed": {"cli", "images", "store"},
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
+
+# The files of a run folder whose name is always the same, and those that are folders to us.
+FILES = {
+    name
+    for name in vars(names).values()
+    if isinstance(name, str) and "." in name and names.is_run_file(name)
+} | {names.RECORDS}
 
 
 class Module(NamedTuple):
@@ -137,7 +145,7 @@ def test_hooks_are_registered_only_in_the_room_of_hooks():
         for node in ast.walk(module.tree)
         if re.fullmatch(r"register_(.*_)?hook", name_of(node))
     }
-    assert rooms == {"hooks.change", "hooks.gradients", "hooks.watch"}
+    assert rooms == {"hooks.tensor_hooks", "hooks.watch"}
 
 
 def test_a_model_is_called_in_one_place():
@@ -148,6 +156,29 @@ def test_a_model_is_called_in_one_place():
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and name_of(node.func) in ("model", "module", "backward")
     } == {"passes.call"}
+
+
+def test_a_file_of_the_run_folder_is_named_in_one_place():
+    """Sentences may name it too: "see skipped.csv"."""
+    folders = tuple(f"{folder}/" for folder in names.FOLDERS)
+    assert [
+        f"hookcli.{module.name}:{node.lineno}: {node.value!r}"
+        for module in modules()
+        for node in texts_of(module.tree)
+        if module.name != "store.names"
+        and (node.value in FILES or (" " not in node.value and node.value.startswith(folders)))
+    ] == []
+
+
+def test_the_version_of_the_schema_is_written_down_in_one_place():
+    assert [
+        f"hookcli.{module.name}"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        and isinstance(node.value, ast.Constant)
+        and "SCHEMA_VERSION" in ast.unparse(node)
+    ] == ["hookcli.documents"]
 
 
 def test_nothing_below_the_command_line_prints():
@@ -246,6 +277,14 @@ def imports_of_ours(module: Module) -> Iterator[str]:
         if name.partition(".")[0] == "hookcli" and name != "hookcli.__version__":
             target = name.partition(".")[2]
             yield target if target in known else target.rpartition(".")[0]
+
+
+def texts_of(tree: ast.AST) -> Iterator[ast.Constant]:
+    """The strings in the code, those inside f-strings too, without docstrings."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node
 
 
 def name_of(node: ast.AST) -> str:

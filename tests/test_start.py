@@ -49,13 +49,13 @@ def loaded_by(*commands: list[str]) -> set[str]:
 def test_no_command_loads_the_compiler(tmp_path):
     a, b, golden = (str(tmp_path / name) for name in ("a", "b", "golden.json"))
     modules = loaded_by(
-        ["inspect", "resnet18", *IN, "-o", a],
+        ["inspect", "squeezenet1_1", *IN, "-o", a],
         ["inspect", "fasterrcnn_mobilenet_v3_large_320_fpn", *IN, "-o", str(tmp_path / "boxes")],
-        ["gradients", "resnet18", *IN, "-o", b],
-        ["ablate", "resnet18", *IN],
+        ["gradients", "squeezenet1_1", *IN, "-o", b],
+        ["ablate", "squeezenet1_1", *IN],
         ["layers", "vit_b_16"],
-        ["golden", "resnet18", *IN, "-o", golden],
-        ["compare", "resnet18", *IN, "--against", "channels-last"],
+        ["golden", "squeezenet1_1", *IN, "-o", golden],
+        ["compare", "squeezenet1_1", *IN, "--against", "channels-last"],
         ["diff", golden, a],
         ["report", a],
     )
@@ -124,7 +124,6 @@ import torch._dynamo, torch._dynamo.utils
 assert torch._dynamo is sys.modules["torch._dynamo"]
 assert torch._dynamo.utils is sys.modules["torch._dynamo.utils"]
 assert torch._dynamo.utils.__file__.endswith("utils.py")
-print("done")
 """
 COMPILE = """
 net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
@@ -153,34 +152,22 @@ assert is_compile_supported("cpu") == real("cpu")
 assert is_compile_supported("meta") == real("meta")
 """
 SCRIPT = """
+import warnings
+warnings.simplefilter("ignore")  # torch's: scripting is to go
 torch.jit.script(torchvision.models.detection.fasterrcnn_mobilenet_v3_large_320_fpn(
     weights=None, weights_backbone=None))
 """
-
-
-@pytest.mark.parametrize(
-    ("before", "then"),
-    [
-        ("", COMPILE),
-        ("", EXPORT),
-        ("", ALIGN),
-        ("", SCRIPT),
-        ("import torchvision", COMPILE),
-        ("import torch._dynamo", COMPILE),
-        ("import timm", COMPILE),
-        ("", "import timm" + COMPILE),
-    ],
-    ids=[
-        "compile", "export", "roi_align", "script", "torchvision before", "compiler before",
-        "timm before", "timm after",
-    ],
-)  # fmt: skip
-def test_the_compiler_works_afterwards_as_if_nothing_had_been(before, then):
-    assert python(AFTERWARDS.format(before=before, then=then)).endswith("done\n")
-
-
-def test_who_asks_the_stand_in_for_more_gets_the_real_module():
-    code = (
+PROGRAMS = {
+    name: AFTERWARDS.format(before=before, then=then)
+    for name, (before, then) in {
+        "export": ("", EXPORT),
+        "roi_align": ("", ALIGN),
+        "script, compile": ("", SCRIPT + COMPILE),  # scripting loads no compiler yet
+        "compiler and torchvision before": ("import torchvision", COMPILE),
+        "timm after": ("", "import timm" + COMPILE),
+    }.items()
+} | {
+    "who asks the stand-in for more gets the real module": (
         "import sys, torch\n"
         "from hookcli.without_compiler import importing_torchvision\n"
         "with importing_torchvision():\n"
@@ -191,25 +178,16 @@ def test_who_asks_the_stand_in_for_more_gets_the_real_module():
         "import torch._dynamo\n"
         "assert torch._dynamo.utils.counters is counters\n"
         "assert is_compile_supported('cpu') == torch._dynamo.utils.is_compile_supported('cpu')\n"
-    )
-    python(code)
-
-
-@pytest.mark.parametrize("name", ["torch._dynamo", "torch._dynamo.config"])
-def test_who_imports_the_compiler_meanwhile_gets_it_whole(name):
-    code = (
-        f"import sys, torch, importlib\n"
+    ),
+    "who imports the compiler meanwhile gets it whole": (
+        "import sys, torch, importlib\n"
         "from hookcli.without_compiler import importing_torchvision\n"
         "with importing_torchvision():\n"
-        f"    importlib.import_module({name!r})\n"
+        "    importlib.import_module('torch._dynamo.config')\n"
         "assert torch._dynamo.utils is sys.modules['torch._dynamo.utils']\n"
         "assert torch._dynamo.utils.__file__\n"
-    )
-    python(code)
-
-
-def test_an_operator_leaves_no_mark_on_the_functions_of_torch():
-    code = (
+    ),
+    "an operator leaves no mark on the functions of torch": (
         "import sys, torch\n"
         "from hookcli.without_compiler import running_operators\n"
         "def double(tensor): return tensor * 2\n"
@@ -222,8 +200,41 @@ def test_an_operator_leaves_no_mark_on_the_functions_of_torch():
         "assert 'torch._dynamo' not in sys.modules and '_dynamo' not in vars(torch)\n"
         "wrapped(torch.ones(2))\n"
         "assert 'torch._dynamo.eval_frame' in sys.modules\n"
-    )
-    python(code)
+    ),
+}
+# Each in a process of its own, in which torch alone was imported before: all are forked from one.
+FORKS = """
+import json, os, sys, traceback
+import torch
+
+ended = {}
+for name, program in json.loads(sys.argv[1]).items():
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.dup2(writer, 2)
+        try:
+            exec(compile(program, name, "exec"), {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+    os.close(writer)
+    said = open(reader).read()
+    ended[name] = [os.waitstatus_to_exitcode(os.wait()[1]), said]
+print(json.dumps(ended))
+"""
+
+
+@pytest.fixture(scope="module")
+def ended():
+    """Of each program its code and what it said on stderr."""
+    return json.loads(python(FORKS, json.dumps(PROGRAMS)))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_compiler_works_afterwards_as_if_nothing_had_been(ended, name):
+    assert ended[name] == [0, ""]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "ssdlite320_mobilenet_v3_large"])

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torchvision.models.squeezenet import Fire
 
 
 def pointwise(*weights: list[float]) -> nn.Conv2d:
@@ -395,6 +396,27 @@ class Count(nn.Module):
 
 
 # the source of a net that takes as long as NAP says
+
+
+class Squeezed(nn.Module):
+    """SqueezeNet's layers under their names, without most of them: for runs over many images."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            Fire(8, 4, 8, 8),
+        )
+        self.classifier = nn.Sequential(
+            nn.Dropout(), nn.Conv2d(16, 10, 1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1)
+        )
+
+    def forward(self, x):
+        return self.classifier(self.features(x)).flatten(1)
+
+
 SLOW_NET = """
 import os
 import time

@@ -1,1 +1,1 @@
-"""What is taken from a tensor while its hook runs."""
+"""Everything that is taken from a tensor while its hook runs."""

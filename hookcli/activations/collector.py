@@ -1,4 +1,4 @@
-"""What is taken of each tensor inside its hook: figures, pictures, copies; and to which image it belongs."""
+"""The observer of a run: figures, pictures and copies of each tensor, assigned to their images."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A map of one image that lies over what the network saw.
+    """A map of one image, to be drawn over what the network saw.
 
     Attributes:
         image: the image's key.
         kind: ``cam`` or ``saliency``.
-        call: whose Grad-CAM it is; None for the pixels.
-        values: (h, w), 0 or more.
+        call: the call of a Grad-CAM; None for a saliency map of the pixels.
+        values: the map, (h, w), without negative values.
     """
 
     image: str
@@ -45,19 +45,19 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one forward, or a forward and its backward, gave.
+    """The result of one forward, or of a forward and its backward.
 
     Attributes:
-        records: one an image and observed tensor.
-        pictures: what is to be drawn.
-        called: module paths of the observed layers that ran.
-        output: the model's own; None if it raised.
-        keys: the images that went through.
-        kept: call id, image and (1, …) tensor of what is saved, on the host.
-        unedited: what the model returns without edits; None without any.
-        score: what the backward started at.
-        unedited_score: the same without edits.
-        heats: maps that lie over the image.
+        records: one record per image and observed tensor.
+        pictures: the pictures that are to be drawn.
+        called: the module paths of the observed layers that ran.
+        output: the output of the model; None if it raised an exception.
+        keys: the keys of the images in the batch.
+        kept: the call id, the image and the (1, …) tensor, on the host, of each tensor to be saved.
+        unedited: the output of the model without edits; None in a run without edits.
+        score: the number from which the backward started; None without a backward.
+        unedited_score: the score without edits.
+        heats: the maps that are to be drawn over the images.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -73,7 +73,7 @@ class BatchResult:
 
 
 class LeadingAxisError(Exception):
-    """A tensor of a batch has a leading axis that is neither N nor 1."""
+    """The leading axis of a tensor is neither 1 nor the number of images in the batch."""
 
 
 @dataclass(slots=True)
@@ -81,16 +81,23 @@ class Collector:
     """The observer of one forward, or of its backward.
 
     Attributes:
-        keys: the images of the batch.
-        pixels: height and width of what the layers see.
+        keys: the keys of the images in the batch.
+        pixels: the height and width of the network's input.
         style: how feature maps are drawn.
-        sample: keep some values, for histograms.
-        focus: what is inside a box and what outside.
-        save: which tensors are kept.
-        unedited: what the same calls gave without edits, by call id; None in a run without edits.
-        drawn: sides of which pictures are made.
-        activations: by the id of the call's output, what its gradient is multiplied by in pictures.
-        sketch: a sketch of every tensor is taken.
+        sample: whether some values of each tensor are kept, for histograms.
+        focus: the shares of the network's input inside and outside a box; None without a box.
+        save: which parts of the tensors are saved; None to save none.
+        unedited: the tensors of the same calls without edits, by call id; None in a run without
+            edits.
+        drawn: the sides of which pictures are made.
+        activations: the outputs that gradients are multiplied by in pictures, by call id; None to
+            draw the gradients alone.
+        sketch: whether a sketch of every tensor is taken.
+        kept: the tensors to be saved so far, with their calls.
+        has_other_leading_axis: whether the leading axis of some tensor was not the batch.
+        seen: the tensors observed so far.
+        pictures: the pictures taken so far.
+        called: the module paths of the observed layers that ran so far.
     """
 
     keys: tuple[str, ...]
@@ -113,24 +120,13 @@ class Collector:
         """Reduce one tensor, and copy what is kept of it.
 
         Raises:
-            LeadingAxisError: images cannot be told apart in it.
+            LeadingAxisError: the tensor cannot be divided into images.
         """
         tensor = to_dense(tensor)
         if call.side == "param":
             self._observe(call, tensor.unsqueeze(0), UNKNOWN, tuple(tensor.shape), None)
             return
-        count = len(self.keys)
-        lead = tensor.shape[0] if tensor.dim() else 0
-        if count > 1 and lead not in (1, count):
-            raise LeadingAxisError
-        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
-        shape, axis = (1, *tensor.shape[1:]), layout.channel_axis
-        rows = tensor
-        if lead not in (1, count):
-            self.has_other_leading_axis = True
-            layout = replace(layout, height=0, width=0)
-            rows, shape = tensor.unsqueeze(0), tuple(tensor.shape)
-            axis = None if axis is None else axis + 1
+        rows, layout, shape, axis = self._divide(call, tensor)
         self._observe(call, rows, layout, shape, axis)
         if self.save is not None:
             self.kept.append((call, take_activation(rows, layout, self.save)))
@@ -138,7 +134,7 @@ class Collector:
             self._draw(call, tensor, layout, shape)
 
     def result(self, output: object) -> BatchResult:
-        """Everything seen, as plain numbers on the host."""
+        """Return everything that was observed, as plain numbers on the host."""
         pictures = tuple(replace(p, content=_on_host(p.content)) for p in self.pictures)
         records = read_records(self.seen, self.keys)
         kept = tuple(
@@ -149,10 +145,35 @@ class Collector:
         )
         return BatchResult(records, pictures, frozenset(self.called), output, self.keys, kept)
 
+    def _divide(
+        self, call: Call, tensor: Tensor
+    ) -> tuple[Tensor, Layout, tuple[int, ...], int | None]:
+        """Divide a tensor into one row per image, or a single row if its leading axis is no batch.
+
+        Returns:
+            The rows, the layout of the tensor, the shape of one image's part (or of the whole
+            tensor), and the axis of the rows that holds channels.
+
+        Raises:
+            LeadingAxisError: the tensor cannot be divided into images.
+        """
+        count = len(self.keys)
+        lead = tensor.shape[0] if tensor.dim() else 0
+        if count > 1 and lead not in (1, count):
+            raise LeadingAxisError
+        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
+        axis = layout.channel_axis
+        if lead in (1, count):
+            return tensor, layout, (1, *tensor.shape[1:]), axis
+        self.has_other_leading_axis = True
+        layout = replace(layout, height=0, width=0)
+        axis = None if axis is None else axis + 1
+        return tensor.unsqueeze(0), layout, tuple(tensor.shape), axis
+
     def _observe(
         self, call: Call, rows: Tensor, layout: Layout, shape: tuple[int, ...], axis: int | None
     ) -> None:
-        """Reduce (rows, …), whose channels lie along ``axis``, to what is told of them in numbers."""
+        """Reduce rows (rows, …), whose channels are along ``axis``, and note the observation."""
         with_sample = self.sample and rows.numel() and call.side != "param"
         self.seen.append(
             Observation(
@@ -168,7 +189,7 @@ class Collector:
         )
 
     def _measure(self, call: Call, rows: Tensor) -> Tensor | None:
-        """How far each row is from the one without edits; None where there is none to compare with."""
+        """Return the distance of each row from the row without edits; None if there is none."""
         plain = None if self.unedited is None else self.unedited.get(call.id)
         return None if plain is None else measure_change(rows, plain)
 
@@ -184,14 +205,15 @@ class Collector:
 
 
 def keep_tensor(kept: dict[str, Tensor], call: Call, tensor: Tensor) -> None:
-    """An observer that copies, by call id."""
+    """Copy a tensor into ``kept``, by its call id. A partial of it is an observer."""
     kept[call.id] = to_dense(tensor).clone()
 
 
 def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
-    """(rows,) L2 norm of the difference over that of ``plain``; NaN where the two have different shapes.
+    """Return, as (rows,), the L2 norm of the difference from ``plain`` over the norm of ``plain``.
 
-    0 where both are the same, Inf where only ``plain`` is zero.
+    It is 0 where both are the same, Inf where only ``plain`` is zero, and NaN if the two differ in
+    the number of values.
     """
     if rows.numel() != plain.numel():
         return torch.full((len(rows),), torch.nan)
@@ -202,7 +224,7 @@ def measure_change(rows: Tensor, plain: Tensor) -> Tensor:
 
 
 def of_image(batched: Tensor, index: int) -> Tensor:
-    """One image's part, (1, …), of a tensor whose leading axis is N, or 1 for what all images share."""
+    """Return the part (1, …) of one image of a tensor whose leading axis is N, or 1 if shared."""
     row = index if batched.shape[0] > 1 else 0
     return batched[row : row + 1]
 

@@ -1,7 +1,8 @@
-"""From an activation to the small pictures that show it, still as tensors on its device.
+"""Small pictures of an activation, still as tensors on its device.
 
-Runs inside the hook: channels are ranked, the first of them made small and turned into colour
-levels, and the activation is let go. Nothing here draws text, reads or writes files.
+This runs inside the hook: channels are ranked, the first of them are made small and turned into
+colour levels, and no reference to the activation is kept. Nothing here draws text, reads or writes
+files.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
-from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
+from hookcli.records.pictures import LEVELS, MIDDLE, MOST_BARS, NOT_FINITE
 
 if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
-
-MOST_BARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,15 @@ class Tiles:
     """The pictures of one activation of one image.
 
     Attributes:
-        levels: (K, h, w) uint8 colour levels, 0 to LEVELS - 1, or NOT_FINITE; signed ones begin at 1 and
-            have zero at MIDDLE.
-        channels: (K,) the channel of each tile, counted from 0.
-        total: how many channels the activation has.
-        shown: height and width of a feature map before it was made small.
-        scores: (K,) how many spreads more each channel fires inside the box of a focus; None without one.
-        figures: (4, K) smallest, largest, mean and spread of each tile's channel; the last two are NaN
-            where the channel is not finite.
+        levels: the colour levels of each tile, (K, h, w) in uint8, from 0 to LEVELS - 1, or
+            NOT_FINITE; signed levels begin at 1 and have zero at MIDDLE.
+        channels: the channel of each tile, (K,), counted from 0.
+        total: the number of channels of the activation.
+        shown: the height and width of a feature map before it was made small.
+        figures: the smallest value, the largest, the mean and the standard deviation of each tile's
+            channel, (4, K); the last two are NaN when the channel is not finite.
+        scores: by how many standard deviations each tile's channel fires more inside the box of
+            ``--focus`` than outside, (K,); None without a box.
     """
 
     levels: Tensor
@@ -48,13 +48,13 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """An activation without spatial form: one value a channel, or runs of values in order.
+    """An activation without spatial form, drawn as bars.
 
     Attributes:
-        values: (n,) float32.
-        per_channel: one bar a channel (the mean where a channel has many values); otherwise each
-            bar is the mean of ``run`` values in the order of the axes.
-        run: how many values one bar stands for.
+        values: the value of each bar, (n,) in float32.
+        per_channel: True if there is one bar per channel (the mean of the channel's values);
+            otherwise each bar is the mean of ``run`` consecutive values in the order of the axes.
+        run: the number of values of which each bar is the mean.
     """
 
     values: Tensor
@@ -64,7 +64,17 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is to be drawn of one image's part of one call; tensors where they were made until the forward has ended."""
+    """The content of a picture of one call for one image.
+
+    Its tensors stay on the device until the forward has ended.
+
+    Attributes:
+        image: the image's key.
+        call: the call, and which of its tensors it is.
+        layout: the meaning of the tensor's axes.
+        shape: the shape of one image's part of the tensor, (1, …).
+        content: the tiles or bars.
+    """
 
     image: str
     call: Call
@@ -76,14 +86,14 @@ class Picture:
 def take_tiles(
     activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None
 ) -> Tiles | Bars:
-    """The tiles or bars of one image's activation; keeps no reference to it.
+    """Return the tiles or bars of one image's activation, without a reference to it.
 
     Args:
-        activation: one image's part, with its leading axis: (1, …).
-        layout: what its axes mean; without spatial form it becomes bars.
-        style: which channels, in which order, on which scale.
-        focus: (2, H, W) from 0 to 1, what of the network's view is inside a box and what outside;
-            channels are then ranked by how much more they fire inside.
+        activation: the activation of one image, with its leading axis: (1, …).
+        layout: the meaning of its axes; without spatial form it becomes bars.
+        style: the channels to show, their order, and the scale.
+        focus: the shares of the network's input inside and outside a box, (2, H, W) from 0 to 1.
+            Channels are then ranked by how much more they fire inside.
     """
     values = activation.detach()
     values = values.dequantize() if values.is_quantized else values
@@ -91,7 +101,7 @@ def take_tiles(
     values = values.float()
     if not layout.is_spatial:
         return _take_bars(values, layout)
-    maps = _as_maps(values, layout)
+    maps = _as_pictures(values, layout)
     scores = None if focus is None else rank_by_focus(maps, focus)
     channels = _choose_channels(maps, style, scores)
     chosen = maps[channels]
@@ -107,25 +117,32 @@ def take_tiles(
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
-    """(h, w) Grad-CAM of one call: channels weighted by their mean gradient, summed, negatives cut off.
+    """Return the Grad-CAM (h, w) of one call.
 
+    It is the sum of the channels, each weighted by its mean gradient, with negative values cut off:
     Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391, equations 1 and 2.
 
     Args:
-        activation: what the call returned, (1, …).
-        gradient: of the score with respect to it.
-        layout: of both; spatial.
+        activation: the output of the call, (1, …).
+        gradient: the gradient of the score with respect to ``activation``.
+        layout: the layout of both, which has spatial form.
     """
-    maps, slopes = (_as_maps(tensor.detach().float(), layout) for tensor in (activation, gradient))
+    maps, slopes = (
+        _as_pictures(tensor.detach().float(), layout) for tensor in (activation, gradient)
+    )
     return (maps * slopes.mean((1, 2), keepdim=True)).sum(0).relu()
 
 
 def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
-    """(C,) mean inside the box less mean outside, in spreads of the channel; 0 where there is no spread.
+    """Return, as (C,), how much more each channel fires inside a box than outside.
+
+    It is the difference of the means in standard deviations of the channel, and 0 for a constant
+    channel.
 
     Args:
-        maps: (C, h, w).
-        focus: (2, H, W) from 0 to 1, inside and outside; averaged over what one place of a map stands for.
+        maps: the feature maps, (C, h, w).
+        focus: the shares of the network's input inside and outside the box, (2, H, W) from 0 to 1;
+            they are averaged over the area that each place of a map stands for.
     """
     shares = adaptive_avg_pool2d(focus.to(maps), (maps.shape[1], maps.shape[2]))
     means = [(maps * share).sum((1, 2)) / share.sum().clamp_min(1e-6) for share in shares]
@@ -133,21 +150,25 @@ def rank_by_focus(maps: Tensor, focus: Tensor) -> Tensor:
     return torch.where(spread == 0, 0, (means[0] - means[1]) / spread)
 
 
-def _as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """(C, h, w) feature maps of a tensor (1, …); the middle frame where there are several."""
-    image = values[0]
-    if layout.name in ("NCDHW", "NDHWC"):
-        frames = 1 if layout.name == "NCDHW" else 0
-        image = image.select(frames, image.shape[frames] // 2)
-    if layout.name in ("NHWC", "NDHWC"):
-        image = image.permute(2, 0, 1)
-    if layout.name == "NLC":
-        image = image[layout.prefix :].T
-    return image.reshape(len(image), layout.height, layout.width)
+def as_maps(values: Tensor, layout: Layout) -> Tensor:
+    """Return the feature maps (N, C, h, w) of a tensor.
+
+    For a clip they are (N, C, D, h, w), and for a sequence (N, C, L).
+    """
+    maps = values.permute(layout.channels_first)[..., layout.prefix :]
+    return maps.reshape(layout.maps_shape(values.shape))
+
+
+def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
+    """Return the feature maps (C, h, w) of a tensor (1, …); of a clip those of the middle frame."""
+    maps = as_maps(values, layout)[0]
+    if layout.frame_axis is not None:
+        maps = maps[:, maps.shape[1] // 2]
+    return maps.reshape(len(maps), layout.height, layout.width)
 
 
 def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> Tensor:
-    """(K,) channels to show, in order; channels with NaN or Inf come first, whatever the rank."""
+    """Return the channels to show, (K,); those with NaN or Inf come first in any ranking."""
     count = len(maps)
     if style.channels is not None:
         inside = [channel for channel in style.channels if channel < count]
@@ -161,12 +182,12 @@ def _choose_channels(maps: Tensor, style: GridStyle, scores: Tensor | None) -> T
 
 
 def _rank_scores(maps: Tensor, rank: str) -> Tensor:
-    """(C,) what a channel is ranked by; not finite where the channel is not."""
+    """Return the number by which each channel is ranked, (C,); not finite if the channel is not."""
     means = maps.mean((1, 2))
     if rank == "mean":
         return means
     if rank == "max":
-        return maps.amax((1, 2)) + 0 * means  # one Inf or NaN anywhere shows in the mean
+        return maps.amax((1, 2)) + 0 * means  # an Inf or NaN anywhere is in the mean too
     spreads: Tensor = torch.linalg.vector_norm(maps - means.view(-1, 1, 1), dim=(1, 2))
     return spreads
 
@@ -179,7 +200,7 @@ def _tile_figures(chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Smallest and largest finite values over ``axes``, which are kept."""
+    """Return the smallest and largest finite values over ``axes``, which are kept."""
     finite = maps.isfinite()
     low = torch.where(finite, maps, torch.inf).amin(axes, keepdim=True)
     high = torch.where(finite, maps, -torch.inf).amax(axes, keepdim=True)
@@ -187,7 +208,7 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    """Means over squares, by the least whole factor that fits a map into ``tile``."""
+    """Return means over squares, of the smallest whole side that fits a map into ``tile``."""
     longest = max(maps.shape[1:])
     factor = -(-longest // tile)
     if factor == 1 or len(maps) == 0:
@@ -197,7 +218,7 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
 
 
 def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """uint8 levels; a constant channel is all 0."""
+    """Return the levels in uint8; those of a constant channel are all 0."""
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
     levels = ((maps / 2 - low / 2) / span * (LEVELS - 1)).round_()
     marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
@@ -205,7 +226,10 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """uint8 levels, 1 to LEVELS - 1: minus to plus the largest magnitude; exact zero is MIDDLE."""
+    """Return levels in uint8, 1 to LEVELS - 1, for minus to plus the largest magnitude.
+
+    Exact zero is MIDDLE.
+    """
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (LEVELS - 1 - MIDDLE)).round_() + MIDDLE
     marked = torch.where(maps.isfinite(), levels, NOT_FINITE)

@@ -1,4 +1,4 @@
-"""From what was seen inside the hooks to records: the way from the device to plain numbers."""
+"""Observations made inside hooks, and the records of plain numbers that are read from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import struct
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookcli.activations.stats import Row, RowStats
     from hookcli.records.calls import Call
@@ -27,17 +27,18 @@ _SAMPLE, _BINS = 4096, 24
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One tensor as it was seen inside a hook.
+    """One tensor as it was observed inside a hook.
 
     Attributes:
-        call: which tensor of which call.
-        layout: what its axes mean.
-        shape: one image's part, ``(1, …)``, or the whole tensor where it cannot be divided.
-        dtype: as torch names it.
-        reduced: its figures, a row an image; one row is every image's.
-        sample: (rows, S) some of its values; None when none were asked for.
-        change: (rows,) how far each is from the run without edits; None without edits.
-        sketch: (rows, 67); None when none were asked for.
+        call: the call, and which of its tensors it is.
+        layout: the meaning of the tensor's axes.
+        shape: the shape of one image's part, ``(1, …)``, or of the whole tensor if it cannot be
+            divided into images.
+        dtype: the tensor's dtype.
+        reduced: its figures, one row per image; a single row holds for every image.
+        sample: some of its values, (rows, S); None when no sample was requested.
+        change: the distance of each row from the run without edits, (rows,); None without edits.
+        sketch: the sketch of each row, (rows, 67); None when no sketches were requested.
     """
 
     call: Call
@@ -51,7 +52,7 @@ class Observation:
 
 
 def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[LayerRecord, ...]:
-    """Records in plain numbers, image by image; the figures come to the host in one transfer."""
+    """Return the records, image by image; all figures come to the host in one transfer."""
     figures = _to_host(seen)
     return tuple(
         _read_record(observed, image, index if len(rows) > 1 else 0, rows)
@@ -61,37 +62,39 @@ def read_records(seen: Sequence[Observation], images: Sequence[str]) -> tuple[La
 
 
 def _to_host(seen: Sequence[Observation]) -> list[list[_Figures]]:
-    """The rows of every tensor, each with its channels and sketch, brought to the host in one transfer."""
-    parts = [(each.reduced, each.sketch) for each in seen]
-    held = [
+    """Return the rows of every tensor on the host, each with its channels and sketch."""
+    tensors = [
         tensor
-        for reduced, sketch in parts
-        for tensor in (reduced.table, reduced.low, reduced.high, sketch)
+        for each in seen
+        for tensor in (each.reduced.table, each.reduced.low, each.reduced.high, each.sketch)
         if isinstance(tensor, Tensor)
     ]
-    flat = (
-        torch.cat([tensor.flatten().double() for tensor in held]).cpu() if held else torch.empty(0)
-    )
-    values = array("d", flat.numpy().tobytes())
-    start = 0
-
-    def rows_of(tensor: Tensor) -> list[Any]:
-        nonlocal start
-        first, width = start, tensor.shape[1]
-        start += tensor.numel()
-        return [values[at : at + width] for at in range(first, start, width)]
-
+    brought = _transfer(tensors)
     figures = []
-    for part, sketch in parts:
-        table = rows_of(part.table) if isinstance(part.table, Tensor) else part.table
+    for each in seen:
+        reduced = each.reduced
+        table = next(brought) if isinstance(reduced.table, Tensor) else reduced.table
         channels: Sequence[ChannelRange | None] = [None] * len(table)
-        if part.low is not None and part.high is not None:
-            channels = list(map(ChannelRange, rows_of(part.low), rows_of(part.high)))
+        if reduced.low is not None and reduced.high is not None:
+            channels = list(map(ChannelRange, next(brought), next(brought)))
         sketches = [b""] * len(table)
-        if sketch is not None:
-            sketches = [struct.pack(f"<{len(row)}f", *row) for row in rows_of(sketch)]
+        if each.sketch is not None:
+            sketches = [struct.pack(f"<{len(row)}f", *row) for row in next(brought)]
         figures.append(list(zip(table, channels, sketches, strict=True)))
     return figures
+
+
+def _transfer(tensors: Sequence[Tensor]) -> Iterator[list[array[float]]]:
+    """Yield the rows of each of ``tensors``, (rows, n), brought to the host in one transfer."""
+    if not tensors:
+        return
+    together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
+    values = array("d", together.numpy().tobytes())
+    start = 0
+    for tensor in tensors:
+        end, width = start + tensor.numel(), tensor.shape[1]
+        yield [values[at : at + width] for at in range(start, end, width)]
+        start = end
 
 
 def _read_record(
@@ -122,9 +125,9 @@ def _read_record(
 
 
 def take_sample(rows: Tensor) -> Tensor:
-    """(rows, at most 4,096) values at even distances of each row, copied, where they are."""
+    """Return a copy of at most 4,096 evenly spaced values of each row, (rows, S), on the device."""
     flat = rows.dequantize() if rows.is_quantized else rows
-    flat = flat.reshape(len(rows), -1)  # a row can be one number, without an axis of its own
+    flat = flat.reshape(len(rows), -1)  # a row can be a single number, without an axis
     flat = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)

@@ -1,7 +1,7 @@
-"""What is kept of an activation: some channels, pooled over its pixels, in another dtype.
+"""The part of an activation that is saved: some channels, pooled over its pixels, in another dtype.
 
-Runs inside the hook. What comes back shares no memory with the activation, which the model writes
-over right after.
+This runs inside the hook. The result shares no memory with the activation, which the model may
+write over right after.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
+from hookcli.activations.feature_maps import as_maps
 from hookcli.activations.stats import to_dense
 
 if TYPE_CHECKING:
@@ -21,22 +22,21 @@ if TYPE_CHECKING:
     from hookcli.records.layouts import Layout
     from hookcli.records.rows import LayerRow
 
-_FRAMES = {"NCDHW": 2, "NDHWC": 1}  # the axis along which the frames of a clip lie
-
 
 def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    """A copy of what ``style`` keeps of a tensor (rows, …), contiguous, on the same device.
+    """Return a contiguous copy of what ``style`` keeps of a tensor (rows, …), on the same device.
 
-    ``mean`` and ``max`` give (rows, C), over the frames of a clip and the tokens of an image too (not
-    the class token). N gives (rows, C, N, N), a clip (rows, C, D, N, N), a sequence (rows, C, N):
-    channels come first, whatever the layout; a map smaller than N x N repeats its values. What has
-    no height and width is not pooled, what has no channel axis keeps everything, and channels that
-    do not exist are left out.
+    Pooling by ``mean`` and ``max`` returns (rows, C): the frames of a clip and the tokens of an
+    image are pooled too, without the class token. Pooling to N returns (rows, C, N, N), for a clip
+    (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come first, whatever the layout,
+    and a map smaller than N x N repeats its values. A tensor without height and width is not
+    pooled, one without a channel axis keeps everything, and channels that do not exist are left
+    out.
 
-    Means are computed in float32 or wider. Without a dtype a floating tensor keeps its own, and the
-    mean of integers is float32. A dtype is for real numbers: integers that are no means stay
-    integers. Quantized tensors are dequantized, complex ones kept as complex64 or, pooled, as
-    magnitudes.
+    Means are computed in float32 or wider. Without ``style.dtype`` a floating tensor keeps its
+    dtype, and the mean of integers is float32. The dtype is for real numbers: integers that are not
+    averaged stay integers. Quantized tensors are dequantized; complex ones are kept as complex64,
+    or as magnitudes if they are pooled.
 
     Raises:
         RequestError: the tensor holds no values (meta device), or is nested.
@@ -55,25 +55,22 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
 
 
 def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tuple[int, ...]:
-    """The shape that ``take_activation`` gives a tensor of this shape, (1, …) for one image's part."""
+    """Return the shape of what ``take_activation`` returns for one image's tensor of ``shape``."""
     axis = layout.channel_axis
     lengths = list(shape)
     if style.channels is not None and axis is not None:
         lengths[axis] = len(_present(style.channels, shape[axis]))
     if axis is None or not _is_pooled(layout, style):
         return tuple(lengths)
-    maps = (lengths[0], lengths[axis])
+    maps = layout.maps_shape(lengths)
     if style.pool in ("mean", "max"):
-        return maps
-    side = int(style.pool)
-    if layout.name == "NCL":
-        return (*maps, side)
-    frames = [lengths[_FRAMES[layout.name]]] if layout.name in _FRAMES else []
-    return (*maps, *frames, side, side)
+        return maps[:2]
+    pooled = 1 if layout.name == "NCL" else 2
+    return (*maps[:-pooled], *[int(style.pool)] * pooled)
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
-    """By call id, which channels ``style`` keeps of it; empty where it keeps all."""
+    """Return the channels that ``style`` keeps of each call, by its id; empty if it keeps all."""
     chosen = None if style is None else style.channels
     if chosen is None:
         return {}
@@ -89,7 +86,7 @@ def _is_pooled(layout: Layout, style: SaveStyle) -> bool:
 
 
 def _as_plain(activation: Tensor) -> Tensor:
-    """Dense, real values or complex64, as they lie in memory."""
+    """Return dense values, real or complex64, in the same order of memory."""
     values = to_dense(activation)
     if values.is_quantized:
         return values.dequantize()
@@ -97,7 +94,7 @@ def _as_plain(activation: Tensor) -> Tensor:
 
 
 def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
-    maps = _as_maps(values.abs() if values.is_complex() else values, layout)
+    maps = as_maps(values.abs() if values.is_complex() else values, layout)
     if style.pool == "max":
         return maps.amax(tuple(range(2, maps.dim())))
     wide = maps.to(torch.float64 if maps.dtype == torch.float64 else torch.float32)
@@ -106,18 +103,10 @@ def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
     return means.to(maps.dtype) if keeps_dtype else means
 
 
-def _as_maps(values: Tensor, layout: Layout) -> Tensor:
-    """(rows, C, h, w), of a clip (rows, C, D, h, w), of a sequence (rows, C, L)."""
-    if layout.name == "NLC":
-        tokens = values[:, layout.prefix :]
-        return tokens.reshape(len(tokens), layout.height, layout.width, -1).movedim(3, 1)
-    return values if layout.channel_axis is None else values.movedim(layout.channel_axis, 1)
-
-
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
-    """Means on N x N of (rows, C, …, h, w), on N of (rows, C, L)."""
+    """Return the means of (rows, C, …, h, w) on N x N places, or of (rows, C, L) on N."""
     side = int(style.pool)
-    if maps.shape[1] == 0:  # none of the channels asked for exists; torch pools no empty tensor
+    if maps.shape[1] == 0:  # no requested channel exists, and torch cannot pool an empty tensor
         sides = (side,) if maps.dim() == 3 else (side, side)
         return maps.new_empty((*maps.shape[: -len(sides)], *sides))
     if maps.dim() == 3:
@@ -128,7 +117,7 @@ def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Whether writing into one could show in the other; only plain tensors have one memory."""
+    """Return whether writing into one could change the other; only strided tensors share memory."""
     if other.layout != torch.strided:
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -1,8 +1,8 @@
-"""Sketches taken inside a hook, where the tensor lies: the definition of ``hookcli.distance.sketch``, in torch.
+"""Sketches taken inside a hook: ``hookcli.distance.sketch`` in torch, on the tensor's own device.
 
-On the CPU a tensor is read once, in the order of its memory, in pieces that stay in the cache; nothing of
-its size is made. Elsewhere everything is summed exactly, and no value is looked at, so that nothing
-waits for the device.
+On the CPU a tensor is read once, in the order of its memory, in pieces that stay in the cache;
+nothing of its size is allocated. On other devices everything is summed exactly, and no value is
+looked at, so that nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from torch import Tensor
 from hookcli.distance.sketch import BUCKETS, PERIOD, ROWS, make_own_signs, make_row_signs
 
 _PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a core's cache holds
-_SCRATCH = 2 * PERIOD  # values, 1 MB
-_MOST_TURNED = 1 << 22  # values of a tensor whose signs are kept in the order of its memory
-_TURNED = 8  # shapes of which that is done
-_MULTIPLIED = (
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-)  # with float32, as they are
+_SCRATCH = 2 * PERIOD  # values of scratch memory: 1 MB
+_MOST_TURNED = 1 << 22  # largest number of values for which signs are kept in the order of memory
+_TURNED = 8  # number of shapes for which signs are kept in the order of memory
+# The dtypes that are multiplied with signs as they are; others are converted first.
+_MULTIPLIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _KEPT = 24  # blocks of signs that are kept, 3 MB: enough for 64 maps of 224 x 224
 
 
 def take_sketches(rows: Tensor) -> Tensor:
-    """(rows, 67) float32 sketches, one a row, on the device; of rows without values, zeros.
+    """Return one sketch per row, (rows, 67) in float32 on the device; zeros if rows have no values.
 
-    It runs between the layers of a model, where every call of torch finds the caches cold: few calls
-    matter as much as few values.
+    It runs between the layers of a model, where every call of torch finds the caches cold: few
+    calls matter as much as few values.
 
     Args:
-        rows: (rows, …), dense and detached; one image a row. Any dtype, as ``sketch_values`` takes it.
+        rows: a tensor (rows, …), dense and detached, with one image per row; it may have every
+            dtype that ``sketch_values`` takes.
     """
     values = _as_real(rows)
     if values.numel() == 0:
@@ -48,12 +45,12 @@ def take_sketches(rows: Tensor) -> Tensor:
 
 
 def _as_real(rows: Tensor) -> Tensor:
-    """Real values with at least two axes; what is not floating in float64, float8 in float32."""
+    """Return real values with at least two axes: integers in float64, float8 in float32."""
     values = rows.dequantize() if rows.is_quantized else rows
     values = values.to(torch.complex64) if values.dtype == torch.complex32 else values
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     if values.device.type == "mps":
-        values = values.cpu()  # it has no float64
+        values = values.cpu()  # MPS has no float64
     values = values.unsqueeze(1) if values.dim() == 1 else values
     if values.dtype in _MULTIPLIED:
         return values
@@ -61,7 +58,7 @@ def _as_real(rows: Tensor) -> Tensor:
 
 
 def _sketch_exactly(values: Tensor) -> Tensor:
-    """In float64, values that are not finite left out."""
+    """Return the sketches, summed in float64 without the values that are not finite."""
     flat = values.flatten(1)
     own = _own_signs(torch.float64, values.device)
     lines = _row_signs(flat.shape[1], torch.float64, values.device)
@@ -78,7 +75,10 @@ def _sketch_exactly(values: Tensor) -> Tensor:
 
 
 def _sketch_fast(values: Tensor) -> Tensor:
-    """In float32, or float64 for such values; not finite where a value is not, or a sum is too large."""
+    """Return the sketches, summed in float32, or in float64 for float64 values.
+
+    They are not finite if a value is not, or if a sum is too large.
+    """
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
     turned = _find_turn(values)
     if turned is not None:
@@ -90,7 +90,7 @@ def _sketch_fast(values: Tensor) -> Tensor:
 
 
 def _add_in_order(row: Tensor, sketch: Tensor) -> None:
-    """Add the values (n,), counted as they lie, to their buckets (67,)."""
+    """Add the values (n,) of a row, in their order, to the buckets (67,) of its sketch."""
     for block, start in enumerate(range(0, len(row), PERIOD)):
         part = row[start : start + PERIOD] if len(row) > PERIOD else row
         signs = (_block_signs if block < _KEPT else _block_signs.__wrapped__)(block, len(part))
@@ -102,7 +102,10 @@ def _add_in_order(row: Tensor, sketch: Tensor) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _block_signs(block: int, count: int) -> Tensor:
-    """(rows, 67) int8: the signs of the first values of a block, with zeros up to whole rows."""
+    """Return the signs of the first ``count`` values of a block, (rows, 67) in int8.
+
+    The last row is filled up with zeros.
+    """
     lines = -(-count // BUCKETS)
     with torch.inference_mode(mode=False):
         signs = _make_signs(block, block + 1)[: lines * BUCKETS].clone()
@@ -111,9 +114,9 @@ def _block_signs(block: int, count: int) -> Tensor:
 
 
 def _find_turn(values: Tensor) -> tuple[int, int] | None:
-    """(a, b) where each row is (a, b) by its axes and (b, a) in memory, as channels last is; or None.
+    """Return (a, b) if each row is (a, b) by its axes and (b, a) in memory, as with channels last.
 
-    None also where it is too large for its signs to be kept in that order.
+    Otherwise, or if the tensor is too large for its signs to be kept in that order, return None.
     """
     if values.is_contiguous() or values[0].numel() > _MOST_TURNED:
         return None
@@ -125,10 +128,11 @@ def _find_turn(values: Tensor) -> tuple[int, int] | None:
 
 
 def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) -> Tensor:
-    """(rows, 67) of values whose value (a, b), a of ``outer`` and b of ``inner``, lies at (b, a).
+    """Return the sketches (rows, 67) of values whose value (a, b) is at (b, a) in memory.
 
-    Its bucket is (a * inner + b) mod 67: first everything with the same b mod 67 is added up, then
-    what is left with the same a mod 67, and 67 x 67 sums go to their buckets.
+    a has ``outer`` values and b ``inner``. The bucket of (a, b) is (a * inner + b) mod 67. First
+    everything with the same b mod 67 is added up, then those sums with the same a mod 67, and at
+    last the 67 x 67 sums are added to their buckets.
     """
     memory = values.as_strided((len(values), inner, outer), (values.stride(0), outer, 1))
     tables = _fold_signed(memory, _turned_signs(outer, inner), kind)
@@ -141,14 +145,17 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
 
 @functools.cache
 def _places(step: int) -> Tensor:
-    """(67, 67): which b mod 67, with an a mod 67 in a column, belongs to the bucket of a row."""
+    """Return, as (67, 67), the b mod 67 that belongs to a bucket (row) and an a mod 67 (column)."""
     with torch.inference_mode(mode=False):
         a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
         return (bucket - a * step) % BUCKETS
 
 
 def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
-    """(rows, at most 67, outer) of (rows, inner, outer): the sums of what has the same place mod 67."""
+    """Multiply (rows, inner, outer) by its signs and add up along ``inner`` what is equal mod 67.
+
+    The sums are (rows, at most 67, outer).
+    """
     count, inner, outer = memory.shape
     tables = torch.zeros(count, min(inner, BUCKETS), outer, dtype=kind)
     step = max(1, _PIECE // (outer * BUCKETS)) * BUCKETS
@@ -164,7 +171,10 @@ def _fold_signed(memory: Tensor, signs: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def _fold(values: Tensor) -> Tensor:
-    """(rows, at most 67, width) of (rows, length, width): the sums of what has the same place mod 67."""
+    """Add up along ``length`` of (rows, length, width) what is equal mod 67.
+
+    The sums are (rows, at most 67, width).
+    """
     count, length, width = values.shape
     whole = length // BUCKETS
     if whole == 0:
@@ -176,7 +186,7 @@ def _fold(values: Tensor) -> Tensor:
 
 
 def _make_signs(first: int, end: int) -> Tensor:
-    """int8: the signs of the blocks from ``first`` up to ``end``, one after the other, on the CPU."""
+    """Return the signs of the blocks ``first`` to ``end - 1`` in int8, one after the other."""
     kind, cpu = torch.int8, torch.device("cpu")
     lines = _row_signs(end * PERIOD, kind, cpu).view(-1, ROWS, 1)[first:end]
     with torch.inference_mode(mode=False):
@@ -185,13 +195,13 @@ def _make_signs(first: int, end: int) -> Tensor:
 
 @functools.cache
 def _own_signs(kind: torch.dtype, device: torch.device) -> Tensor:
-    """(136,613,) the signs that repeat."""
+    """Return the signs that repeat, (136,613,)."""
     with torch.inference_mode(mode=False):
         return torch.from_numpy(make_own_signs().reshape(-1)).to(device, kind)
 
 
 def _row_signs(count: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """The signs of the rows of 67 that ``count`` values fill, and of some more."""
+    """Return the signs of at least as many rows of 67 as ``count`` values fill."""
     blocks = max(1, -(-count // PERIOD))
     return _rows_of_blocks(1 << (blocks - 1).bit_length(), kind, device)
 
@@ -204,7 +214,7 @@ def _rows_of_blocks(blocks: int, kind: torch.dtype, device: torch.device) -> Ten
 
 @functools.lru_cache(maxsize=_TURNED)
 def _turned_signs(outer: int, inner: int) -> Tensor:
-    """(inner, outer) int8: the signs of (outer, inner) values in the order in which channels last keeps them."""
+    """Return the signs of (outer, inner) values in the order of channels last, (inner, outer)."""
     count = outer * inner
     signs = _make_signs(0, -(-count // PERIOD))[:count]
     with torch.inference_mode(mode=False):
@@ -212,7 +222,7 @@ def _turned_signs(outer: int, inner: int) -> Tensor:
 
 
 class _Scratch(threading.local):
-    """Memory that is used again and again; new pages would cost more than the sums.
+    """Scratch memory that is reused, since new pages would cost more than the sums.
 
     Each thread has its own, since a model may run its branches in threads.
     """
@@ -222,8 +232,8 @@ class _Scratch(threading.local):
         self.lay = functools.lru_cache(maxsize=64)(self._lay)
 
     def take(self, count: int, kind: torch.dtype) -> Tensor:
-        """(count,) values, whatever they are."""
-        with torch.inference_mode(mode=False):  # it is written to in backwards too
+        """Return memory for ``count`` values, which are not initialized."""
+        with torch.inference_mode(mode=False):  # it is written to during backwards too
             if count > _SCRATCH:
                 return torch.empty(count, dtype=kind)
             if kind not in self._whole:
@@ -231,7 +241,7 @@ class _Scratch(threading.local):
             return self._whole[kind][:count]
 
     def _lay(self, count: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The same memory as rows of 67, for at least ``count`` values, and as the values alone."""
+        """Return memory for ``count`` values twice: as rows of 67, and as the values alone."""
         lines = -(-count // BUCKETS)
         with torch.inference_mode(mode=False):
             table = self.take(lines * BUCKETS, kind)

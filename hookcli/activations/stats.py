@@ -1,9 +1,9 @@
-"""Reductions of one activation, done where it lies and finished before the hook returns.
+"""Reductions of one activation, computed on its device and finished before the hook returns.
 
-Two ways to the same figures. On the CPU a fast one reads the tensor five times in place, checks that
-its float32 sums could hold the answer, and falls back to the exact one when they could not. Elsewhere
-the exact one runs at once: it never looks at a value, so nothing waits for the device, and all
-figures come to the host in one transfer when the forward has ended.
+There are two algorithms for the same figures. On the CPU a fast one reads the tensor five times in
+place, checks that its float32 sums could hold the answer, and falls back to the exact one when they
+could not. On other devices the exact one runs at once: it never looks at a value, so nothing waits
+for the device, and all figures come to the host in one transfer when the forward has ended.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from hookcli.errors import NestedTensorError, RequestError
 
-_RUN = (
-    1 << 14
-)  # longest run summed in one float32 accumulator a lane: 5e-7; 1e6 would be off by 1e-5
-_SAFE = (1e-15, 1e15)  # magnitudes whose squares, summed, neither vanish nor overflow in float32
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-Row: TypeAlias = tuple[float, float, float, float, int, int, int]
-"""mean, std, min, max, zeros, nan, inf; without finite values the first four are NaN."""
+    Row: TypeAlias = Sequence[float]
+    """mean, std, min, max, zeros, NaNs, Infs; the first four are NaN if no value is finite."""
+
+# The longest run that is summed in one float32 accumulator per lane, which is off by 5e-7; runs of
+# 1e6 values would be off by 1e-5.
+_RUN = 1 << 14
+# Magnitudes whose squares can be summed in float32 without underflow or overflow.
+_SAFE = (1e-15, 1e15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,10 @@ class RowStats:
     """The figures of one tensor.
 
     Attributes:
-        table: one ``Row`` a row; still on the device, as (rows, 7) in float64, if it is a tensor.
-        low: (rows, C) smallest value of each channel, or None without a channel axis.
-        high: (rows, C) largest value of each channel, or None without a channel axis.
+        table: one ``Row`` per row; if it is a tensor, it is still on the device, as (rows, 7)
+            float64.
+        low: the smallest value of each channel, (rows, C); None without a channel axis.
+        high: the largest value of each channel, (rows, C); None without a channel axis.
     """
 
     table: list[Row] | Tensor
@@ -46,13 +51,13 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
     """Reduce each row of ``rows`` to its figures.
 
     Args:
-        rows: (rows, …); one image a row. Any real dtype; half precision is reduced in float32,
-                quantized tensors are dequantized, complex ones seen as pairs of reals.
-        channel_axis: which axis holds channels, 1 or more; None for no channels.
+        rows: a tensor (rows, …) with one image per row. Half precision is reduced in float32,
+            quantized tensors are dequantized, and complex values count as pairs of real ones.
+        channel_axis: the axis that holds channels, 1 or more; None for no channels.
     """
     values = _as_float(rows)
     if values.device.type == "mps":
-        values = values.cpu()  # it has no float64
+        values = values.cpu()  # MPS has no float64
     if values.dim() == 1:
         values = values.unsqueeze(1)
     if values.numel() == 0:
@@ -70,10 +75,10 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """The tensor, detached, as a plain one: sparse and other layouts are filled in.
+    """Return the tensor detached and dense; sparse and other layouts are filled in.
 
     Raises:
-        RequestError: it holds no values (meta device), or is nested.
+        RequestError: the tensor holds no values (meta device), or is nested.
     """
     if tensor.is_meta:
         raise RequestError(
@@ -87,7 +92,10 @@ def to_dense(tensor: Tensor) -> Tensor:
 
 
 def name_not_finite(tensor: Tensor) -> str:
-    """``NaN``, ``Inf``, ``NaN and Inf``, or nothing: also for a tensor that holds no values of its own."""
+    """Return ``NaN``, ``Inf`` or ``NaN and Inf``; empty if all values are finite.
+
+    It is empty, too, for a tensor that holds no values of its own.
+    """
     if tensor.is_meta or tensor.is_nested:
         return ""
     values = to_dense(tensor)
@@ -110,9 +118,12 @@ def _as_float(rows: Tensor) -> Tensor:
 
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:
-    """(rows, C) smallest and largest values; C is 1 without a channel axis. NaN wins over all."""
+    """Return the smallest and the largest values of the channels, each (rows, C).
+
+    C is 1 without a channel axis. Both are NaN for a channel that holds NaN.
+    """
     if channel_axis is None and len(values) == 1:
-        low, high = values.aminmax()  # all of one tensor: both in one pass
+        low, high = values.aminmax()  # over a whole tensor, both in one pass
         return low.view(1, 1), high.view(1, 1)
     axes = [axis for axis in range(1, values.dim()) if axis != channel_axis]
     if not axes:
@@ -122,10 +133,10 @@ def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Te
 
 
 def _reduce_fast(values: Tensor, lows: list[float], highs: list[float]) -> list[Row] | None:
-    """The table, or None where float32 sums cannot give it: the caller then takes the exact way."""
+    """Return the table; None if float32 sums cannot hold it, and it has to be computed exactly."""
     for low, high in zip(lows, highs, strict=True):
         largest = max(-low, high)
-        if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # NaN comes here too
+        if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # NaN ends here too
             return None
     means, variances = _moments(values)
     zeros = _count_zeros(values, all_positive=min(lows) >= 0)
@@ -138,10 +149,10 @@ def _reduce_fast(values: Tensor, lows: list[float], highs: list[float]) -> list[
 
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and population variance of each row, from float32 sums.
+    """Return the mean and the population variance of each row, from float32 sums.
 
-    The mean of the squares less the square of the mean loses its digits where the mean is large
-    against the spread; then the means are taken off and the sums made again.
+    The mean of the squares minus the square of the mean loses its digits when the mean is large
+    compared with the spread. The means are then subtracted, and the sums are made again.
     """
     numel = values.shape[1:].numel()
     axes = list(range(1, values.dim()))
@@ -159,10 +170,10 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _norms(values: Tensor) -> Tensor:
-    """(rows,) Euclidean norms, from norms of short runs.
+    """Return the Euclidean norms, (rows,), computed from the norms of short runs.
 
-    ``vector_norm`` adds up in one float32 accumulator a lane: over 1e8 values it is off by 1 %. Runs
-    follow the order in memory, so that channels-last tensors are read straight through.
+    ``vector_norm`` adds up in one float32 accumulator per lane: over 1e8 values it is off by 1 %.
+    Runs follow the order in memory, so that channels-last tensors are read straight through.
     """
     axes = _run_axes(values.shape, values.stride())
     nearest = axes[0]
@@ -181,7 +192,7 @@ def _norms(values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of one run, the nearest in memory first."""
+    """Return the axes of one run, the nearest in memory first."""
     nearest, *others = sorted(range(1, len(shape)), key=lambda axis: strides[axis])
     axes, length = [nearest], shape[nearest]
     for axis in others:
@@ -193,10 +204,10 @@ def _run_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
 
 
 def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
-    """Exact zeros in each row.
+    """Return the number of exact zeros in each row.
 
-    Summing signs is up to 25 times as fast as ``count_nonzero``, which branches on every value, and
-    exact as long as the counts are whole numbers in float32.
+    Summing signs is up to 25 times as fast as ``count_nonzero``, which branches on every value. It
+    is exact as long as float32 can hold the counts.
     """
     numel = values.shape[1:].numel()
     if numel > 1 << 24:
@@ -207,7 +218,7 @@ def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
 
 
 def _reduce_exact(values: Tensor) -> Tensor:
-    """The table in float64 and two passes, whatever the values are."""
+    """Return the table, (rows, 7), computed in float64 and two passes, for values of any kind."""
     flat = values.flatten(1).double()
     finite = flat.isfinite()
     count = finite.sum(1)

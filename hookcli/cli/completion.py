@@ -1,4 +1,4 @@
-"""The small list from which model names complete, without importing torch."""
+"""The list of model names that completion in the shell reads, so that it need not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hookcli.files import read_regular, write_atomic
 
 
 def save_model_names() -> None:
-    """Leave the model names for the next completion; a cache folder that refuses is no error."""
+    """Write the list for the next completion; a cache folder that cannot be written is no error."""
     from hookcli.models.zoo.catalog import list_names
 
     data = ("\n".join(list_names()) + "\n").encode()

@@ -1,4 +1,4 @@
-"""What ``hookcli COMMAND --help`` prints: the options in panels, without Rich, which takes 70 ms to import."""
+"""The help of a command, with its options in panels; without Rich, whose import takes 70 ms."""
 
 from __future__ import annotations
 

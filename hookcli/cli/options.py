@@ -32,8 +32,8 @@ _MODEL, _BACKWARD = config.DEFAULTS.run.model, config.BackwardStyle()
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Expand the option groups in a command's signature into options.
 
-    The command line then gives one value for each option, and the command gets the groups filled with
-    them. The panel of a group's options in ``--help`` is what its docstring says before the colon.
+    The command line gives one value for each option, and the command gets the filled groups.
+    The panel of a group's options in ``--help`` is what its docstring says before the colon.
     """
     hints = get_type_hints(function, include_extras=True)
     groups = {
@@ -98,8 +98,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A torchvision model name, timm:NAME, or your own FILE.py:FACTORY or PACKAGE.MODULE:FACTORY, "
-        "whose code is run.",
+        help="A torchvision model, timm:NAME, or your own FILE.py:FACTORY or "
+        "PACKAGE.MODULE:FACTORY, whose code is run.",
         autocompletion=complete_model,
     ),
 ]
@@ -107,32 +107,35 @@ Images = Annotated[
     list[str],
     typer.Argument(
         metavar="IMAGE",
-        help="Image files, folders, globs, '@LIST' of names, or - for a list on standard input; .npy and "
-        ".safetensors files are pixels.",
+        help="Image files, folders, globs, '@LIST' of names, or - for a list on standard input; "
+        ".npy and .safetensors files hold pixels.",
     ),
 ]
 Layers = Annotated[
     tuple[str, ...],
     typer.Option(
         metavar="FORM",
-        help="Which layers: an alias (conv linear norm act pool attention dropout leaf all), a class name, "
-        "a module path, a glob, 're:REGEX', '@file'; 'conv[16]' is the 16th, counted from 1. "
-        "Repeatable, comma-separated; in single quotes, since shells eat [ ] * !.",
+        help="Which layers to observe: an alias (conv linear norm act pool attention dropout leaf "
+        "all), a class name, a module path, a glob, 're:REGEX', or '@file'; 'conv[16]' is the "
+        "16th, counted from 1. Repeatable, or separated by commas. Quote it, since shells "
+        "replace [ ] * !.",
     ),
 ]
 Exclude = Annotated[
     tuple[str, ...],
-    typer.Option(metavar="FORM", help="Layers to leave out, in the same forms."),
+    typer.Option(metavar="FORM", help="Layers to leave out, written in the same way."),
 ]
 At = Annotated[
     config.At,
-    typer.Option(help="Record what a layer returned, received, or both.", rich_help_panel="Layers"),
+    typer.Option(
+        help="Record what a layer returns, what it receives, or both.", rich_help_panel="Layers"
+    ),
 ]
 Pair = Annotated[
     str | None,
     typer.Option(
         metavar="IMAGE",
-        help="The second image for optical flow.  [default: the same twice]",
+        help="The second image for optical flow.  [default: the same image]",
         rich_help_panel="Images",
     ),
 ]
@@ -140,7 +143,7 @@ Clip = Annotated[
     bool,
     typer.Option(
         "--clip",
-        help="A folder is a clip: its files are the frames, by name.",
+        help="Take a folder as one clip, whose files are the frames in the order of their names.",
         rich_help_panel="Images",
     ),
 ]
@@ -149,15 +152,13 @@ Workers = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Processes that read and prepare images.  [default: by the number of cores]",
+        help="Processes that read and prepare images.  [default: depends on the cores]",
         rich_help_panel="Images",
     ),
 ]
 BatchSize = Annotated[
     int,
-    typer.Option(
-        metavar="N", min=1, help="Images in one forward, at most.", rich_help_panel="Images"
-    ),
+    typer.Option(metavar="N", min=1, help="Most images in one forward.", rich_help_panel="Images"),
 ]
 Size = Annotated[
     int | None,
@@ -165,43 +166,44 @@ Size = Annotated[
         metavar="N",
         min=1,
         max=config.LARGEST_SIDE,
-        help="Side of the square the network sees, in pixels.  [default: the weights' own]",
+        help="Side of the square that the network sees, in pixels.  [default: as the weights "
+        "were trained]",
     ),
 ]
 ModelArg = Annotated[
     tuple[str, ...],
-    typer.Option(metavar="KEY=VALUE", help="For the model's builder: num_classes=50. Repeatable."),
+    typer.Option(
+        metavar="KEY=VALUE", help="An argument of the model's builder: num_classes=50. Repeatable."
+    ),
 ]
 Channels = Annotated[
     str | None,
-    typer.Option(metavar="all|LIST", help="These channels, counted from 0: '3,7,10-20'."),
+    typer.Option(metavar="all|LIST", help="These channels instead, counted from 0: '3,7,10-20'."),
 ]
 Format = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
     typer.Option(
         "--format",
-        help="What is written to stdout; jsonl: a row a line.",
+        help="What is printed on stdout; jsonl has one row per line.",
         rich_help_panel="Output",
     ),
 ]
 FileFormat = Annotated[
     Literal["text", "json", "jsonl"],
-    typer.Option(
-        "--format", help="What is written to stdout: the files' names, or what each one is too."
-    ),
+    typer.Option("--format", help="What is printed on stdout: names of files, or more about each."),
 ]
 Quiet = Annotated[
     bool,
     typer.Option(
         "--quiet",
         "-q",
-        help="No plan, no summary; warnings and errors stay.",
+        help="Print no plan and no summary, only warnings and errors.",
         rich_help_panel="Output",
     ),
 ]
 ShowTime = Annotated[
     bool,
-    typer.Option("--time", help="Say how long each stage took.", rich_help_panel="Output"),
+    typer.Option("--time", help="Print how long each stage took.", rich_help_panel="Output"),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel="Output")
@@ -218,15 +220,15 @@ class LayerOptions:
 
 @dataclass(frozen=True, slots=True)
 class EditOptions:
-    """Changes: what is changed in the model or on the way."""
+    """Changes: edits of what passes through layers, and pruned weights."""
 
     edit: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
-            help="Change what passes there: 'conv[3]:zero', 'input:layer1.*{3,7}:scale=0.1'. SIDE: output input, in "
-            "hookcli gradients also grad_output grad_input param; WHAT: zero scale= clamp=LO:HI clip-norm= mean "
-            "set=. Repeatable, in this order.",
+            help="Change what passes there: 'conv[3]:zero', 'input:layer1.*{3,7}:scale=0.1'. SIDE "
+            "is output or input, in hookcli gradients also grad_output, grad_input or param; WHAT "
+            "is zero, scale=, clamp=LO:HI, clip-norm=, mean or set=. Repeatable; the order counts.",
         ),
     ] = ()
     prune: Annotated[
@@ -234,7 +236,7 @@ class EditOptions:
         typer.Option(
             "--prune",
             metavar="LAYERS=AMOUNT[:l1|random|ln]",
-            help="Zero this share of the weights first: 'conv=0.3'. Repeatable.",
+            help="Set this share of the weights to zero first: 'conv=0.3'. Repeatable.",
         ),
     ] = ()
 
@@ -247,14 +249,17 @@ class ModelOptions:
         str,
         typer.Option(
             metavar="auto|pretrained|random|NAME|FILE",
-            help="auto: trained if they can be had, else random; a member such as IMAGENET1K_V1; or a .pth, .pt, .safetensors file.",
+            help="auto takes trained weights if it can get them, else random ones; NAME is a set "
+            "of weights such as IMAGENET1K_V1; FILE is a .pth, .pt or .safetensors file.",
         ),
     ] = _MODEL.weights
-    seed: Annotated[int, typer.Option(metavar="N", help="For random weights.")] = _MODEL.seed
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of random weights.")] = _MODEL.seed
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
     ] = _MODEL.device
-    dtype: Annotated[config.Dtype, typer.Option(help="Of weights and pixels.")] = _MODEL.dtype
+    dtype: Annotated[config.Dtype, typer.Option(help="Type of the weights and the pixels.")] = (
+        _MODEL.dtype
+    )
     size: Size = _MODEL.size
     resize: Annotated[
         int | None,
@@ -262,20 +267,19 @@ class ModelOptions:
             metavar="N",
             min=1,
             max=config.LARGEST_SIDE,
-            help="Short side before the middle is cut out, in pixels.",
+            help="Short side of the image before its middle is cut out, in pixels.",
         ),
     ] = _MODEL.resize
     mean: Annotated[
         str | None,
         typer.Option(
-            metavar="R,G,B", help="Taken off the colours, from 0 to 1: '0.485,0.456,0.406'."
+            metavar="R,G,B",
+            help="Subtracted from the colours, which are 0 to 1: '0.485,0.456,0.406'.",
         ),
     ] = None
-    std: Annotated[
-        str | None, typer.Option(metavar="R,G,B", help="What the colours are divided by.")
-    ] = None
+    std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Divisor of the colours.")] = None
     interpolation: Annotated[
-        config.Interpolation | None, typer.Option(help="How pictures are resized.")
+        config.Interpolation | None, typer.Option(help="How images are resized.")
     ] = _MODEL.interpolation
     model_arg: ModelArg = ()
 
@@ -306,17 +310,17 @@ class ImageOptions:
     """Images: how names are understood, and what happens when the model fails on one."""
 
     no_recursive: Annotated[
-        bool, typer.Option("--no-recursive", help="Leave out the folders in a folder.")
+        bool, typer.Option("--no-recursive", help="Skip folders inside a folder.")
     ] = False
     null: Annotated[
         bool,
-        typer.Option("-0", "--null", help="Names in lists end with NUL, as of find -print0."),
+        typer.Option(
+            "-0", "--null", help="Names in lists end with NUL, as find -print0 writes them."
+        ),
     ] = False
     on_error: Annotated[
         config.OnError,
-        typer.Option(
-            help="When the model fails on an image: end the run there, or list the image in skipped.csv and go on."
-        ),
+        typer.Option(help="When the model fails on an image: stop the run, or skip the image."),
     ] = _DEFAULTS.run.on_error
 
     def request(
@@ -331,22 +335,22 @@ class GridOptions:
     """Pictures: how feature maps are drawn."""
 
     grids: Annotated[
-        config.GridMode, typer.Option(help="One picture a layer, one an image, or none.")
+        config.GridMode, typer.Option(help="One picture per layer, one per image, or none.")
     ] = _GRIDS.mode
-    top: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many channels a grid shows.")
-    ] = _GRIDS.top or 0
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of channels in a grid.")] = (
+        _GRIDS.top or 0
+    )
     channels: Channels = None
-    rank: Annotated[config.Rank, typer.Option(help="What puts a channel first.")] = _GRIDS.rank
+    rank: Annotated[config.Rank, typer.Option(help="Which channels come first.")] = _GRIDS.rank
     scale: Annotated[
         config.Scale,
-        typer.Option(help="Dark to light over each channel's range, or the layer's."),
+        typer.Option(help="Colours span the range of each channel, or of the layer."),
     ] = _GRIDS.scale
-    colormap: Annotated[str, typer.Option(metavar="NAME", help="ember, or any matplotlib map.")] = (
-        _GRIDS.colormap
-    )
+    colormap: Annotated[
+        str, typer.Option(metavar="NAME", help="ember, or any colormap of matplotlib.")
+    ] = _GRIDS.colormap
     tile: Annotated[
-        int, typer.Option(metavar="PX", min=8, max=1024, help="The longest side of a tile.")
+        int, typer.Option(metavar="PX", min=8, max=1024, help="Longest side of a tile, in pixels.")
     ] = _GRIDS.tile
 
     def style(self) -> config.GridStyle:
@@ -375,16 +379,17 @@ class PictureOptions:
         str | None,
         typer.Option(
             metavar="X,Y,W,H",
-            help="Rank channels by how much more they fire inside this box of the image, in its pixels.",
+            help="Rank channels by how much more they fire inside this box, in image pixels.",
         ),
     ] = None
     overview: Annotated[
-        bool, typer.Option("--overview", help="Also draw overview.png, one picture for a slide.")
+        bool,
+        typer.Option("--overview", help="Also draw overview.png, one picture that fits a slide."),
     ] = _DEFAULTS.overview
     top_images: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Of several images, the N that fire each channel most."
+            metavar="N", min=0, help="For each channel, list the N images that fire it most."
         ),
     ] = _DEFAULTS.top_images
 
@@ -395,32 +400,32 @@ class TensorOptions:
 
     save: Annotated[
         Literal["tensors"] | None,
-        typer.Option(
-            help="Also keep what the layers gave, for hookcli.load_run and hookcli export."
-        ),
+        typer.Option(help="Also save the tensors, for hookcli.load_run and hookcli export."),
     ] = None
     pool: Annotated[
         str,
         typer.Option(
-            metavar="none|mean|max|N", help="With --save: over height and width, or to N x N."
+            metavar="none|mean|max|N",
+            help="With --save: reduce height and width to one value, or to N x N.",
         ),
     ] = _SAVE.pool
     tensor_dtype: Annotated[
-        config.Dtype | None, typer.Option(help="With --save: the dtype on disk.")
+        config.Dtype | None, typer.Option(help="With --save: type of the numbers on disk.")
     ] = _SAVE.dtype
     tensor_channels: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="With --save: these channels only: '3,7,10-20'."),
+        typer.Option(metavar="LIST", help="With --save: only these channels: '3,7,10-20'."),
     ] = None
     max_disk: Annotated[
-        float, typer.Option(metavar="GB", help="With --save: refuse to write more than this.")
+        float,
+        typer.Option(metavar="GB", help="With --save: refuse to write more than this many GB."),
     ] = _DEFAULTS.tensors.max_disk
     sketch: Annotated[
         bool | None,
         typer.Option(
             "--sketch/--no-sketch",
-            help="Keep a sketch of each tensor in records.parquet, 268 bytes, for hookcli golden and diff.  "
-            f"[default: in runs of up to {config.MOST_SKETCHED} images]",
+            help="Keep a sketch of each tensor, 268 bytes in records.parquet, for hookcli golden "
+            f"and hookcli diff.  [default: in runs of up to {config.MOST_SKETCHED} images]",
             show_default=False,
         ),
     ] = _DEFAULTS.tensors.sketch
@@ -444,13 +449,13 @@ class FindingOptions:
     rule: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="NAME=VALUE", help="Another threshold for a finding: dead=0.5. Repeatable."
+            metavar="NAME=VALUE", help="Change the threshold of a finding: dead=0.5. Repeatable."
         ),
     ] = ()
     fail_on: Annotated[
         str,
         typer.Option(
-            metavar="RULES", help="End with code 7 when one of these is found: nan,inf,dead."
+            metavar="RULES", help="End with code 7 if one of these is found: nan,inf,dead."
         ),
     ] = ""
 
@@ -478,19 +483,23 @@ class FolderOptions:
         ),
     ] = _DEFAULTS.folder.out
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run that stands in the run folder.")
+        bool, typer.Option("--overwrite", help="Replace the run that is in the run folder.")
     ] = False
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the run that was interrupted in the run folder."),
+        typer.Option("--resume", help="Go on with an interrupted run that is in the run folder."),
     ] = False
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="With --resume: compare hashes of images, not only times."),
+        typer.Option(
+            "--verify", help="With --resume: compare the images' hashes, not only their times."
+        ),
     ] = False
     save_weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.safetensors", help="With --prune: write the pruned weights."),
+        typer.Option(
+            metavar="FILE.safetensors", help="With --prune: write the pruned weights to this file."
+        ),
     ] = _DEFAULTS.save_weights
 
     def request(self) -> config.FolderRequest:
@@ -505,22 +514,24 @@ class BackwardOptions:
     target: Annotated[
         str,
         typer.Option(
-            metavar="predicted|INDEX|NAME", help="The class whose score the backward starts at."
+            metavar="predicted|INDEX|NAME", help="The class whose score is differentiated."
         ),
     ] = _BACKWARD.target
     score: Annotated[
         str,
         typer.Option(
             metavar="|".join((*config.SCORES, "FILE.py:FUNCTION")),
-            help="The scalar that the backward starts at; a function is called with the output and the target.",
+            help="The number that is differentiated; a function is called with the output and the "
+            "target.",
         ),
     ] = _BACKWARD.score
     input_grad: Annotated[
-        bool, typer.Option("--input-grad", help="The first layer's input gets a gradient too.")
+        bool,
+        typer.Option("--input-grad", help="Compute the gradient of the first layer's input too."),
     ] = _BACKWARD.input_grad
     times_activation: Annotated[
         bool,
-        typer.Option("--times-activation", help="Grids show activation times gradient."),
+        typer.Option("--times-activation", help="Draw activation times gradient in the grids."),
     ] = _BACKWARD.times_activation
     cam: Annotated[
         tuple[str, ...],
@@ -546,12 +557,12 @@ class ScoreOptions:
 
     target: Annotated[
         str,
-        typer.Option(metavar="predicted|INDEX|NAME", help="The class whose score is looked at."),
+        typer.Option(metavar="predicted|INDEX|NAME", help="The class whose score is watched."),
     ] = _BACKWARD.target
     score: Annotated[
         str,
         typer.Option(
             metavar="|".join((*config.SCORES, "FILE.py:FUNCTION")),
-            help="What is looked at; a function is called with the output and the target.",
+            help="The number that is watched; a function is called with the output and the target.",
         ),
     ] = _BACKWARD.score

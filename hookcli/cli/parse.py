@@ -1,4 +1,4 @@
-"""Words of the command line that are more than a number or a choice, read."""
+"""Parsers for values of the command line that are more than a number or a choice."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all
 
 
 def read_channels(text: str | None, option: str = "--channels") -> tuple[int, ...] | None:
-    """``3,7,10-20`` as channel numbers; None for no choice.
+    """Parse ``3,7,10-20`` into channel numbers; None stays None.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the text cannot be parsed.
     """
     if text is None:
         return None
@@ -42,10 +42,10 @@ def read_channels(text: str | None, option: str = "--channels") -> tuple[int, ..
 
 
 def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """``0.485,0.456,0.406`` as numbers; None for no choice.
+    """Parse ``0.485,0.456,0.406`` into numbers; None stays None.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the text cannot be parsed.
     """
     if text is None:
         return None
@@ -58,10 +58,10 @@ def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
 
 
 def read_box(text: str | None) -> tuple[int, int, int, int] | None:
-    """``X,Y,W,H`` as numbers; None for no choice.
+    """Parse ``X,Y,W,H`` into numbers; None stays None.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the text cannot be parsed.
     """
     if text is None:
         return None
@@ -75,10 +75,10 @@ def read_box(text: str | None) -> tuple[int, int, int, int] | None:
 
 
 def read_rules(words: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """``NAME=VALUE`` words as rules with thresholds.
+    """Parse ``NAME=VALUE`` words into names of rules with thresholds.
 
     Raises:
-        RequestError: one cannot be read.
+        RequestError: a word cannot be parsed.
     """
     rules = []
     for word in words:
@@ -96,10 +96,10 @@ def read_rules(words: Sequence[str]) -> tuple[tuple[str, float], ...]:
 
 
 def read_model_arguments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """``KEY=VALUE`` words as pairs.
+    """Parse ``KEY=VALUE`` words into pairs.
 
     Raises:
-        RequestError: one has no ``=`` or no key.
+        RequestError: a word has no ``=`` or no key.
     """
     for word in words:
         if not word.partition("=")[0].isidentifier() or "=" not in word:
@@ -112,8 +112,12 @@ def read_model_arguments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def read_save(save: str | None, style: SaveStyle) -> SaveStyle | None:
     """Return which tensors are kept on disk; None for none.
 
+    Args:
+        save: what ``--save`` says.
+        style: how tensors would be saved.
+
     Raises:
-        RequestError: something is said of tensors that are not saved.
+        RequestError: there are options for saved tensors, and no tensors are saved.
     """
     if save is None and style != SaveStyle():
         raise RequestError(
@@ -124,10 +128,10 @@ def read_save(save: str | None, style: SaveStyle) -> SaveStyle | None:
 
 
 def read_layer_tolerances(words: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """``GLOB=RTOL`` words as pairs.
+    """Parse ``GLOB=RTOL`` words into pairs.
 
     Raises:
-        RequestError: one cannot be read.
+        RequestError: a word cannot be parsed.
     """
     pairs = []
     for word in words:

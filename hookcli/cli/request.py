@@ -1,4 +1,4 @@
-"""What the commands that run images through a model share: from their options to what they print."""
+"""What the commands that run images share: from their options to what they print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo, RunResult
 
-_PICTURES = {"layers": "a grid a layer", "sheet": "a sheet an image", "none": "no grids"}
+_PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 
 
 def make_request(
@@ -66,9 +66,12 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
 
 
 def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
-    """Do what was asked, and say on stderr what is going to be done and how it goes.
+    """Run what was asked, and print the plan, the warnings and the progress on stderr.
 
-    ``keeps``: what is written stays, so it is said where and how much.
+    Args:
+        config: what was asked.
+        quiet: print neither plan nor progress.
+        keeps: the run folder is kept, so the plan says where it is and how large it will be.
     """
     from hookcli.plan.prepare import prepare_run
 
@@ -100,14 +103,14 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
 
 
 def warn_of_models(*models: ModelInfo) -> None:
-    """Say what must be known about the weights, and what was done to a model unasked; each once."""
+    """Warn once about whatever must be known about the weights or was done to a model unasked."""
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):
         console.warn(text)
 
 
 def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:
-    """Name the images that could not be used."""
+    """Warn about each image that could not be used."""
     for image in skipped:
         console.warn(f"skipped {image.file!r}: {image.reason}")
 
@@ -123,5 +126,6 @@ def _plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
     )
     return (
         f"{what}, {pictures}, "
-        f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, into {plan.out_dir}"
+        f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, "
+        f"into {plan.out_dir}"
     )

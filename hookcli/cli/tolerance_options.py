@@ -19,7 +19,7 @@ TopCalls = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Calls in the table, the worst first; csv and json hold all.",
+        help="Number of calls in the table, the worst first; csv and json have all.",
         rich_help_panel="Output",
     ),
 ]
@@ -33,7 +33,7 @@ class ToleranceOptions:
         Metric,
         typer.Option(
             "--metric",
-            help="Which distance decides; rel-l2 and cosine are told from sketches too.",
+            help="Which distance decides; sketches are enough for rel-l2 and cosine.",
         ),
     ] = _DEFAULT.metric
     rtol: Annotated[
@@ -41,23 +41,24 @@ class ToleranceOptions:
         typer.Option(
             metavar="X",
             min=0,
-            help="How far apart, relative to A.  [default: 1e-5 for float32, 5e-3 float16, 5e-2 bfloat16, 1e-12 "
-            "float64, 0 for whole numbers]",
+            help="Largest difference, relative to A.  [default: 1e-5 for float32, 5e-3 float16, "
+            "5e-2 bfloat16, 1e-12 float64, 0 for whole numbers]",
         ),
     ] = _DEFAULT.rtol
     atol: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="How far apart beyond that, in the values' unit."),
+        typer.Option(metavar="X", min=0, help="Largest difference beyond that, absolute."),
     ] = _DEFAULT.atol
     layer_tolerance: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="GLOB=RTOL", help="Another --rtol for some calls: 'layer4.*=1e-2'. Repeatable."
+            metavar="GLOB=RTOL",
+            help="A different --rtol for some calls: 'layer4.*=1e-2'. Repeatable.",
         ),
     ] = ()
     equal_nan: Annotated[
         bool,
-        typer.Option("--equal-nan", help="NaN at the same places in both is no difference."),
+        typer.Option("--equal-nan", help="NaN in the same places of both runs is no difference."),
     ] = _DEFAULT.equal_nan
 
     def tolerance(self) -> Tolerance:

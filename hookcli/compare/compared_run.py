@@ -1,4 +1,4 @@
-"""One side of a comparison: a run folder or a golden file, in one form. No torch."""
+"""A run to compare, read from its folder or from a golden file. No torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.compare.facts import check_call, list_saved_options
+from hookcli.compare.facts import KIND, check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import Size
 from hookcli.documents import (
     MOST_BYTES,
-    Axes,
+    CallFigures,
     DamagedError,
+    ImageFacts,
     LaterVersionError,
     RunFacts,
     Whole,
@@ -32,34 +33,21 @@ from hookcli.store.load import load_run
 from hookcli.store.shards import AGAIN, UPGRADE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from hookcli.documents import RecordRow
     from hookcli.store.load import Run
+    from hookcli.store.shards import Array
 
-_OF_WHOLE = "--tensor-dtype"  # whole, in another dtype
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenCall:
-    """What a golden file says of one call for one image; see ``RunCall``."""
+class GoldenCall(CallFigures):
+    """One call for one image, as a golden file holds it."""
 
-    image: str
-    call_id: str
-    module_type: str
-    shape: Axes
-    dtype: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    nan_count: Whole | None
-    inf_count: Whole | None
     sketch: str | None
-    layout: str | None = None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,7 @@ class SketchForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenFile(RunFacts):
-    """What a golden file says: what the run depended on, how sketches were taken, and the calls in their order."""
+    """The content of a golden file: facts about the run, the form of sketches, and the calls."""
 
     sketch: SketchForm
     calls: tuple[GoldenCall, ...]
@@ -79,16 +67,16 @@ class GoldenFile(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """What a run knows of one call for one image.
+    """What a run holds about one call for one image.
 
     Attributes:
-        seen: which call, its shape and dtype.
-        size: of its values, from its figures.
-        nans: how many values are NaN.
-        infs: how many are infinite.
-        sketch: (67,); None without one.
-        read: gives the tensor that was saved; None where none was.
-        layout: what its axes mean, as in ``Layout.name``.
+        seen: the call, its shape and its dtype.
+        size: the size of the values, computed from the recorded figures.
+        nans: the number of values that are NaN.
+        infs: the number of values that are infinite.
+        sketch: the sketch, (67,); None if none was taken.
+        read: a function that reads the saved tensor; None if none was saved.
+        layout: the meaning of the axes, as in ``Layout.name``.
     """
 
     seen: CallTensor
@@ -96,49 +84,48 @@ class RunCall:
     nans: int = 0
     infs: int = 0
     sketch: NDArray[np.float32] | None = None
-    read: Callable[[], NDArray[Any]] | None = None
+    read: Callable[[], Array] | None = None
     layout: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run, from its folder or from its golden file.
+    """A run, read from its folder or from its golden file.
 
     Attributes:
-        name: as the user gave it.
-        facts: what the run depended on: ``command``, ``model``, ``versions``.
-        images: what is known of each, by its key.
-        calls: of each image, in the order in which they completed.
-        saved: how tensors were saved: empty for whole ones.
-        damage: what of a run folder is missing or of another size, though nothing is computed from it.
+        name: the name of the folder or file, as the user gave it.
+        facts: the facts that the run depended on: ``command``, ``model``, ``versions``.
+        images: facts about each image, by its key.
+        calls: the calls in the order in which they completed, by image key.
+        saved: the options that changed how tensors were saved; empty if they were saved whole.
+        damage: sentences about files of the run folder that are missing or have a different size,
+            though nothing is computed from them.
     """
 
     name: str
     facts: Mapping[str, Any]
-    images: Mapping[str, Mapping[str, Any]]
+    images: Mapping[str, ImageFacts]
     calls: Mapping[str, tuple[RunCall, ...]] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
 
     @property
     def pooled(self) -> tuple[str, ...]:
-        """What of each tensor was saved; empty for all of it, in whatever dtype."""
-        return tuple(words for words in self.saved if not words.startswith(_OF_WHOLE))
+        """The options by which only a part of each tensor was saved; empty if all of it was."""
+        return split_saved(self.saved)[0]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Of the model, and of saved tensors where that is another."""
-        option = "--tensor-dtype "
-        others = (words.removeprefix(option) for words in self.saved if words.startswith(option))
-        return (self.facts["model"]["dtype"], *others)
+        """The dtype of the model, and that of saved tensors if it is different."""
+        return (self.facts["model"]["dtype"], *split_saved(self.saved)[1])
 
 
 def load_compared_run(name: str) -> ComparedRun:
-    """A run folder, a golden file, or a golden file on standard input (``-``).
+    """Read a run from its folder, from a golden file, or from standard input (``-``).
 
     Raises:
-        RequestError: it is neither, the run did not come to its end, it is damaged, or it was written by a
-            later version.
+        RequestError: the name is of neither, the run is unfinished, or what was read is damaged or
+            was written by a later version.
     """
     try:
         return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
@@ -152,13 +139,14 @@ def load_compared_run(name: str) -> ComparedRun:
 
 def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
-    images = {image["key"]: image for image in run.manifest["images"]}
+    images = convert(run.manifest, RunFacts).images
     saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
-    calls: dict[str, list[RunCall]] = {key: [] for key in images}
-    is_whole = all(words.startswith(_OF_WHOLE) for words in saved)
-    for row in run.records.to_pylist():
-        check_call(row, images)
+    calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
+    is_whole = not split_saved(saved)[0]
+    rows: list[RecordRow] = run.records.to_pylist()
+    for row in rows:
+        check_call(row, calls)
         image, call_id = row["image"], row["call_id"]
         has_tensor = image in places.get(call_id, ())
         sketch = row.get("sketch")
@@ -166,20 +154,20 @@ def _read_run(name: str) -> ComparedRun:
         calls[image].append(
             _make_call(row, None if sketch is None else sketches.from_bytes(sketch), read)
         )
-    return _make_side(name, run.manifest, calls, saved, run.damage)
+    return _make_run(name, run.manifest, images, calls, saved, run.damage)
 
 
-def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[], NDArray[Any]]:
-    """What reads a tensor, in the shape of its record where it was saved whole."""
+def _reader(run: Run, row: RecordRow, *, is_whole: bool) -> Callable[[], Array]:
+    """Return a function that reads a tensor, in the shape of its record if it was saved whole."""
 
-    def read() -> NDArray[Any]:
+    def read() -> Array:
         values = run.tensor(row["call_id"], row["image"])
         if not is_whole:
             return values
         if values.size != math.prod(row["shape"]):
             raise RequestError(
-                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is {shape_text(values.shape)}, "
-                f"and its record says {shape_text(row['shape'])}",
+                f"{str(run.folder)!r} is damaged: the tensor of {row['call_id']!r} is "
+                f"{shape_text(values.shape)}, and its record says {shape_text(row['shape'])}",
                 AGAIN,
             )
         return values.reshape(row["shape"])
@@ -187,40 +175,46 @@ def _reader(run: Run, row: Mapping[str, Any], *, is_whole: bool) -> Callable[[],
     return read
 
 
-def _make_side(
+def _make_run(
     name: str,
     facts: Mapping[str, Any],
+    images: Sequence[ImageFacts],
     calls: Mapping[str, list[RunCall]],
     saved: tuple[str, ...] = (),
     damage: tuple[str, ...] = (),
 ) -> ComparedRun:
     for key in calls:
         refuse_twice(f"call of {key!r}", [call.seen.call_id for call in calls[key]])
-    images = {image["key"]: image for image in facts["images"]}
     return ComparedRun(
-        name, facts, images, {key: tuple(calls[key]) for key in calls}, saved, damage
+        name,
+        facts,
+        {image.key: image for image in images},
+        {key: tuple(calls[key]) for key in calls},
+        saved,
+        damage,
     )
 
 
 def _read_golden(name: str) -> ComparedRun:
     document = _read_document(name)
-    if not isinstance(document, dict) or document.get("kind") != "golden":
+    if not isinstance(document, dict) or document.get("kind") != KIND:
         raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
-    version = convert(document, GoldenFile).sketch.version
+    golden = convert(document, GoldenFile)
+    version = golden.sketch.version
     if version != sketches.VERSION:
         raise RequestError(
             f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
             "make the golden file again, with this version of hookcli",
         )
-    calls: dict[str, list[RunCall]] = {image["key"]: [] for image in document["images"]}
-    for row in document["calls"]:
+    calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
+    for row in golden.calls:
         check_call(row, calls)
         sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
         calls[row["image"]].append(_make_call(row, sketch, None))
-    return _make_side(name, document, calls)
+    return _make_run(name, document, golden.images, calls)
 
 
-def _read_document(name: str) -> Any:
+def _read_document(name: str) -> object:
     try:
         text = _read_stdin() if name == "-" else read_regular(name, MOST_BYTES)
     except FileNotFoundError as error:
@@ -233,7 +227,7 @@ def _read_document(name: str) -> Any:
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)
     try:
-        return decode(text, Any)
+        return decode(text, object)
     except DamagedError as error:
         raise RequestError(
             f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
@@ -241,10 +235,10 @@ def _read_document(name: str) -> Any:
 
 
 def _read_stdin() -> bytes:
-    """What came on standard input.
+    """Read standard input.
 
     Raises:
-        DamagedError: it is larger than any golden file.
+        DamagedError: the input is larger than any golden file.
     """
     data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -253,9 +247,9 @@ def _read_stdin() -> bytes:
 
 
 def _make_call(
-    row: Mapping[str, Any],
+    row: CallFigures,
     sketch: NDArray[np.float32] | None,
-    read: Callable[[], NDArray[Any]] | None,
+    read: Callable[[], Array] | None,
 ) -> RunCall:
     shape = tuple(map(int, row["shape"]))
     mean, std = row["mean"], row["std"]
@@ -263,31 +257,38 @@ def _make_call(
     values = math.prod(shape) * (2 if str(row["dtype"]).startswith("complex") else 1)
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
-    rms = 0.0 if mean is None else math.hypot(mean, std)
-    rms *= (
-        math.sqrt((values - nans - infs) / values) if values else 0.0
-    )  # the others count as zeros
-    ends = [abs(row[name]) for name in ("min", "max") if row[name] is not None]
+    rms = 0.0 if mean is None or std is None else math.hypot(mean, std)
+    # NaN and Inf count as zeros.
+    rms *= math.sqrt((values - nans - infs) / values) if values else 0.0
+    ends = [abs(end) for end in (row["min"], row["max"]) if end is not None]
     seen = CallTensor(
         row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
     )
     return RunCall(
-        seen, Size(rms, max(ends, default=None), None, values), nans, infs, sketch, read,
+        seen,
+        Size(rms, max(ends, default=None), None, values),
+        nans,
+        infs,
+        sketch,
+        read,
         row.get("layout") or "unknown",
-    )  # fmt: skip
+    )
 
 
 def match_images(a: ComparedRun, b: ComparedRun) -> Iterator[tuple[str, str]]:
-    """Image keys of A and B that belong together: of the same content, by key where there are several, or else by key."""
+    """Yield the keys of matching images of A and B.
+
+    Images of the same content match, those of the same key first; the rest match by key.
+    """
     contents: dict[str, list[str]] = {}
     for key, image in b.images.items():
-        if key not in a.images or a.images[key]["sha256"] != image["sha256"]:
-            contents.setdefault(image["sha256"], []).append(key)
+        if key not in a.images or a.images[key].sha256 != image.sha256:
+            contents.setdefault(image.sha256, []).append(key)
     for key, image in a.images.items():
         same_key = b.images.get(key)
-        if same_key is not None and same_key["sha256"] == image["sha256"]:
+        if same_key is not None and same_key.sha256 == image.sha256:
             yield key, key
-        elif contents.get(image["sha256"]):
-            yield key, contents[image["sha256"]].pop(0)
+        elif contents.get(image.sha256):
+            yield key, contents[image.sha256].pop(0)
         elif same_key is not None:
             yield key, key

@@ -1,4 +1,4 @@
-"""Two runs held against each other: from their folders, or from golden files. No torch."""
+"""Compare two runs, from their folders or from golden files. No torch."""
 
 from __future__ import annotations
 
@@ -21,51 +21,76 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Match, Tolerance
 
 _FACTS = {
-    "model": ("name", "weights", "sha256", "device", "dtype", "preprocessing", "input_shape", "notes"),
-    "versions": (
-        "hookcli", "torch", "torchvision", "timm", "pillow", "numpy", "python", "platform", "processor",
-        "threads", "memory_format", "matmul",
+    "model": (
+        "name",
+        "weights",
+        "sha256",
+        "device",
+        "dtype",
+        "preprocessing",
+        "input_shape",
+        "notes",
     ),
-}  # fmt: skip
+    "versions": (
+        "hookcli",
+        "torch",
+        "torchvision",
+        "timm",
+        "pillow",
+        "numpy",
+        "python",
+        "platform",
+        "processor",
+        "threads",
+        "memory_format",
+        "matmul",
+    ),
+}
 
 
 def diff_sides(
     a: ComparedRun, b: ComparedRun, tolerance: Tolerance, match: Match | None = None
 ) -> Comparison:
-    """Hold B against A.
+    """Compare run B with run A, the reference.
 
     Args:
         a: the reference.
-        b: the other.
-        tolerance: how far they may be apart.
-        match: calls belong together by their ``id`` or by their ``order``; None for ids of one model.
+        b: the other run.
+        tolerance: how far the runs may be apart.
+        match: whether calls are matched by ``id`` or by ``order``; None matches by id, and the
+            models must be the same.
 
     Raises:
-        RequestError: they are of different models, of different images, or nothing could be compared.
+        RequestError: the runs are of different models or images, or nothing could be compared.
     """
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
-    judge = Judge(tolerance, tuple(dtype for side in (a, b) for dtype in side.dtypes))
+    judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes))
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
             judge.add(measure_pair(key, one, two, a, b))
     keys, others = dict(shared), {other for _, other in shared}
     comparison = Comparison(
-        a.name, b.name, tolerance, judge.rows(), tuple(list_changed(a.facts, b.facts)), tuple(keys),
+        a.name,
+        b.name,
+        tolerance,
+        judge.rows(),
+        tuple(list_changed(a.facts, b.facts)),
+        tuple(keys),
         tuple(key for key in a.images if key not in keys),
         tuple(key for key in b.images if key not in others),
         notes=list_notes(a.facts["model"], b.facts["model"]),
-    )  # fmt: skip
+    )
     check_comparison(comparison, judge)
     return comparison
 
 
 def check_comparison(comparison: Comparison, judge: Judge) -> None:
-    """Refuse to call two runs equal, or different, of which no values were compared.
+    """Raise if no values were compared, so that the runs are neither equal nor different.
 
     Raises:
-        RequestError: none were, or a tolerance is for calls that there are not.
+        RequestError: nothing was compared, or a tolerance is for calls that do not exist.
     """
     ids = [row.call_id for row in comparison.rows]
     for glob, _ in comparison.tolerance.layers:
@@ -81,17 +106,20 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
         needs_tensors = comparison.tolerance.metric in ("max-abs", "mean-abs")
         hint = f"run {exact}" if needs_tensors else f"run both with --sketch, or {exact}"
         raise RequestError(f"nothing could be compared: {judge.missing}", hint)
-    ones, others = ([row for row in reasons if row.reason == f"only in {side}"] for side in "AB")
+    ones, others = ([row for row in reasons if row.reason == f"only in {run}"] for run in "AB")
     if len(ones) + len(others) == len(comparison.rows):
         names = (_some([row.call_id for row in rows]) for rows in (ones, others))
+        places = [f"{name} in {run}" for name, run in zip(names, "AB", strict=True)]
         raise RequestError(
-            f"no call is in both: {', and '.join(f'{name} in {side}' for name, side in zip(names, 'AB', strict=True))}",
-            "record the same layers and sides; of layers with other names: hookcli diff --match order",
+            f"no call is in both: {', and '.join(places)}",
+            "record the same layers and sides; if layers have other names: "
+            "hookcli diff --match order",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
     alike = "make both runs of the same model, on images of one size"
     raise RequestError(
-        f"nothing could be compared: {first.call_id}: {first.reason or 'no value is finite in both'}",
+        f"nothing could be compared: {first.call_id}: "
+        f"{first.reason or 'no value is finite in both'}",
         alike
         if first.reason
         else "who made the first NaN or Inf: hookcli inspect MODEL IMAGE --fail-on nan,inf",
@@ -101,22 +129,25 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
 def pair_calls(
     a: Sequence[RunCall], b: Sequence[RunCall], match: Match
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Calls of A with those of B that belong to them, in the order in which they complete in A."""
+    """Yield matching calls of A and B, in the order in which they complete in A.
+
+    A call without a match is paired with None.
+    """
     if match == "id":
-        mine, others = ({call.seen.call_id: call for call in calls} for calls in (a, b))
-        for call_id, other_id in pair_ids(tuple(mine), tuple(others)):
-            yield mine.get(call_id), others.get(other_id)
+        of_a, of_b = ({call.seen.call_id: call for call in calls} for calls in (a, b))
+        for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
+            yield of_a.get(call_id), of_b.get(other_id)
     else:
         yield from _pair_by_order(a, b)
 
 
 def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Call ids with themselves, those of A in their order; "" for what one of the two lacks.
+    """Yield pairs of equal call ids, those of A in their order; "" stands for a missing call.
 
-    A call that only B has comes after the one that is before it in B.
+    A call that only B has comes after the call that precedes it in B.
     """
     known, others = set(a), set(b)
-    following: dict[str, list[str]] = {}  # what only B has, by the call before it
+    following: dict[str, list[str]] = {}  # calls that only B has, by the call before them
     before = ""
     for call_id in b:
         if call_id in known:
@@ -131,18 +162,18 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
-    """What two runs depend on and is not the same."""
+    """Yield the facts that two runs depend on and that differ."""
     for group, names in _FACTS.items():
         for name in names:
             one, two = a[group].get(name), b[group].get(name)
-            if (one or None) != (two or None):  # what a run has none of, an older one does not tell
+            if (one or None) != (two or None):  # older runs leave out what they have none of
                 yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
     for name, one, two in list_value_options(a["command"], b["command"]):
         yield ChangedFact(name, one, two)
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was done to models unasked, each once; ``models`` as manifests have them."""
+    """Return the notes about models, as manifests hold them, each once."""
     given = (model.get("notes") for model in models)
     notes = (note for each in given if isinstance(each, (list, tuple)) for note in each)
     return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
@@ -151,18 +182,18 @@ def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:
 def _pair_by_order(
     a: Sequence[RunCall], b: Sequence[RunCall]
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """The longest runs of calls of the same types and shapes belong together, and what is left between them one by one."""
-    mine, others = (
+    """Yield matching calls: long sequences of equal types and shapes, and the rest in order."""
+    kinds_of_a, kinds_of_b = (
         [(_side(call), call.seen.module_type, call.seen.shape) for call in calls]
         for calls in (a, b)
     )
-    matcher = SequenceMatcher(None, mine, others, autojunk=False)
+    matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
     for _, start, end, other_start, other_end in matcher.get_opcodes():
         yield from zip_longest(a[start:end], b[other_start:other_end])
 
 
 def _side(call: RunCall) -> str:
-    """``input``, ``grad_output``, …; empty for an output."""
+    """Return ``input``, ``grad_output``, …; empty for an output."""
     side, colon, _ = call.seen.call_id.partition(":")
     return side if colon else ""
 
@@ -177,16 +208,14 @@ def _refuse_other_model(a: ComparedRun, b: ComparedRun) -> None:
 
 
 def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
-    """The keys of the images that both have.
+    """Return the pairs of keys of the images that both runs have.
 
     Raises:
-        RequestError: there are none, or one is not the same image in both.
+        RequestError: there are none, or a key stands for different images.
     """
-    for side in (a, b):
-        if not side.images:
-            raise RequestError(
-                f"{side.name!r} holds no image", "make it of images that can be read"
-            )
+    for run in (a, b):
+        if not run.images:
+            raise RequestError(f"{run.name!r} holds no image", "make it of images that can be read")
     shared = list(match_images(a, b))
     if not shared:
         raise RequestError(
@@ -194,10 +223,10 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
             "make both runs of the same images; two images: hookcli compare --against image=FILE",
         )
     for key, other in shared:
-        if a.images[key]["sha256"] != b.images[other]["sha256"]:
+        if a.images[key].sha256 != b.images[other].sha256:
             raise RequestError(
-                f"{key!r} is not the same image in both: {a.images[key]['file']} and "
-                f"{b.images[other]['file']} have different contents",
+                f"{key!r} is not the same image in both: {a.images[key].file} and "
+                f"{b.images[other].file} have different contents",
                 "make both runs of the same file; two images: hookcli compare --against image=FILE",
             )
     return shared

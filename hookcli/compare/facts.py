@@ -1,26 +1,27 @@
-"""What must hold of the rows of figures of a run or golden file, before two runs are held against each other."""
+"""Facts about runs that must hold before two of them are compared."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.documents import MOST_VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
-SAVED_IN_PART = ("--pool", "--tensor-dtype", "--tensor-channels")  # not the tensor as it was
+    from hookcli.documents import CallFigures
 
-_FIGURES = ("mean", "std", "min", "max")
-_COUNTS = ("nan_count", "inf_count")
+KIND = "golden"  # the ``kind`` of a golden file
+_DTYPE = "--tensor-dtype"
+SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # tensors were not saved as they were
 
 
 def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
-    """The options of a command that say how tensors were saved, each with its value; empty for whole ones.
+    """Return the options of a command that change how tensors are saved, each with its value.
 
     Raises:
-        ValueError: one stands at the end, without its value.
+        ValueError: the last word is such an option, without its value.
     """
     found = []
     for place, word in enumerate(command):
@@ -31,24 +32,30 @@ def list_saved_options(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_call(row: Mapping[str, Any], images: Collection[str]) -> None:
-    """See that a row of figures is of one of the ``images``, and is such as a tensor can have.
+def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split what ``list_saved_options`` returned: options that drop values, and the dtypes."""
+    left_out = tuple(words for words in saved if not words.startswith(_DTYPE))
+    return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
+
+
+def check_call(row: CallFigures, images: Collection[str]) -> None:
+    """Check that a row of figures is of a known image and could be that of a tensor.
 
     Raises:
-        ValueError: it is not.
+        ValueError: a check failed.
     """
     call_id, image, shape = row["call_id"], row["image"], row["shape"]
-    _expect(image in images, f"{call_id!r} is of {image!r}, and no image is called so")
+    _expect(image in images, f"{call_id!r} is of the image {image!r}, which is not in the run")
     is_shape = all(length >= 0 for length in shape) and math.prod(shape) < MOST_VALUES
-    _expect(is_shape, f"{call_id!r} has no shape, but {shape!r:.80}")
-    numbers = [row[name] for name in _FIGURES]
+    _expect(is_shape, f"{call_id!r} has an impossible shape: {shape!r:.80}")
+    numbers = [row["mean"], row["std"], row["min"], row["max"]]
     known = [number is not None and math.isfinite(number) for number in numbers]
     has_figures = all(known) or numbers == [None] * len(numbers)
-    counts = [row[name] or 0 for name in _COUNTS]
-    values = math.prod(shape) * 2  # of complex numbers both parts count
+    counts = [row["nan_count"] or 0, row["inf_count"] or 0]
+    values = math.prod(shape) * 2  # both parts of a complex number count
     _expect(
         has_figures and min(counts) >= 0 and sum(counts) <= values,
-        f"{call_id!r} has figures that are none of a tensor",
+        f"{call_id!r} has figures that no tensor can have",
     )
 
 

@@ -1,7 +1,7 @@
-"""Golden files: what a run gave, in one small text that is kept beside the code, for ``hookcli diff``. No torch.
+"""Golden files: the figures of a run in one small text file, for ``hookcli diff``. No torch.
 
-A golden file holds the figures and the sketch of every call, and what the run depended on. It is made
-from a run folder, and the same folder gives the same bytes.
+A golden file is kept beside the code. It holds the figures and the sketch of every call, and what
+the run depended on. It is made from a run folder; the same folder makes the same bytes.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.compare.facts import SAVED_IN_PART
+from hookcli.compare.facts import KIND, SAVED_IN_PART
 from hookcli.distance import sketch as sketches
+from hookcli.documents import SCHEMA_VERSION
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.store.names import MANIFEST
 from hookcli.store.ownership import find_holder
 from hookcli.store.shards import cannot_read
 
@@ -24,29 +26,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hookcli.documents import RecordRow
     from hookcli.store.load import Run
 
-SCHEMA_VERSION = 1
-KIND = "golden"
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
 _FACTS = ("hookcli", "command", "model", "versions", "layers", "uncalled")
 _IMAGE = ("key", "file", "sha256", "width", "height", "pixels_shape", "note")
-_CALL = ("image", "call_id", "module_type", "side", "shape", "dtype")
-_FIGURES = ("mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count")
 
 
-def make_golden(run: Run) -> dict[str, Any]:
-    """The golden document of a run: its calls image by image, in the order in which their tensors were seen.
+def make_golden(run: Run) -> dict[str, object]:
+    """Return the golden document of a run: its calls, image by image, in the order of the records.
 
-    A call without values, such as a gradient that does not exist, has null for a sketch and says why
-    under ``reason``.
+    A call without values, such as a gradient that does not exist, has null for a sketch and the
+    cause under ``reason``.
 
     Raises:
-        RequestError: the run kept neither sketches nor whole tensors, or a table or shard of it is
-            damaged.
+        RequestError: the run kept neither sketches nor whole tensors, or a file is damaged.
     """
-    rows = run.records.to_pylist()
+    rows: list[RecordRow] = run.records.to_pylist()
     has_sketches = any(row.get("sketch") is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
     return {
@@ -59,34 +57,37 @@ def make_golden(run: Run) -> dict[str, Any]:
         },
         **_read_facts(run),
         "calls": [
-            _describe_call(row, row["sketch"] if has_sketches else _sketch_saved(run, row, kept))
+            _describe_call(
+                row, row.get("sketch") if has_sketches else _sketch_saved(run, row, kept)
+            )
             for row in rows
         ],
     }
 
 
-def render_golden(document: Mapping[str, Any]) -> str:
-    """The document as text, a call a line and a fact a line, so that what changed reads well."""
+def render_golden(document: Mapping[str, object]) -> str:
+    """Return the document as text, with one call or fact per line for the sake of diffs."""
     facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in document.items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
-def write_golden(document: Mapping[str, Any], file: Path) -> Path:
-    """Write the document; the file is complete or as it was.
+def write_golden(document: Mapping[str, object], file: Path) -> Path:
+    """Write the document; if that fails, the file is as it was before.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     return write_atomic(file, render_golden(document).encode())
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
-    """See that ``file`` is not there, or a golden file, or may go whatever regular file it is.
+    """Raise if ``file`` exists and may not be replaced by a golden file.
 
-    Devices and pipes are never opened: a read could last for ever, and what is written takes their place.
+    A golden file may be replaced and, with ``overwrite``, any regular file. Devices and pipes are
+    never opened: a read could last for ever, and the golden file would take their place.
 
     Raises:
-        OutputError: it may not be replaced.
+        OutputError: the file may not be replaced.
     """
     name = str(file)
     if file.is_symlink():
@@ -111,22 +112,22 @@ def check_replaceable(file: Path, *, overwrite: bool) -> None:
     except OSError as error:
         raise cannot_write(file, error) from error
     raise OutputError(
-        f"{name!r} is there already and is not a golden file",
+        f"{name!r} already exists and is not a golden file",
         "replace it with --overwrite, or choose another -o",
     )
 
 
 def _is_golden(file: Path) -> bool:
-    """Whether it begins as golden files do; only the beginning is read."""
+    """Return whether a file begins as golden files do; only the beginning is read."""
     with open_regular(file) as stream:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
-def _read_facts(run: Run) -> dict[str, Any]:
-    """What the run depended on.
+def _read_facts(run: Run) -> dict[str, object]:
+    """Return what the run depended on.
 
     Raises:
-        RequestError: the manifest lacks some of it.
+        RequestError: the manifest lacks a fact.
     """
     manifest = run.manifest
     try:
@@ -134,14 +135,14 @@ def _read_facts(run: Run) -> dict[str, Any]:
         facts = {name: manifest[name] for name in _FACTS}
         return facts | {"images": images, "skipped": manifest["skipped"]}
     except KeyError as error:
-        raise cannot_read(run.folder / "manifest.json", ValueError(f"it has no {error}")) from error
+        raise cannot_read(run.folder / MANIFEST, ValueError(f"it has no {error}")) from error
 
 
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
-    """Of which images a whole tensor was saved, by call id.
+    """Return, by call id, the images whose whole tensors were saved.
 
     Raises:
-        RequestError: none was, or only a part of each.
+        RequestError: no tensors were saved, or not as they were.
     """
     again = "run hookcli inspect again, with --sketch"
     if not run.calls:
@@ -149,16 +150,15 @@ def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     for option in SAVED_IN_PART:
         if option in run.manifest["command"]:
             raise RequestError(
-                f"the run in {str(run.folder)!r} kept no sketches, and its tensors only with {option}",
+                f"the run in {str(run.folder)!r} kept no sketches, "
+                f"and its tensors only with {option}",
                 again,
             )
     return {call_id: frozenset(run.images_of(call_id)) for call_id in run.calls}
 
 
-def _sketch_saved(
-    run: Run, row: Mapping[str, Any], kept: Mapping[str, frozenset[str]]
-) -> bytes | None:
-    """The sketch of the tensor that was saved of a call; None where there was none."""
+def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) -> bytes | None:
+    """Return the sketch of the saved tensor of a call; None if none was saved."""
     call_id, image = row["call_id"], row["image"]
     if 0 in row["shape"]:
         return sketches.to_bytes(sketches.sketch_values(np.empty(0)))
@@ -167,18 +167,33 @@ def _sketch_saved(
     return sketches.to_bytes(sketches.sketch_values(run.tensor(call_id, image)))
 
 
-def _describe_call(row: Mapping[str, Any], sketch: bytes | None) -> dict[str, Any]:
-    facts = {name: row[name] for name in _CALL} | {name: _finite(row[name]) for name in _FIGURES}
-    facts["sketch"] = None if sketch is None else sketches.to_text(sketch)
-    return facts | ({"reason": row["reason"]} if row.get("reason") else {})
+def _describe_call(row: RecordRow, sketch: bytes | None) -> dict[str, object]:
+    reason = row.get("reason")
+    return {
+        "image": row["image"],
+        "call_id": row["call_id"],
+        "module_type": row["module_type"],
+        "side": row["side"],
+        "shape": row["shape"],
+        "dtype": row["dtype"],
+        "mean": _finite(row["mean"]),
+        "std": _finite(row["std"]),
+        "min": _finite(row["min"]),
+        "max": _finite(row["max"]),
+        "zero_fraction": _finite(row["zero_fraction"]),
+        "nan_count": row["nan_count"],
+        "inf_count": row["inf_count"],
+        "sketch": None if sketch is None else sketches.to_text(sketch),
+        **({"reason": reason} if reason else {}),
+    }
 
 
 def _finite(figure: float | None) -> float | None:
     return figure if figure is None or math.isfinite(figure) else None
 
 
-def _render_fact(fact: Any) -> str:
-    """Objects a name a line, lists of objects one a line, anything else on one line."""
+def _render_fact(fact: object) -> str:
+    """Return a fact as JSON: one line per name of an object, and per object of a list."""
     if isinstance(fact, dict) and fact:
         lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in fact.items()]
         return "{\n" + ",\n".join(lines) + "\n}"
@@ -187,5 +202,5 @@ def _render_fact(fact: Any) -> str:
     return _one_line(fact)
 
 
-def _one_line(value: Any) -> str:
+def _one_line(value: object) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=True)

@@ -1,4 +1,4 @@
-"""How far a call of one run is from the same call of another, from what both kept. No torch."""
+"""Measure how far matching calls of two runs are apart, from what both runs kept. No torch."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ if TYPE_CHECKING:
 
 
 def measure_pair(
-    key: str, a: RunCall | None, b: RunCall | None, side_a: ComparedRun, side_b: ComparedRun
+    key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """A call of A and the one of B that belongs to it, for the image ``key`` of A, and how far they are apart.
+    """Measure how far a call of A and the matching call of B are apart, for the image ``key`` of A.
 
-    Whole tensors go before sketches, and these before tensors of which only a part was saved.
+    Whole tensors are preferred to sketches, and sketches to tensors of which only a part was saved.
 
     Raises:
-        RequestError: a shard is damaged, or tensors have other shapes than their records.
+        RequestError: a shard is damaged, or tensors have different shapes than their records.
     """
     if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
         return CallPair(key, a.seen if a else None, b.seen if b else None)
-    if a.read and b.read and not (side_a.saved or side_b.saved):
-        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
-    one, two = _sketch_of(a, side_a), _sketch_of(b, side_b)
-    if one is not None and two is not None:  # before tensors that tell only a part
+    if a.read and b.read and not (run_a.saved or run_b.saved):
+        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, run_a, run_b))
+    one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)
+    if one is not None and two is not None:  # preferred to parts of tensors
         counts = (a.nans, a.infs), (b.nans, b.infs)
         return CallPair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
-    if a.read and b.read and side_a.pooled == side_b.pooled:
-        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, side_a, side_b))
-    return CallPair(key, a.seen, b.seen, None, _say_missing((side_a, a, one), (side_b, b, two)))
+    if a.read and b.read and run_a.pooled == run_b.pooled:
+        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, run_a, run_b))
+    return CallPair(key, a.seen, b.seen, None, _say_missing((run_a, a, one), (run_b, b, two)))
 
 
-def _measure_saved(a: RunCall, b: RunCall, side_a: ComparedRun, side_b: ComparedRun) -> Distance:
-    """From tensors that both runs saved.
+def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
+    """Measure the distance of tensors that both runs saved.
 
     Raises:
-        RequestError: they have other shapes.
+        RequestError: the tensors differ in shape.
     """
     assert a.read is not None and b.read is not None  # noqa: S101, PT018
     one, two = a.read(), b.read()
     if one.shape != two.shape:
         raise RequestError(
-            f"the tensors of {a.seen.call_id!r} are {shape_text(one.shape)} in {side_a.name!r}, "
-            f"and {shape_text(two.shape)} in {side_b.name!r}",
+            f"the tensors of {a.seen.call_id!r} are {shape_text(one.shape)} in {run_a.name!r}, "
+            f"and {shape_text(two.shape)} in {run_b.name!r}",
             "run both again, with the same options of --save tensors",
         )
-    source = " ".join(["tensors", *dict.fromkeys((*side_a.saved, *side_b.saved))])
+    source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
     return replace(measure_arrays(one, two), source=source)
 
 
-def _say_missing(*sides: tuple[ComparedRun, RunCall, NDArray[np.float32] | None]) -> str:
-    """Why a call could not be measured."""
-    if all(call.read for _, call, _ in sides):
-        ways = [f"{side.name!r} {' '.join(side.saved) or 'whole'}" for side, _, _ in sides]
-        return f"tensors are not saved in the same way: {', '.join(ways)}"
-    names = dict.fromkeys(repr(side.name) for side, _, sketch in sides if sketch is None)
+def _say_missing(*runs: tuple[ComparedRun, RunCall, NDArray[np.float32] | None]) -> str:
+    """Return why a call could not be measured."""
+    if all(call.read for _, call, _ in runs):
+        settings = [f"{run.name!r} {' '.join(run.saved) or 'whole'}" for run, _, _ in runs]
+        return f"tensors are not saved in the same way: {', '.join(settings)}"
+    names = dict.fromkeys(repr(run.name) for run, _, sketch in runs if sketch is None)
     return f"no tensors and no sketches in {' and '.join(names)}"
 
 
-def _sketch_of(call: RunCall, side: ComparedRun) -> NDArray[np.float32] | None:
-    """(67,) the sketch, made from the tensor where a whole one was saved; None without either."""
-    if call.sketch is not None or call.read is None or side.saved:
+def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:
+    """Return the sketch, (67,), taken from the saved tensor if need be; None without either."""
+    if call.sketch is not None or call.read is None or run.saved:
         return call.sketch
     return sketches.sketch_values(call.read())

@@ -1,10 +1,10 @@
-"""A page with pictures of how two runs differ, made from the tensors that both saved. No torch."""
+"""Write a page with pictures of how two runs differ, from the tensors that both saved. No torch."""
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hookcli.compare.compared_run import match_images
@@ -17,45 +17,46 @@ from hookcli.records.text import shape_text
 from hookcli.render.draw.contrast import take_contrast
 from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
 from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_difference
+from hookcli.store.names import MANIFEST, PAGE, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.distance.comparison import Comparison, DiffRow
+    from hookcli.documents import ImageFacts
+    from hookcli.store.shards import Array
 
 MOST_PICTURES = 12
-REPORT = "report.html"
-_OURS = b'content="hookcli diff"'  # in the head of every page that is made here
+_OURS = b'content="hookcli diff"'  # in the head of every page that is written here
 _PNG = "[0-9][0-9]_*.png"
 _ANOTHER = "choose another folder for --pictures"
 _WHOLE = "run both with --save tensors, whole: without --pool and --tensor-channels"
 
 
 def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
-    """Refuse, before anything is compared or written, what could not be drawn.
+    """Raise if the pictures could not be drawn or written, before anything is compared.
 
     Raises:
         RequestError: a run kept no whole tensors.
-        OutputError: the folder is a run's, or holds other files than such a page's.
+        OutputError: the folder is that of a run, or holds files that are not of a comparison.
     """
-    without = [repr(side.name) for side in (a, b) if not _has_tensors(side)]
+    without = [repr(run.name) for run in (a, b) if not _has_tensors(run)]
     if without:
         raise RequestError(
             f"--pictures needs tensors, and {' and '.join(without)} kept none",
             "run both with --save tensors",
         )
-    for side in (a, b):
-        cut = [words for words in side.saved if not words.startswith("--tensor-dtype")]
-        if cut:
+    for run in (a, b):
+        if run.pooled:
             raise RequestError(
-                f"--pictures needs whole tensors, and {side.name!r} has them with {' '.join(cut)}", _WHOLE
-            )  # fmt: skip
+                f"--pictures needs whole tensors, and {run.name!r} "
+                f"has them with {' '.join(run.pooled)}",
+                _WHOLE,
+            )
     if a.saved != b.saved:
-        said = " and ".join(f"{side.name!r} {' '.join(side.saved) or 'none'}" for side in (a, b))
+        said = " and ".join(f"{run.name!r} {' '.join(run.saved) or 'none'}" for run in (a, b))
         raise RequestError(
             f"--pictures needs tensors of one kind: {said}", "run both with the same --tensor-dtype"
         )
@@ -65,34 +66,34 @@ def check_pictures(folder: Path, a: ComparedRun, b: ComparedRun) -> None:
 def write_pictures(
     folder: Path,
     comparison: Comparison,
-    sides: tuple[ComparedRun, ComparedRun],
+    runs: tuple[ComparedRun, ComparedRun],
     said: Sequence[str],
 ) -> Path:
-    """Write the page and its pictures; what such a page left there before goes.
+    """Write the page and its pictures, deleting those of an earlier comparison; return the page.
 
     Args:
-        folder: where they go.
-        comparison: of the two sides.
-        sides: A and B.
-        said: the verdict, and what else there is to say.
+        folder: the folder for the page and the pictures.
+        comparison: the comparison of the two runs.
+        runs: the runs A and B.
+        said: the verdict, followed by notes.
 
     Raises:
         OutputError: a file cannot be written.
     """
-    names = [side.facts["model"]["name"] for side in sides]
+    names = [run.facts["model"]["name"] for run in runs]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
-    drawn = list(_draw_pictures(comparison, *sides))
+    drawn = list(_draw_pictures(comparison, *runs))
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
     known = _list_known(folder)
-    for name in (REPORT, *(picture.file for picture, _ in drawn)):
+    for name in (PAGE, *(picture.file for picture, _ in drawn)):
         if name not in known and os.path.lexists(folder / name):
             raise OutputError(f"{str(folder / name)!r} is not of a comparison", _ANOTHER)
     try:
-        for name in known - {REPORT}:
+        for name in known - {PAGE}:
             (folder / name).unlink(missing_ok=True)
-        # The page first: it says which pictures are of a comparison, also when this is killed.
-        file = write_atomic(folder / REPORT, page.encode())
+        # The page first: it tells which pictures are of a comparison, even if this is killed.
+        file = write_atomic(folder / PAGE, page.encode())
         for picture, data in drawn:
             write_atomic(folder / picture.file, data)
         return file
@@ -104,7 +105,7 @@ def write_pictures(
 
 
 def choose_rows(comparison: Comparison) -> list[DiffRow]:
-    """The calls to draw: the first that differs, then the worst; none that are equal."""
+    """Return the calls to draw: the first that differs, then the worst; equal ones are left out."""
     rows = [
         row
         for row in comparison.rows
@@ -113,14 +114,14 @@ def choose_rows(comparison: Comparison) -> list[DiffRow]:
     return sorted(rows, key=lambda row: row != comparison.first)[:MOST_PICTURES]
 
 
-def _has_tensors(side: ComparedRun) -> bool:
-    return any(call.read for calls in side.calls.values() for call in calls)
+def _has_tensors(run: ComparedRun) -> bool:
+    return any(call.read for calls in run.calls.values() for call in calls)
 
 
 def _draw_pictures(
     comparison: Comparison, a: ComparedRun, b: ComparedRun
 ) -> Iterator[tuple[DiffPicture, bytes]]:
-    """Each picture, and its file's bytes."""
+    """Yield each picture with the bytes of its file."""
     others = dict(match_images(a, b))
     several = len(comparison.images) > 1
 
@@ -143,18 +144,18 @@ def _draw_pictures(
         yield from threads.map(draw, enumerate(choose_rows(comparison), 1))
 
 
-def _size_of(image: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Height and width of what the network was given; None where that is not told."""
-    shape = image.get("pixels_shape", [])
+def _size_of(image: ImageFacts) -> tuple[int, int] | None:
+    """Return height and width of what the network was given; None if they are not known."""
+    shape = image.pixels_shape
     return (shape[-2], shape[-1]) if len(shape) > 1 else None
 
 
-def _find_call(side: ComparedRun, image: str, call_id: str) -> RunCall:
-    return next(call for call in reversed(side.calls[image]) if call.seen.call_id == call_id)
+def _find_call(run: ComparedRun, image: str, call_id: str) -> RunCall:
+    return next(call for call in reversed(run.calls[image]) if call.seen.call_id == call_id)
 
 
-def _read(call: RunCall) -> NDArray[Any]:
-    assert call.read is not None  # noqa: S101  a row that was measured from tensors
+def _read(call: RunCall) -> Array:
+    assert call.read is not None  # noqa: S101  the row was measured from tensors
     return call.read().reshape(call.seen.shape)
 
 
@@ -175,24 +176,24 @@ def _check_folder(folder: Path) -> None:
 
 
 def _say_protected(folder: Path) -> str:
-    """Why nothing may be written there; empty where it may."""
+    """Return why nothing may be written into the folder; empty if it may."""
     if not folder.is_symlink() and not folder.exists():
         return ""
     if not folder.is_dir():
         return "is a file, not a folder"
-    if any((folder / file).exists() for file in ("run.json", "manifest.json")):
+    if any((folder / file).exists() for file in (REQUEST, MANIFEST)):
         return "is a run's folder"
     is_free = _list_known(folder) or not any(folder.iterdir())
     return "" if is_free else "holds files that are not of a comparison"
 
 
 def _list_known(folder: Path) -> set[str]:
-    """The page that a comparison left in the folder, and the pictures that it shows; empty where there is none.
+    """Return the names of the page of an earlier comparison and of its pictures; empty without one.
 
     Raises:
-        OutputError: it cannot be read.
+        OutputError: the folder cannot be read.
     """
-    page = folder / REPORT
+    page = folder / PAGE
     try:
         if page.is_symlink() or not page.is_file():
             return set()
@@ -201,4 +202,4 @@ def _list_known(folder: Path) -> set[str]:
     except OSError as error:
         raise cannot_write(folder, error) from error
     shown = {file.name for file in pictures if f'src="{quote(file.name)}"'.encode() in text}
-    return {REPORT, *shown} if _OURS in text else set()
+    return {PAGE, *shown} if _OURS in text else set()

@@ -1,47 +1,51 @@
-"""What comparing two runs comes to: a row a call, what else changed, and the verdict."""
+"""The result of comparing two runs: one row per call, other changes, and the verdict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hookcli import errors
 
 if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
+    from hookcli.records.calls import Uncalled
+    from hookcli.records.images import SkippedImage
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """How far a call of B is from the same call of A, over the images: the figures of the worst image.
+    """The distance of a call of B from the same call of A: the figures of the worst image.
 
-    Figures are None where they are not known: from sketches ``max_abs`` and ``mean_abs`` are not, and
-    the others are estimates.
+    Figures are None when they are not known. From sketches ``max_abs`` and ``mean_abs`` are not
+    known, and the others are estimates.
 
     Attributes:
-        rank: from 1, the worst first.
-        order: position among the compared calls, from 1, by the moment in which they complete in A.
-        call_id: in A; in B where A has none.
-        other_call_id: in B, another one where calls are matched by their order; empty where B has none.
-        module_type: class name.
-        holds: every image is within the tolerance.
-        reason: why it does not hold, where no distance says so.
-        metric: which distance decides.
-        tolerance: what is tolerated of the figure that decides, in its own unit (of ``cosine``, how far it
-            may be from 1); None where nothing was measured.
-        rel_l2: L2 norm of the difference over that of A; Inf where only A is zero.
-        max_abs: largest magnitude of the difference, in the unit of the activations.
-        mean_abs: mean magnitude of the difference.
-        cosine: of the angle between the two, -1 to 1.
-        shape: in A, of one image, leading axis 1.
-        other_shape: in B.
-        dtype: in A.
-        other_dtype: in B.
-        source: ``tensors``, with how they were saved where that was not whole and as they were, or
-            ``sketches``; empty where nothing was measured.
-        image: key of the worst image.
-        images: how many were compared.
-        failed_images: how many of them are not within the tolerance.
+        rank: the rank from 1, the worst call first.
+        order: the position among the compared calls, from 1, by the moment at which they complete
+            in A.
+        call_id: the id of the call in A, or in B if A does not have the call.
+        other_call_id: the id of the call in B, a different one if calls are matched by their order;
+            empty if B does not have the call.
+        module_type: the class name of the module.
+        holds: whether every image is within the tolerance.
+        reason: why the call does not hold, if it is not for its distance; empty otherwise.
+        metric: the distance that decides.
+        tolerance: the largest tolerated value of the figure that decides, in its own unit (for
+            ``cosine``, its distance from 1); None when nothing was measured.
+        rel_l2: the L2 norm of the difference over that of A; Inf if only A is zero.
+        max_abs: the largest magnitude of the difference, in the unit of the activations.
+        mean_abs: the mean magnitude of the difference.
+        cosine: the cosine of the angle between the two, -1 to 1.
+        shape: the shape of one image's tensor in A, with the leading axis 1.
+        other_shape: the shape of one image's tensor in B.
+        dtype: the dtype in A.
+        other_dtype: the dtype in B.
+        source: ``tensors`` (followed by how they were saved, if not whole and unchanged) or
+            ``sketches``; empty when nothing was measured.
+        image: the key of the worst image.
+        images: the number of images that were compared.
+        failed_images: the number of images that are not within the tolerance.
     """
 
     rank: int
@@ -68,7 +72,7 @@ class DiffRow:
 
     @property
     def names(self) -> str:
-        """The call, or ``conv / stem``: in A and in B, where it has another name there."""
+        """The id of the call, or ``conv / stem`` if it has a different one in B."""
         if self.other_call_id in ("", self.call_id):
             return self.call_id
         return f"{self.call_id} / {self.other_call_id}"
@@ -76,29 +80,35 @@ class DiffRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFact:
-    """Something that a run depends on and that is not the same in both."""
+    """Something that a run depends on and that differs between the two runs.
+
+    Attributes:
+        name: the name of what differs.
+        a: its value in A.
+        b: its value in B.
+    """
 
     name: str
-    a: Any
-    b: Any
+    a: object
+    b: object
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs held against each other.
+    """The comparison of two runs, A and B.
 
     Attributes:
-        a: what the user calls the first, the reference.
-        b: what the user calls the second.
-        tolerance: what was asked.
-        rows: one a call, the worst first.
-        changed: what else is not the same.
-        images: keys of the images that were compared.
-        only_in_a: keys of images that B lacks.
-        only_in_b: keys of images that A lacks.
-        skipped: images that could not be used.
-        uncalled: chosen layers that ran in neither; known of two models that ran now.
-        notes: what was done to a model of either unasked that changes what it computes.
+        a: the user's name of the first run, the reference.
+        b: the user's name of the second run.
+        tolerance: the tolerance that was requested.
+        rows: one row per call, the worst first.
+        changed: the other differences between the runs.
+        images: the keys of the images that were compared.
+        only_in_a: the keys of the images that B does not have.
+        only_in_b: the keys of the images that A does not have.
+        skipped: the images that could not be used.
+        uncalled: the chosen layers that ran in neither; known only if both models ran just now.
+        notes: unrequested changes to either model that affect what it computes.
     """
 
     a: str
@@ -109,13 +119,13 @@ class Comparison:
     images: tuple[str, ...] = ()
     only_in_a: tuple[str, ...] = ()
     only_in_b: tuple[str, ...] = ()
-    skipped: tuple[Any, ...] = field(default=())
-    uncalled: tuple[Any, ...] = field(default=())
+    skipped: tuple[SkippedImage, ...] = ()
+    uncalled: tuple[Uncalled, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def first(self) -> DiffRow | None:
-        """The call that differs first, by the moment in which calls complete."""
+        """The call that differs first, by the moment at which calls complete; None if none does."""
         return min(self.failed, key=lambda row: row.order, default=None)
 
     @property
@@ -125,7 +135,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether every call holds and no image is missing."""
+        """True when every call holds and no image is missing."""
         return not (self.failed or self.only_in_a or self.only_in_b)
 
     @property

@@ -1,6 +1,6 @@
-"""Calls of two runs held against each other, image by image, and the rows that come of it.
+"""Comparing the calls of two runs with a tolerance, image by image.
 
-Nothing here reads a file or runs a model: whoever does hands in pairs of calls with their distances.
+Nothing here reads a file or runs a model: the caller passes pairs of calls with their distances.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
-    from hookcli.distance.tolerance import Tolerance
+    from hookcli.distance.tolerance import Metric, Tolerance
 
 
 @dataclass(frozen=True, slots=True)
 class CallTensor:
-    """One tensor of one call, as a run describes it.
+    """The description of one tensor of one call in a run.
 
     Attributes:
-        call_id: which call.
-        module_type: class name.
-        shape: of one image, leading axis 1.
-        dtype: as torch names it.
-        reason: why there is no gradient; empty where there is a tensor.
+        call_id: the id of the call.
+        module_type: the class name of the module.
+        shape: the shape of one image's tensor, with the leading axis 1.
+        dtype: torch's name of the dtype.
+        reason: why there is no gradient; empty if there is a tensor.
     """
 
     call_id: str
@@ -43,10 +43,10 @@ class CallPair:
 
     Attributes:
         image: the image's key.
-        a: the call in A; None where only B has it.
-        b: the call in B; None where only A has it.
-        distance: of the two; None where it was not measured.
-        missing: why it was not measured.
+        a: the call in A; None if only B has it.
+        b: the call in B; None if only A has it.
+        distance: the distance between the two; None if it was not measured.
+        missing: why the distance was not measured; empty if it was.
     """
 
     image: str
@@ -55,10 +55,15 @@ class CallPair:
     distance: Distance | None = None
     missing: str = ""
 
+    @property
+    def present(self) -> tuple[CallTensor, ...]:
+        """The call in A and in B, or in the one that has it."""
+        return tuple(each for each in (self.a, self.b) if each is not None)
+
 
 @dataclass(slots=True)
 class _Judged:
-    """A row, and how bad its image is: up to 1 is within the tolerance."""
+    """A row, and the distance of its image over what is tolerated: up to 1 holds."""
 
     row: DiffRow
     excess: float
@@ -66,13 +71,13 @@ class _Judged:
 
 @dataclass(slots=True)
 class Judge:
-    """Takes pairs in, image by image, each image's in the order in which calls complete.
+    """Judges pairs, image by image, those of an image in the order in which the calls complete.
 
     Attributes:
-        tolerance: what was asked.
-        dtypes: of the models of both runs.
-        measured: pairs of which values were compared.
-        missing: why the first of those that were not could not be.
+        tolerance: the tolerance that was requested.
+        dtypes: the dtypes of the models of both runs.
+        measured: the number of pairs whose values were compared.
+        missing: why the values of the first other pair could not be compared.
     """
 
     tolerance: Tolerance
@@ -84,24 +89,22 @@ class Judge:
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
 
     def add(self, pair: CallPair) -> None:
-        """Take over the next pair."""
-        a, b = pair.a or pair.b, pair.b or pair.a
-        assert a is not None and b is not None  # noqa: S101, PT018
+        """Judge the next pair."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
-        mine = self._judge(pair, a, b)
+        judged = self._judge(pair)
         known = self._judged.get(key)
         if known is None:
             self._order.insert(self._place_of(pair.image), key)
         else:
-            images, failed = known.row.images + 1, known.row.failed_images + (not mine.row.holds)
-            worst = mine if mine.excess > known.excess else known
+            images, failed = known.row.images + 1, known.row.failed_images + (not judged.row.holds)
+            worst = judged if judged.excess > known.excess else known
             row = replace(worst.row, images=images, failed_images=failed, holds=not failed)
-            mine = _Judged(row, worst.excess)
-        self._judged[key] = mine
+            judged = _Judged(row, worst.excess)
+        self._judged[key] = judged
         self._before = (pair.image, key)
 
     def rows(self) -> tuple[DiffRow, ...]:
-        """One a call, the worst first; of equal ones that which completes first."""
+        """Return one row per call, the worst first; of equal ones the one that completes first."""
         placed = [(order, self._judged[key]) for order, key in enumerate(self._order, 1)]
         placed.sort(key=lambda each: (each[1].row.holds, -each[1].excess, each[0]))
         return tuple(
@@ -110,50 +113,47 @@ class Judge:
         )
 
     def _place_of(self, image: str) -> int:
-        """Where a call that was not seen before stands: after the one before it."""
+        """Return the place of a call that is new: after the previous call of the same image."""
         if self._before is None or self._before[0] != image:
             return 0
         return self._order.index(self._before[1]) + 1
 
-    def _judge(self, pair: CallPair, a: CallTensor, b: CallTensor) -> _Judged:
+    def _judge(self, pair: CallPair) -> _Judged:
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
         if distance is not None:
             metric, atol = self.tolerance.metric, self.tolerance.atol
-            rtol = self._rtol_of(a, b, distance)
+            rtol = self._rtol_of(pair, distance)
             excess = distance.excess(metric, rtol, atol)
             limit = distance.limit(metric, rtol, atol)
-            if excess is None and not reason:
-                reason = f"{self.tolerance.metric} is not known from {distance.source}"
-                self.missing = self.missing or reason
-            elif distance.apart.values or reason:
-                self.measured += 1
-        elif pair.missing and not reason:
-            reason = pair.missing
-            self.missing = self.missing or reason
+        unknown = "" if reason else self._explain_unknown(pair, excess)
+        if unknown:
+            self.missing = self.missing or unknown
+            reason = unknown
+        elif distance is not None and (distance.apart.values or reason):
+            self.measured += 1
         if excess is None or reason:
             excess = math.inf if reason else 0.0
-        holds = excess <= 1
-        row = DiffRow(
-            0, 0, a.call_id, b.call_id if pair.b else "", a.module_type, holds, reason,
-            self.tolerance.metric, limit,
-            *_figures(distance),
-            pair.a.shape if pair.a else (), pair.b.shape if pair.b else (),
-            pair.a.dtype if pair.a else "", pair.b.dtype if pair.b else "",
-            distance.source if distance else "", pair.image, 1, int(not holds),
-        )  # fmt: skip
-        return _Judged(row, excess)
+        return _Judged(_row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1), excess)
 
-    def _rtol_of(self, a: CallTensor, b: CallTensor, distance: Distance) -> float:
-        """What is tolerated: nothing of whole numbers, whatever the model computes in."""
-        dtypes: tuple[str, ...] = (a.dtype, b.dtype)
+    def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
+        """Return the relative tolerance, which is 0 for integers, whatever the model's dtype is."""
+        dtypes = tuple(each.dtype for each in pair.present)
         if any(dtype in RTOL for dtype in dtypes):
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
-        return self.tolerance.rtol_of(a.call_id, dtypes, sketched=sketched)
+        return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
+
+    def _explain_unknown(self, pair: CallPair, excess: float | None) -> str:
+        """Return why the figure that decides is not known; empty if it is known."""
+        if pair.distance is None:
+            return pair.missing
+        if excess is None:
+            return f"{self.tolerance.metric} is not known from {pair.distance.source}"
+        return ""
 
     def _explain(self, pair: CallPair) -> str:
-        """Why a pair differs, where no distance need be looked at; empty where one must be."""
+        """Return why a pair differs whatever the distance is; empty if the distance decides."""
         a, b, distance = pair.a, pair.b, pair.distance
         if a is None or b is None:
             return "only in B" if a is None else "only in A"
@@ -168,7 +168,10 @@ class Judge:
         if not self.tolerance.equal_nan:
             lets = "(--equal-nan lets that pass)"
             if distance.nans and distance.source == "sketches":
-                return f"NaN or Inf in both, {distance.nans:,} of them, and where is not known from sketches {lets}"
+                return (
+                    f"NaN or Inf in both, {distance.nans:,} of them, "
+                    f"and where is not known from sketches {lets}"
+                )
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.apart.values:
@@ -182,9 +185,31 @@ def _places(number: int) -> str:
     return f"{number:,} place{'' if number == 1 else 's'}"
 
 
-def _figures(
-    distance: Distance | None,
-) -> tuple[float | None, float | None, float | None, float | None]:
-    if distance is None:
-        return None, None, None, None
-    return distance.rel_l2, distance.apart.largest, distance.apart.mean, distance.cosine
+def _row(
+    pair: CallPair, reason: str, metric: Metric, limit: float | None, *, holds: bool
+) -> DiffRow:
+    """Return the row of one image, without its rank and order."""
+    a, b, distance, first = pair.a, pair.b, pair.distance, pair.present[0]
+    return DiffRow(
+        rank=0,
+        order=0,
+        call_id=first.call_id,
+        other_call_id=b.call_id if b else "",
+        module_type=first.module_type,
+        holds=holds,
+        reason=reason,
+        metric=metric,
+        tolerance=limit,
+        rel_l2=distance.rel_l2 if distance else None,
+        max_abs=distance.apart.largest if distance else None,
+        mean_abs=distance.apart.mean if distance else None,
+        cosine=distance.cosine if distance else None,
+        shape=a.shape if a else (),
+        other_shape=b.shape if b else (),
+        dtype=a.dtype if a else "",
+        other_dtype=b.dtype if b else "",
+        source=distance.source if distance else "",
+        image=pair.image,
+        images=1,
+        failed_images=int(not holds),
+    )

@@ -1,10 +1,10 @@
-"""How far one tensor is from another: exactly from both, or estimated from their sketches. numpy, in float64."""
+"""The distance between two tensors, exact or estimated from sketches, in numpy and float64."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the values of a tensor are: of the finite ones, None where that is not known.
+    """The size of the finite values of a tensor.
 
     Attributes:
-        rms: root of the mean square.
-        largest: magnitude.
-        mean: magnitude.
-        values: how many there are.
+        rms: the root of the mean square.
+        largest: the largest magnitude; None when it is not known.
+        mean: the mean magnitude; None when it is not known.
+        values: the number of finite values.
     """
 
     rms: float
@@ -30,18 +30,25 @@ class Size:
     mean: float | None
     values: int
 
+    def figure(self, metric: Metric) -> float | None:
+        """Return the figure that a metric compares; ``cosine`` has none."""
+        figures = {"rel-l2": self.rms, "max-abs": self.largest, "mean-abs": self.mean}
+        return figures[metric]
+
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far B is from A.
+    """The distance of B from A.
 
     Attributes:
         apart: the size of B - A, over the places where both are finite.
-        a: the size of A there.
-        b: the size of B there.
-        cosine: of the angle between them; None where one is zero.
-        misplaced: places where one of the two is not finite and the other is not the same.
-        nans: places where both are NaN; from sketches how many NaN and Inf both have, wherever.
+        a: the size of A at these places.
+        b: the size of B at these places.
+        cosine: the cosine of the angle between them; None if one is zero.
+        misplaced: the number of places where one of the two is not finite and the other is not the
+            same.
+        nans: the number of places where both are NaN; from sketches the number of NaN and Inf that
+            both have, at any places.
         source: ``tensors`` or ``sketches``.
     """
 
@@ -55,35 +62,37 @@ class Distance:
 
     @property
     def rel_l2(self) -> float:
-        """L2 norm of the difference over that of A; 0 where both are zero, Inf where only A is."""
+        """The L2 norm of the difference over that of A; 0 if both are zero, Inf if only A is."""
         if self.apart.rms == 0:
             return 0.0
         return self.apart.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """The distance over what is tolerated: it holds up to 1. None where the metric is not known."""
-        if metric == "cosine" and self.cosine is None:  # one is zero everywhere
-            return 0.0 if self.apart.rms == 0 else math.inf
-        if metric == "cosine" and self.cosine is not None:
+        """Return the distance over what is tolerated: up to 1 it holds, None if it is not known."""
+        if metric == "cosine":
+            if self.cosine is None:  # one is zero everywhere
+                return 0.0 if self.apart.rms == 0 else math.inf
             return _over(1 - self.cosine, rtol)
-        name = {"rel-l2": "rms", "max-abs": "largest", "mean-abs": "mean"}[metric]
-        apart, size = getattr(self.apart, name), getattr(self.a, name)
+        apart, size = self.apart.figure(metric), self.a.figure(metric)
         return None if apart is None or size is None else _over(apart, atol + rtol * size)
 
     def limit(self, metric: Metric, rtol: float, atol: float) -> float:
-        """What is tolerated of the figure that decides, in its own unit; of ``cosine`` it is 1 less that."""
+        """Return the largest tolerated value of the figure that decides, in its own unit.
+
+        For ``cosine`` it is the largest distance from 1.
+        """
         if metric == "cosine":
             return rtol
         if metric == "rel-l2":
             return rtol + atol / self.a.rms if self.a.rms else rtol
-        size = self.a.largest if metric == "max-abs" else self.a.mean
-        return atol + rtol * (size or 0)
+        return atol + rtol * (self.a.figure(metric) or 0)
 
 
-def measure_arrays(a: NDArray[Any], b: NDArray[Any]) -> Distance:
-    """The exact distance of two arrays of one shape; complex values are pairs of reals."""
+def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
+    """Return the exact distance of two arrays of one shape; complex values are pairs of reals."""
     whole = a.dtype.kind in "iub" and b.dtype.kind in "iub"
-    exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None  # past 2**53 too
+    # The difference of integers is exact above 2**53 too.
+    exact = (b.astype(np.int64) - a.astype(np.int64)).ravel() if whole else None
     one, two = _as_float(a), _as_float(b)
     both = np.isfinite(one) & np.isfinite(two)
     misplaced = nans = 0
@@ -103,15 +112,15 @@ def measure_sketches(
     sizes: tuple[Size, Size],
     not_finite: tuple[tuple[int, int], tuple[int, int]],
 ) -> Distance:
-    """The distance of two tensors as their sketches tell it.
+    """Return the distance of two tensors as it is estimated from their sketches.
 
-    The norm of the difference of the sketches estimates that of the difference. What the figures prove is
-    at least as good: the largest magnitudes differ by no more than the tensors do.
+    The norm of the difference of the sketches estimates that of the difference of the tensors. It
+    is at least the difference of their largest magnitudes, which the figures prove.
 
     Args:
-        sketches: of A and of B.
-        sizes: of A and of B, from their figures.
-        not_finite: how many NaN and how many Inf A has, and B.
+        sketches: the sketches of A and of B.
+        sizes: the sizes of A and of B, from their figures.
+        not_finite: the numbers of NaN and of Inf in A, and in B.
     """
     a, b = sizes
     apart = sketches[1].astype(np.float64) - sketches[0].astype(np.float64)
@@ -133,15 +142,15 @@ def measure_sketches(
 
 
 def _over(distance: float, tolerated: float) -> float:
-    if distance <= tolerated:  # also where both are 0
-        return distance / tolerated if tolerated else 0.0
-    return distance / tolerated if tolerated else math.inf
+    if tolerated:
+        return distance / tolerated
+    return 0.0 if distance <= 0 else math.inf
 
 
-def _as_float(values: NDArray[Any]) -> NDArray[np.float64]:
+def _as_float(values: NDArray[np.generic]) -> NDArray[np.float64]:
     if values.dtype.kind == "c":
         values = np.stack([values.real, values.imag], -1)
-    with np.errstate(invalid="ignore"):  # a NaN of the kind that signals, of which numpy would warn
+    with np.errstate(invalid="ignore"):  # numpy would warn about a signaling NaN
         return values.astype(np.float64).ravel()
 
 
@@ -150,7 +159,7 @@ def _size(values: NDArray[np.float64]) -> Size:
         return Size(0.0, 0.0, 0.0, 0)
     magnitudes = np.abs(values)
     largest = float(magnitudes.max())
-    scaled = magnitudes / largest if largest else magnitudes  # squares neither vanish nor overflow
+    scaled = magnitudes / largest if largest else magnitudes  # squares do not under- or overflow
     rms = largest * math.sqrt(_dot(scaled, scaled) / values.size)
     return Size(rms, largest, float(magnitudes.mean()), values.size)
 
@@ -165,5 +174,5 @@ def _cosine(one: NDArray[np.float64], two: NDArray[np.float64]) -> float | None:
 
 
 def _dot(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
-    """Not ``@``: the threads of BLAS cost 40 ms a call where other programs use the cores."""
+    """Return the dot product without ``@``: BLAS threads cost 40 ms per call on busy cores."""
     return float((one * two).sum())

@@ -1,21 +1,22 @@
-"""Sketches: what tells two tensors apart, in 268 bytes each. Here is their definition, in numpy.
+"""Sketches, which tell two tensors apart in 268 bytes each: their definition, in numpy.
 
-A sketch is a projection on 67 axes that is drawn once and for all. The norm of the difference of two
-sketches estimates the norm of the difference of the tensors, so two runs are compared without either's
-tensors. Element i of a tensor, counted over its axes in their own order and not in that of its
-memory (NCHW for an image's part of a convolution), is added to bucket i mod 67 with the sign
+A sketch is a random projection on 67 axes, drawn once for all runs. The norm of the difference of
+two sketches estimates the norm of the difference of the tensors, so two runs can be compared
+without their tensors. Element i of a tensor, counted in the order of its axes and not of its memory
+(NCHW for a convolution), is added to bucket i mod 67 with the sign
 
     sign(i) = own(i mod 136,613) * row(i div 67)        136,613 = 67 * 2,039
 
 where own and row are two fixed streams of signs: bit 63 of the outputs of splitmix64
-(https://prng.di.unimi.it/splitmix64.c), started with the seeds below. The number of buckets is a prime,
-so that no usual width, number of channels or of tokens puts all it strides over into one bucket. The
-number of rows after which ``own`` repeats is another, for the same reason; ``row`` never repeats, so
-that no two stretches of a tensor are alike, and a shift of all values is seen as well as noise.
-``own`` alone would see it badly, since every 136,613 values would add the same once more.
+(https://prng.di.unimi.it/splitmix64.c), started with the seeds below. The number of buckets is a
+prime, so that the values at a stride of a usual width, number of channels or number of tokens do
+not all fall into one bucket. The number of rows after which ``own`` repeats is another prime, for
+the same reason. ``row`` never repeats, so that no two stretches of a tensor have the same signs,
+and a shift of all values is measured as well as noise. ``own`` alone would measure it badly, since
+every 136,613 values would add the same again.
 
-Change anything here that changes a sketch, and VERSION goes up: sketches of two versions say nothing
-about each other.
+Any change here that changes a sketch must increase VERSION: sketches of different versions cannot
+be compared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import base64
 import binascii
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,21 +34,22 @@ if TYPE_CHECKING:
 
 VERSION = 1
 BUCKETS = 67
-ROWS = 2039  # of 67 values, after which the signs of their own repeat
+ROWS = 2039  # rows of 67 values, after which the signs in ``own`` repeat
 PERIOD = BUCKETS * ROWS
 DTYPE = "float32"
 
 PRECISION = math.sqrt(2 / BUCKETS) / 2
-"""Standard deviation of an estimated norm over the true one: 0.086.
+"""The standard deviation of an estimated norm over the true one: 0.086.
 
 With independent signs the square of the sketch's norm has the square of the tensor's norm n as its
-mean, and the variance 2 * (sum of the squares of the buckets' energies, less that of the values'
-fourth powers). Where the energy lies evenly in the buckets, that is at most 2 * n**4 / 67; a norm has
-half the relative spread of its square. So two estimates in three are within 9 % and 19 in 20 within
-17 %. It is better where few values carry the difference, and exact for one value, or for values in
-buckets of their own. It is worse where one bucket holds most of the energy in several values: two equal
-values in one bucket give 0 or 1.41 times their norm. Nothing that networks compute does that, but a
-tensor whose rows are a multiple of 67 wide, and changed in one column, does.
+mean, and the variance 2 * (the sum of the squares of the buckets' energies, minus the sum of the
+values' fourth powers). If the energy is spread evenly over the buckets, that is at most
+2 * n**4 / 67; a norm has half the relative spread of its square. So two estimates in three are
+within 9 % and 19 in 20 within 17 %. The estimate is better if few values make up the difference,
+and exact for one value, or for values in different buckets. It is worse if several values in one
+bucket hold most of the energy: two equal values in one bucket give 0 or 1.41 times their norm.
+Nothing that networks compute does that, but a tensor whose rows are a multiple of 67 wide, and that
+is changed in one column, does.
 
 A sketch is kept in float32: differences below about 1e-7 of the norm are rounding.
 """
@@ -58,20 +60,20 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def make_own_signs() -> NDArray[np.int8]:
-    """(2,039, 67) the signs that repeat, 1 and -1."""
+    """Return the signs that repeat, 1 and -1, as (2,039, 67)."""
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
 
 def make_row_signs(count: int) -> NDArray[np.int8]:
-    """(count,) the signs of the first rows of 67 values, 1 and -1."""
+    """Return the signs of the first ``count`` rows of 67 values, 1 and -1, as (count,)."""
     return _draw_signs(_ROW_SEED, count)
 
 
-def sketch_values(values: NDArray[Any]) -> NDArray[np.float32]:
-    """The sketch, (67,), of one tensor; of no values, zeros.
+def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Return the sketch, (67,), of one tensor; zeros if it has no values.
 
-    Values that are not finite count as 0. Integers and booleans are taken as numbers, complex values
-    as pairs of real ones. A sum that float32 cannot hold becomes the largest it can.
+    Values that are not finite count as 0. Integers and booleans are taken as numbers, complex
+    values as pairs of real ones. A sum that float32 cannot hold becomes its largest number.
     """
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
@@ -91,15 +93,15 @@ def sketch_values(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def to_bytes(sketch: NDArray[np.float32]) -> bytes:
-    """268 bytes, little-endian."""
+    """Return the 268 bytes of a sketch, little-endian."""
     return sketch.astype("<f4").tobytes()
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """The sketch, (67,), that ``to_bytes`` wrote.
+    """Return the sketch, (67,), that ``to_bytes`` made into bytes.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the bytes are no sketch.
     """
     if len(data) != 4 * BUCKETS:
         raise ValueError(f"a sketch has {4 * BUCKETS} bytes, not {len(data)}")
@@ -107,15 +109,15 @@ def from_bytes(data: bytes) -> NDArray[np.float32]:
 
 
 def to_text(data: bytes) -> str:
-    """The bytes of a sketch in base64, 360 characters."""
+    """Return the bytes of a sketch in base64, 360 characters."""
     return base64.b64encode(data).decode("ascii")
 
 
 def from_text(text: str) -> NDArray[np.float32]:
-    """The sketch, (67,), that stands there in base64.
+    """Return the sketch, (67,), that a text holds in base64.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is no sketch in base64.
     """
     try:
         return from_bytes(base64.b64decode(text, validate=True))
@@ -129,8 +131,8 @@ def _own_in_float64() -> NDArray[np.float64]:
 
 
 def _draw_signs(seed: int, count: int) -> NDArray[np.int8]:
-    """The first ``count`` of a stream: -1 where bit 63 of splitmix64's output is set."""
-    with np.errstate(over="ignore"):  # modulo 2**64 is meant
+    """Return the first ``count`` signs of a stream: -1 if bit 63 of splitmix64's output is set."""
+    with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
         state = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
             0x9E3779B97F4A7C15
         )

@@ -1,4 +1,4 @@
-"""How far two runs may be apart: the metrics, the defaults by dtype, and what a user says instead."""
+"""The tolerated distance between two runs: metrics, defaults by dtype, and the user's settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Match: TypeAlias = Literal["id", "order"]
 
 RTOL = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 RTOL |= {"complex128": RTOL["float64"], "complex64": RTOL["float32"], "complex32": RTOL["float16"]}
-"""The default by dtype; other dtypes, which are of whole numbers, must be equal.
+"""The default tolerance by dtype. Tensors of other dtypes, all of integers, must be equal.
 
-Measured on all 80 classifiers of torchvision, 27,268 calls, with random weights and a photo: the largest relative L2 of any call
+It was measured on all 80 classifiers of torchvision, 27,268 calls, with random weights and a photo:
+the largest relative L2 of any call.
 
     the same again                    0
     one thread against two            2.1e-6    inception_v3; 1.7e-6 in all others
@@ -25,26 +26,28 @@ Measured on all 80 classifiers of torchvision, 27,268 calls, with random weights
     bfloat16 against float32          4.2e-2    efficientnet_v2_l; 3.6e-2 in all others
     float16 against float32           1.9e-3    in the 48 whose values it can hold
 
-In the other 32 values vanish or overflow in float16, and it is further off, up to NaN: that should be told.
+In the other 32, values underflow or overflow in float16, and the distance is larger, up to NaN;
+this should be reported.
 """
-SKETCHED = 1e-6  # sketches are float32: nothing smaller is told from them
+SKETCHED = 1e-6  # the least tolerance with sketches, which are float32
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a call of B may be from that of A.
+    """The tolerated distance of a call of B from the same call of A.
 
-    It holds where the distance is at most ``atol + rtol * size``, both as the metric measures them: the
-    root of the mean square (``rel-l2``), the largest (``max-abs``) or the mean magnitude
-    (``mean-abs``) of the difference and of A. With ``cosine`` one minus the cosine is at most ``rtol``,
-    whose default is half the square of the others': what noise of that relative L2 makes of it.
+    A call holds if the distance is at most ``atol + rtol * size``, both in the figure of the
+    metric: the root of the mean square (``rel-l2``), the largest magnitude (``max-abs``) or the
+    mean magnitude (``mean-abs``) of the difference and of A. With ``cosine``, one minus the cosine
+    must be at most ``rtol``, whose default is half the square of the others': the effect of noise
+    of that relative L2.
 
     Attributes:
-        metric: which distance decides.
-        rtol: None for that of the coarsest dtype, ``RTOL``.
-        atol: in the unit of the activations.
-        layers: pairs of a glob on call ids and an ``rtol``; the last that matches wins.
-        equal_nan: NaN at the same places in both are no difference.
+        metric: the distance that decides.
+        rtol: the relative tolerance; None for that of the coarsest dtype in ``RTOL``.
+        atol: the absolute tolerance, in the unit of the activations.
+        layers: pairs of a glob on call ids and an ``rtol``; the last pair that matches applies.
+        equal_nan: whether NaN at the same places of both are no difference.
     """
 
     metric: Metric = "rel-l2"
@@ -54,12 +57,12 @@ class Tolerance:
     equal_nan: bool = False
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        """What holds for a call.
+        """Return the relative tolerance of a call.
 
         Args:
-            call_id: the call.
-            dtypes: all that had a part in it: the coarsest gives the default.
-            sketched: the distance is told from sketches.
+            call_id: the id of the call.
+            dtypes: all dtypes that were involved; the coarsest determines the default.
+            sketched: whether the distance is estimated from sketches.
         """
         chosen = [rtol for glob, rtol in self.layers if matches(glob, call_id)]
         if chosen:
@@ -72,8 +75,11 @@ class Tolerance:
 
 
 def matches(glob: str, call_id: str) -> bool:
-    """Whether a glob of ``*`` and ``?`` names a call, with or without its side, index and output key."""
-    pattern = glob.replace("[", "[[]")  # an output key stands in brackets
+    """Return whether a glob of ``*`` and ``?`` matches a call.
+
+    It may match the call id with or without its side, index and output key.
+    """
+    pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id
     path = bare.partition("#")[0].partition("[")[0]
     return any(fnmatch.fnmatchcase(name, pattern) for name in (call_id, bare, path))

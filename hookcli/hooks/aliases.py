@@ -1,9 +1,9 @@
-"""An alias of a tensor for one module alone: the same memory, a gradient of its own."""
+"""Aliases of tensors: the same memory, with a gradient that is one module's alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -17,36 +17,44 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call
 
 
+class _Context(Protocol):
+    """The context that torch passes to both halves of a function, as ``_Rewritten`` uses it."""
+
+    is_view: bool
+
+    def mark_dirty(self, *tensors: Tensor) -> None: ...
+
+
 class _Alias(torch.autograd.Function):
-    """The same memory and the same counter of writes, and to autograd no view."""
+    """Return a tensor with the same memory and write counter, which is no view to autograd."""
 
     @staticmethod
-    def forward(_context: Any, tensor: Tensor) -> Tensor:
+    def forward(_context: object, tensor: Tensor) -> Tensor:
         return tensor.detach()
 
     @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> Tensor:
+    def backward(_context: object, gradient: Tensor) -> Tensor:
         return gradient
 
 
 class _Rewritten(torch.autograd.Function):
-    """A tensor whose memory was written over through its alias: from here on it is what the alias is."""
+    """Give a tensor that was written over through its alias the alias's place in the graph."""
 
     @staticmethod
-    def forward(context: Any, tensor: Tensor, _alias: Tensor) -> Tensor:
+    def forward(context: _Context, tensor: Tensor, _alias: Tensor) -> Tensor:
         context.is_view = tensor._is_view()
         context.mark_dirty(tensor)
         return tensor
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
-        # of a view nothing would drop the gradient of all that it is a view of
+    def backward(context: _Context, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+        # None for a view would drop the gradient of the whole tensor that it is a view of
         return torch.zeros_like(gradient) if context.is_view else None, gradient
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """An input, its alias, and how often they had been written over when the call began."""
+    """An input and its alias, with the value of their write counter when the call began."""
 
     tensor: Tensor
     alias: Tensor
@@ -55,7 +63,7 @@ class _Given:
 
 @dataclass(slots=True)
 class Aliases:
-    """The aliases that running calls were given in the place of their inputs."""
+    """The aliases that running calls were given in place of their inputs."""
 
     _running: dict[str, list[_Given]] = field(default_factory=dict)
 
@@ -66,13 +74,15 @@ class Aliases:
         needs_one: Callable[[str, Tensor], bool],
         follow: Callable[[str, Tensor], None],
     ) -> object:
-        """``inputs`` with an alias for each tensor that needs one; the same where a tensor is given twice.
+        """Return ``inputs`` with an alias in place of each tensor that needs one.
+
+        A tensor that is given twice has the same alias both times.
 
         Args:
             call: the call that begins.
-            inputs: what it is given.
-            needs_one: asked of each tensor once, with its key.
-            follow: gets each alias, with the key of its tensor.
+            inputs: the inputs of the call.
+            needs_one: called once per tensor, with its key; returns whether it needs an alias.
+            follow: called with each alias and the key of its tensor.
         """
         aliases: dict[int, Tensor] = {}
         given = self._running[call.id] = []
@@ -90,18 +100,18 @@ class Aliases:
         return map_tensors(inputs, alias)
 
     def end(self, call: Call, output: object) -> object:
-        """``output`` with the tensors themselves in the place of their aliases.
+        """Return ``output`` with the tensors themselves in place of their aliases.
 
-        An input that was written over while the call ran is known as such from here on. One that
-        comes out again is the alias from here on, under both its names: what is written over under
-        one of them later must be known under the other. Its gradient is then that of all later uses.
+        Autograd is told of inputs that were written over while the call ran. An input that is
+        returned again is the alias from now on, under both its names: a later write under one of
+        them must be known under the other. Its gradient is then that of all later uses.
         """
         tensors = {}
         for given in self._running.pop(call.id):
             comes_out = any(tensor is given.alias for _, tensor in named_tensors(output))
             own = not (given.tensor.is_leaf or given.tensor._is_view())
             if given.alias._version != given.version or (comes_out and own):
-                with _unsafe_preserve_version_counter(given.tensor):  # the writing was counted
+                with _unsafe_preserve_version_counter(given.tensor):  # the write is counted already
                     _Rewritten.apply(given.tensor, given.alias)
                 tensors[id(given.alias)] = given.tensor
         return map_tensors(output, lambda _, tensor: tensors.get(id(tensor), tensor))

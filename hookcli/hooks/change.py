@@ -1,4 +1,4 @@
-"""Tensors that are changed on their way through a model, forwards and backwards."""
+"""Changing tensors on their way through a model, in the forward and in the backward."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hookcli.errors import RequestError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import map_tensors
+from hookcli.hooks.tensor_hooks import hook_gradient
 from hookcli.hooks.watch import watch
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is changed, and how.
+    """One change to the tensors of some layers or to the gradients of some parameters.
 
     Attributes:
-        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (its gradient).
-        layers: whose tensors; empty for parameters.
-        parameters: full names, for ``param``.
-        apply: returns the new value of one floating tensor; must not write into the old one.
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
+            a parameter).
+        layers: the layers whose tensors are changed; empty for ``param``.
+        parameters: the full names of the parameters, for ``param``.
+        apply: returns the new value of one floating tensor and must not write into the old one; its
+            call is None for a parameter.
     """
 
     side: str
@@ -42,13 +45,13 @@ class Change:
 
 @contextmanager
 def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Make ``changes`` while the block lasts, in their order; integers are left alone.
+    """Make ``changes`` while the block lasts, in their order; integers are not changed.
 
-    An observer inside the block sees what was changed. Gradients of inputs are changed by
-    :func:`change_input_gradients`, entered after the observers.
+    An observer inside the block sees the changed tensors. Gradients of inputs are changed by
+    :func:`change_input_gradients`, which is entered after the observers.
 
     Raises:
-        RequestError: none of the parameters of a change takes a gradient.
+        RequestError: no parameter of a change has a gradient.
     """
     handles: list[RemovableHandle] = []
     with ExitStack() as stack:
@@ -59,7 +62,7 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
                 able = [parameter for parameter in wanted if parameter.requires_grad]
                 if not able:
                     raise RequestError(
-                        f"{each.parameters[0]} takes no gradient, which could be changed",
+                        f"{each.parameters[0]} has no gradient that could be changed",
                         "requires_grad is False",
                     )
                 handles += [_hook(parameter, partial(each.apply, None)) for parameter in able]
@@ -74,10 +77,10 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
 
 @contextmanager
 def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
-    """Make those of ``changes`` that are of the side ``grad_input``.
+    """Make those of ``changes`` whose side is ``grad_input``, while the block lasts.
 
-    Enter it after what observes gradients: an input's gradient leaves a module by the alias that was
-    made last, and comes to the one that was made first at the end.
+    Enter it after the observers of gradients: the gradient of an input passes through its aliases
+    in the reverse of the order in which they were made.
     """
     handles: list[RemovableHandle] = []
     with ExitStack() as stack:
@@ -102,7 +105,7 @@ def change_input_gradients(model: nn.Module, changes: Sequence[Change]) -> Itera
 
 
 def _changed(each: Change, handles: list[RemovableHandle], call: Call, value: object) -> object:
-    """``value`` changed, or with its gradient going to be changed."""
+    """Return ``value`` changed, or with hooks that will change its gradient."""
 
     def apply(key: str, tensor: Tensor) -> Tensor:
         place = replace(call, side=each.side, output_key=key)
@@ -122,8 +125,7 @@ def _hook(tensor: Tensor, apply: Callable[[Tensor], Tensor]) -> RemovableHandle:
         with torch.no_grad():
             return None if gradient is None else apply(gradient)
 
-    handle: RemovableHandle = tensor.register_hook(changed)  # type: ignore[no-untyped-call]
-    return handle
+    return hook_gradient(tensor, changed)
 
 
 def _needs_gradient(_key: str, tensor: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """The filter language that chooses among a model's layers.
 
-The forms are read in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (a call
-id too), glob.
+The forms are tried in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (or
+call id), glob.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One module while it is being chosen: its facts, its class and its bases by name."""
+    """A module that may be chosen, with the names of its classes and of its families."""
 
     layer: LayerInfo
     types: frozenset[str]
@@ -41,12 +41,12 @@ class _Entry:
 def select_layers(
     model: nn.Module, forms: Sequence[str], exclude: Sequence[str] = ()
 ) -> tuple[LayerInfo, ...]:
-    """The modules that any of ``forms`` names less those that any of ``exclude`` names, in model order.
+    """Return the modules that ``forms`` name without those that ``exclude`` names, in model order.
 
     Raises:
         FilterSyntaxError: a form cannot be read.
-        NoLayerMatchedError: a form matched nothing.
-        RequestError: ``exclude`` left nothing.
+        NoLayerMatchedError: a form matches no module.
+        RequestError: ``exclude`` leaves no module.
     """
     modules = dict(model.named_modules())
     entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
@@ -65,10 +65,11 @@ def select_layers(
 
 
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """One form at a time: options split at commas, ``@files`` read, blanks and comments left out.
+    """Yield one form at a time, without blanks and comments.
 
-    A comma inside brackets or braces does not split; ``re:`` takes the whole option. ``inside`` names
-    the files that are being read, one inside the other.
+    Options are split at commas, and ``@files`` are read. A comma inside brackets or braces does not
+    split, and ``re:`` takes the whole option. ``inside`` names the files that are being read, each
+    named by the one before.
 
     Raises:
         FilterSyntaxError: an ``@file`` cannot be read or names itself, or an option is empty.
@@ -88,7 +89,7 @@ def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterato
 
 
 def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
-    """The forms in a file."""
+    """Return the lines of a file that hold forms."""
     if file in inside:
         raise FilterSyntaxError(f"the layer list {file!r} names itself")
     try:
@@ -96,14 +97,16 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
     except NotRegularError as error:
         raise FilterSyntaxError(
             f"cannot read the layer list {file!r}: it is not a regular file",
-            "write the forms into a file, one a line",
+            "write the forms into a file, one per line",
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
     lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
     if not any(lines):
-        raise FilterSyntaxError(f"the layer list {file!r} names no layer", "write one form a line")
+        raise FilterSyntaxError(
+            f"the layer list {file!r} names no layer", "write one form per line"
+        )
     return [line for line in lines if line]
 
 
@@ -114,11 +117,11 @@ def _match_all(entries: Sequence[_Entry], options: Sequence[str]) -> set[str]:
 
 
 def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """The modules that one form names.
+    """Return the modules that one form names.
 
     Raises:
-        FilterSyntaxError: not a regular expression, or an index with nothing to count.
-        NoLayerMatchedError: no module is named by it.
+        FilterSyntaxError: a regular expression or an index cannot be read.
+        NoLayerMatchedError: the form names no module.
     """
     if form.startswith("re:"):
         matched = [e.layer for e in entries if _pattern(form[3:]).search(e.layer.module_path)]
@@ -135,7 +138,7 @@ def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 
 
 def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """An alias or class name, with or without an index."""
+    """Return the modules that an alias or class name names, with or without an index."""
     indexed = _INDEXED.fullmatch(form)
     name = indexed["name"] if indexed else form.partition("[")[0]
     if name != form and not indexed:
@@ -155,7 +158,10 @@ def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 
 
 def _slice(form: str, first: int, last: int, count: int) -> slice:
-    """The inclusive range first to last, counted from 1 or, negative, from the end."""
+    """Return the range from ``first`` to ``last``, both included and counted from 1.
+
+    Negative numbers count from the end.
+    """
     if first == 0 or last == 0:
         raise FilterSyntaxError(
             f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"
@@ -170,7 +176,7 @@ def _slice(form: str, first: int, last: int, count: int) -> slice:
 
 
 def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
-    """An exact module path, or a call id that stands for one."""
+    """Return the modules that a module path names exactly, or a call id of that path."""
     call_id = _CALL_ID.fullmatch(form)
     paths = (form, call_id["path"] if call_id else form)
     for path in paths:

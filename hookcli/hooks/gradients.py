@@ -1,11 +1,11 @@
-"""Gradients of what goes into modules and comes out of them, and of parameters.
+"""Gradients of the inputs and outputs of modules, and of parameters.
 
 ``register_full_backward_hook`` raises on models that work in place, torchvision's resnet and vgg
-among them. So hooks are put on tensors, in the forward: on the output, and on an alias of each input,
-whose gradient is this module's alone and not the sum over all that use the tensor. A hook that a
-tensor had before it was written over stays with the old value
+among them. So hooks are put on tensors during the forward: on the output, and on an alias of each
+input, whose gradient is this module's alone and not the sum over all that use the tensor. A hook
+that a tensor had before it was written over stays with the old value
 (https://docs.pytorch.org/docs/stable/notes/autograd.html, "Behavior of Tensor hooks when Tensor is
-modified in-place"); that does not hold for views, so the alias is none to autograd.
+modified in-place"); that does not hold for views, so autograd must not take the alias for a view.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from hookcli.errors import NestedTensorError
 from hookcli.hooks.aliases import Aliases
 from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.tensor_hooks import hook_accumulated, hook_gradient
 from hookcli.hooks.watch import watch
 from hookcli.records.calls import RECOMPUTED, Call
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.observe import Observer
     from hookcli.records.calls import LayerInfo
 
-PRUNED = "_orig"  # what torch.nn.utils.prune puts behind the name of a parameter
+PRUNED = "_orig"  # the suffix that torch.nn.utils.prune adds to the name of a parameter
 NO_PATH = "no path leads from it to the score"
 VIEW = f"{NO_PATH}, or it is a view that is written over"
 NOT_NEEDED = "nothing before it needs a gradient"
@@ -43,7 +44,14 @@ NO_NUMBERS = "integers have no gradient"
 
 @dataclass(frozen=True, slots=True)
 class MissingGradient:
-    """A gradient that does not exist, of a tensor that does."""
+    """A gradient that was not computed, and its tensor.
+
+    Attributes:
+        call: the call, and which of its tensors it is.
+        shape: the shape of the tensor.
+        dtype: the dtype of the tensor.
+        reason: why there is no gradient.
+    """
 
     call: Call
     shape: tuple[int, ...]
@@ -53,12 +61,13 @@ class MissingGradient:
 
 @dataclass(slots=True)
 class Gradients:
-    """Follows forwards and the backwards through them.
+    """The gradients of forwards and of the backwards through them.
 
     Attributes:
-        observer: gets every gradient inside a hook; it must reduce or copy it.
-        called: module paths of the layers that ran.
-        handles: of the hooks on tensors; without them what is left of a graph gives nothing any more.
+        observer: called with every gradient inside a hook; it must reduce or copy the gradient.
+        called: the module paths of the layers that ran.
+        handles: the handles of tensor hooks, removed at the end so that a graph that is kept alive
+            no longer calls the observer.
     """
 
     observer: Observer
@@ -71,13 +80,13 @@ class Gradients:
 
     @property
     def absent(self) -> tuple[MissingGradient, ...]:
-        """The gradients that have not come so far, and why."""
+        """The gradients that have not been computed so far, with the reasons."""
         return tuple(
             replace(absent, call=self._placed(absent.call)) for absent in self._absent.values()
         )
 
     def started(self, call: Call, inputs: object) -> object:
-        """Put an alias in the place of every input."""
+        """Return ``inputs`` with an alias in place of every tensor that can have a gradient."""
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
 
@@ -91,7 +100,7 @@ class Gradients:
         return self._aliases.give(call, inputs, needs_one, follow)
 
     def finished(self, call: Call, output: object) -> object:
-        """Follow every output."""
+        """Put a hook on every tensor of ``output``, and return it."""
         output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
             named = replace(call, side="grad_output", output_key=key)
@@ -100,7 +109,7 @@ class Gradients:
         return output
 
     def parameter(self, layer: LayerInfo, name: str, parameter: Tensor) -> None:
-        """Follow a parameter of a layer, once."""
+        """Put a hook on a parameter of a layer, unless it has one already."""
         if id(parameter) in self._parameters:
             return
         self._parameters.add(id(parameter))
@@ -109,7 +118,7 @@ class Gradients:
             self._follow(call, parameter)
 
     def _expects(self, call: Call, tensor: Tensor, otherwise: str) -> bool:
-        """Whether the tensor can get a gradient; until one comes, a reason is noted either way."""
+        """Return whether the tensor can have a gradient, and note a reason in case none comes."""
         if tensor.is_nested:
             raise NestedTensorError
         reason = NO_PATH
@@ -129,11 +138,10 @@ class Gradients:
         return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
-        # A view that was written over gets a new node when it is asked for it. torch 2.14 crashes where
-        # that happens inside register_hook, which has put the hooks in place already.
+        # A view that was written over gets a new node when its grad_fn is read. torch 2.14 crashes
+        # if that happens inside register_hook, which has put the hooks in place by then.
         _ = tensor.grad_fn
-        hook = tensor.register_hook(partial(self._come, call))  # type: ignore[no-untyped-call]
-        self.handles.append(hook)
+        self.handles.append(hook_gradient(tensor, partial(self._come, call)))
 
     def _come(self, call: Call, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -141,7 +149,7 @@ class Gradients:
             self.observer(self._placed(call), gradient)
 
     def _placed(self, call: Call) -> Call:
-        """A parameter stands where its layer was called first."""
+        """Return the call with its order; that of a parameter is the first call of its layer."""
         if call.side != "param":
             return call
         return replace(call, order=self._first.get(call.layer.module_path, 0))
@@ -153,15 +161,15 @@ def observe_gradients(
 ) -> Iterator[Gradients]:
     """Call ``observer(call, gradient)`` for every gradient of ``layers``, while the block lasts.
 
-    ``call.side`` is ``grad_output`` or ``grad_input`` (d(score)/d(output) and d(score)/d(input) of this
-    call alone), or ``param``, with the parameter's name as the output key. The forward and the
-    backward both belong into the block. The parameters of a layer are its own; a
-    ``MultiheadAttention`` has those of its parts too, which it uses without calling them.
+    ``call.side`` is ``grad_output`` or ``grad_input`` (d(score)/d(output) and d(score)/d(input) of
+    this call alone), or ``param``, with the parameter's name as the output key. Both the forward
+    and the backward must be inside the block. The parameters of a layer are its own; a
+    ``MultiheadAttention`` has those of its children too, which it uses without calling them.
 
     Args:
-        model: not compiled, not scripted.
-        layers: modules of this model.
-        observer: runs inside the hook and must reduce or copy the gradient before it returns.
+        model: a model that is neither compiled nor scripted.
+        layers: the modules of this model to observe.
+        observer: called inside the hook; it must reduce or copy the gradient before it returns.
     """
     gradients = Gradients(observer)
     modules = dict(model.named_modules())
@@ -179,7 +187,7 @@ def observe_gradients(
 
 @contextmanager
 def need_gradients(model: nn.Module) -> Iterator[None]:
-    """While the block lasts every parameter needs a gradient, and none is kept in ``.grad``.
+    """Let every parameter need a gradient while the block lasts, and keep none in ``.grad``.
 
     Afterwards ``requires_grad`` and ``.grad`` are what they were.
     """
@@ -193,8 +201,7 @@ def need_gradients(model: nn.Module) -> Iterator[None]:
         for parameter, _, _ in known:
             parameter.requires_grad_(True)
             parameter.grad = None
-            hook = parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
-            handles.append(hook)
+            handles.append(hook_accumulated(parameter, _forget))
         yield
     finally:
         for handle in handles:

@@ -1,4 +1,4 @@
-"""The modules of a model as facts: their families, where they keep channels, why one did not run."""
+"""The modules of a model: their families, their channel axes, and why one of them did not run."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _FAMILY_TYPES = {
 }
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
-_MIXING = ("SwapAxes", "WindowPartition")  # windows and tokens where rows and columns were
+_MIXING = ("SwapAxes", "WindowPartition")  # put windows and tokens where rows and columns were
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
 def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Every module of ``model``, the model itself first, in the order of ``named_modules()``."""
+    """Return every module of ``model``, itself first, in the order of ``named_modules()``."""
     layers = []
     neighbour = "unknown"
     for path, module in model.named_modules():
@@ -55,7 +55,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
             if _follows_neighbour(module):
                 channels = neighbour
             else:
-                neighbour = "unknown"  # a Permute, say: what comes after need not be as before
+                neighbour = "unknown"  # a Permute, for example: the layout after it may differ
         layers.append(
             LayerInfo(
                 module_path=path,
@@ -70,7 +70,10 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
-    """Every module on which hooks fire: those that are not scripted or compiled, nor inside such a one."""
+    """Return every module on which hooks fire.
+
+    These are all modules that are neither scripted or compiled nor inside such a module.
+    """
     shut = [
         path
         for path, module in model.named_modules()
@@ -86,7 +89,7 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 
 
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
-    """Why a layer that was selected did not run, as far as the structure of the model tells."""
+    """Return why a selected layer did not run, as far as the structure of the model tells."""
     path = layer.module_path
     try:
         module = model.get_submodule(path)
@@ -109,7 +112,7 @@ def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
 
 
 def family_of(base: type) -> str:
-    """The family of one class, by the module that defines it; empty when it has none."""
+    """Return the family of a class, by the module that defines it; empty if it has none."""
     name = base.__name__
     if name in _FAMILY_TYPES:
         return _FAMILY_TYPES[name]
@@ -119,7 +122,7 @@ def family_of(base: type) -> str:
 
 
 def _channels_of(module: nn.Module) -> str:
-    """Where this type puts channels: ``first``, ``last``, ``mixed`` or ``unknown``."""
+    """Return where this type puts channels: ``first``, ``last``, ``mixed`` or ``unknown``."""
     families = {family_of(base) for base in type(module).__mro__}
     if type(module).__name__ in _MIXING:
         return "mixed"
@@ -137,6 +140,6 @@ def _channels_of(module: nn.Module) -> str:
 
 
 def _follows_neighbour(module: nn.Module) -> bool:
-    """Whether this module works value by value, so that its layout is that of what came before."""
+    """Return whether this module works value by value, and so keeps the layout of its input."""
     families = {family_of(base) for base in type(module).__mro__}
     return bool(families & {"act", "dropout"}) or isinstance(module, nn.Identity)

@@ -1,9 +1,9 @@
-"""The tensors in a nested value, walked and replaced."""
+"""Walking and replacing the tensors in a nested value."""
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
@@ -13,24 +13,26 @@ from hookcli.foreign import ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hookcli.records.calls import Call
 
-    Listener: TypeAlias = Callable[[Call, object], object]
-    """What it returns, unless that is None, takes the place of what it was shown."""
+class _ImageList(Protocol):
+    """The container in which torchvision's detectors pass on several images as one tensor."""
+
+    tensors: object
 
 
 def named_tensors(value: object) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in a nested value with its output key, in order.
+    """Yield the output key and the tensor of every tensor in a nested value, in order.
 
-    Tuples and lists give ``0``, ``1``, …, named tuples and mappings their names, an ``ImageList``
-    its ``tensors``; levels are joined with dots. A value that is one tensor has the key "". A container
-    inside itself is walked once. However deep it is, nothing here calls itself.
+    The keys are ``0``, ``1``, … in tuples and lists, the names in named tuples and mappings, and
+    ``tensors`` in an ``ImageList``; levels are joined with dots. A value that is one tensor has the
+    key "". A container inside itself is walked once. Values of any depth can be walked: no function
+    calls itself here.
     """
     inside = set[int]()
     waiting: list[tuple[str | None, object]] = [("", value)]
     while waiting:
         key, part = waiting.pop()
-        if key is None:  # the end of a container, which was kept: another one could have its id
+        if key is None:  # a container ends; kept until now so that none has its id
             inside.remove(id(part))
         elif isinstance(part, Tensor):
             yield key, part
@@ -45,10 +47,11 @@ def map_tensors(
     change: Callable[[str, Tensor], Tensor],
     key: str = "",
     inside: tuple[int, ...] = (),
-) -> Any:
-    """``value`` with ``change(output key, tensor)`` in the place of every tensor.
+) -> object:
+    """Return ``value`` with ``change(output key, tensor)`` in place of every tensor.
 
-    The value itself where nothing changed; containers are otherwise made anew, never changed.
+    Containers are never changed. If a tensor changed, they are copied; otherwise the value itself
+    is returned.
     """
     if isinstance(value, Tensor):
         return change(key, value)
@@ -64,17 +67,17 @@ def map_tensors(
         return value._make(changed) if hasattr(value, "_make") else type(value)(changed)
     if isinstance(value, list):
         return type(value)(changed)
-    again: Any = copy.copy(value)
+    again = copy.copy(value)
     for new, (name, _) in zip(changed, parts, strict=True):
         if isinstance(value, dict):
-            again[name] = new
+            cast("dict[object, object]", again)[name] = new
         else:
-            again.tensors = new
+            cast("_ImageList", again).tensors = new
     return again
 
 
 def _parts_of(value: object) -> list[tuple[object, object]]:
-    """What a container holds, by name; nothing of one of others that cannot be asked."""
+    """Return the items of a container with their names; none if it is foreign code that raises."""
     with Forgiven():
         if isinstance(value, dict):
             return list(value.items())

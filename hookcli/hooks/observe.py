@@ -1,4 +1,4 @@
-"""What goes into modules and comes out of them, handed to an observer inside the hook."""
+"""Observing the inputs and outputs of modules inside their hooks."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ def observe(
     """Call ``observer(call, tensor)`` for every tensor of ``layers``, while the block lasts.
 
     The observer runs inside the hook and must reduce or copy the tensor before it returns:
-    torchvision's ``ReLU(inplace=True)`` and ``out += identity`` write over it right after. The hooks
-    go when the block ends, however it ends. Calls are counted from the beginning of the block.
+    torchvision's ``ReLU(inplace=True)`` and ``out += identity`` write over it right after. The
+    hooks are removed when the block ends, whether or not it raises. Calls are counted from the
+    beginning of the block.
 
     Args:
-        model: must not be compiled or scripted; see :func:`refuse_unhookable`.
-        layers: modules of this model.
-        observer: gets every tensor of a nested output, each with its output key.
+        model: a model that is neither compiled nor scripted; see :func:`refuse_unhookable`.
+        layers: the modules of this model to observe.
+        observer: called with every tensor of a nested output, each with its output key.
         at: ``output``, ``input`` (keyword arguments too) or ``both``.
-        called: gets the module path of every layer that ran, whether or not a tensor came out.
+        called: the module path of every layer that ran is added to it, even if no tensor came out.
 
     Raises:
         RequestError: ``at`` is none of the three.
-        NestedTensorError: inside the block, when a layer gives a tensor without a shape.
+        NestedTensorError: inside the block, a layer returned a tensor without a shape.
     """
     if at not in SIDES:
         raise RequestError(f"nothing can be observed at {at!r}", f"one of: {', '.join(SIDES)}")
@@ -79,8 +80,8 @@ def refuse_unhookable(model: nn.Module) -> None:
 
     Raises:
         RequestError: a part of the model is compiled (the compiled graph was traced without these
-            hooks, https://github.com/pytorch/pytorch/issues/117758) or scripted (TorchScript takes
-            no Python hooks).
+            hooks, https://github.com/pytorch/pytorch/issues/117758) or scripted (TorchScript has no
+            Python hooks).
     """
     for path, module in model.named_modules():
         name = path or type(module).__name__
@@ -93,7 +94,8 @@ def refuse_unhookable(model: nn.Module) -> None:
         if compiled or type(module).__name__ == "OptimizedModule":
             raise RequestError(
                 f"{name} is compiled, and hooks put on after torch.compile never fire",
-                "observe the model that was compiled: compiled._orig_mod, or before model.compile()",
+                "observe the model that was compiled: compiled._orig_mod, "
+                "or before model.compile()",
             )
 
 

@@ -1,8 +1,8 @@
-"""Who writes over a tensor in place after a module returned it.
+"""Finding the module that writes over a tensor in place after another module returned it.
 
-A tensor carries a counter that goes up with every write; it is read at the start and end of every
+A tensor has a counter that goes up with every write; it is read at the start and end of every
 module. Only weak references are kept, so the memory of the forward does not grow. Under
-``torch.inference_mode`` tensors have no counter: the forward runs under ``torch.no_grad``.
+``torch.inference_mode`` tensors have no counter, so the forward runs under ``torch.no_grad``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Returned:
-    """A tensor that came out of a call, and its counter then."""
+    """A tensor that a call returned, and the value of its write counter at that time."""
 
     call_id: str
     tensor: weakref.ref[Tensor]
@@ -30,10 +30,10 @@ class _Returned:
 
 @dataclass(slots=True)
 class WriteWatcher:
-    """Follows one forward by the starts and ends of all modules (``hooks.watch``).
+    """Follows one forward through the starts and ends of all modules (``hooks.watch``).
 
     Attributes:
-        written: by call id, the module that wrote over what the call returned: ``by relu (ReLU)``, or
+        written: the module that wrote over the output of a call, by call id: ``by relu (ReLU)``, or
             ``inside layer1.0 (BasicBlock)`` when an operation between modules did it.
     """
 
@@ -42,12 +42,12 @@ class WriteWatcher:
     _running: list[Call] = field(default_factory=list)
 
     def started(self, call: Call, _inputs: object) -> None:
-        """A module is called."""
+        """Note that a module is called."""
         self._blame()
         self._running.append(call)
 
     def finished(self, call: Call, output: object) -> None:
-        """A module has returned."""
+        """Note that a module has returned."""
         self._blame()
         self._running.pop()
         self._intact += [
@@ -57,7 +57,7 @@ class WriteWatcher:
         ]
 
     def _blame(self) -> None:
-        """Put what was written over since the last start or end down to the module that is running."""
+        """Attribute all writes since the last start or end to the module that is running."""
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()

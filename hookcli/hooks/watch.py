@@ -1,4 +1,4 @@
-"""Every call of chosen modules, from its start to its end, and the tensors in what goes in and comes out."""
+"""Watching every call of chosen modules: its inputs at the start and its output at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from torch import nn
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from hookcli.records.calls import LayerInfo
 
+    _Positional: TypeAlias = tuple[object, ...]
+    _Keyword: TypeAlias = dict[str, object]
     Listener: TypeAlias = Callable[[Call, object], object]
-    """What it returns, unless that is None, takes the place of what it was shown."""
+    """Called with a call and its inputs or output; what it returns, unless None, replaces them."""
 
 
 @contextmanager
@@ -35,16 +37,16 @@ def watch(
     *,
     ends_first: bool = False,
 ) -> Iterator[None]:
-    """Call ``started(call, inputs)`` and ``finished(call, output)`` around every call of ``layers``.
+    """Call ``started(call, inputs)`` and ``finished(call, output)`` around each call of ``layers``.
 
-    What a listener returns, unless it is None, goes into the module or comes out of it instead.
+    What a listener returns, unless it is None, replaces the inputs or the output of the module.
 
-    ``call.order`` counts the calls by their start, so that a block stands before its parts. Inputs
-    are what :func:`named_tensors` can walk: positional and keyword arguments together. With
-    ``ends_first`` ``finished`` comes before that of all others that watch.
+    ``call.order`` counts the calls by their start, so that a block comes before its children. The
+    inputs are one value that :func:`named_tensors` can walk, with the positional and the keyword
+    arguments. With ``ends_first``, ``finished`` is called before that of all other watchers.
 
     Raises:
-        ForwardError: when the block ends without another error, and the model has taken a hook off.
+        ForwardError: the block ended without an error, but the model has removed a hook.
     """
     with ForeignCode("named_modules of the model"):
         modules = dict(model.named_modules())
@@ -61,7 +63,7 @@ def watch(
                 module, partial(watched.before, layer), with_kwargs=True
             )
             placed.append(_Placed(layer, module, "_forward_pre_hooks", pre))
-            # always_call: a call that raised ends too (with None), so that ``running`` stays in step
+            # always_call: a call that raised ends too (with None), so ``running`` stays correct
             post = nn.Module.register_forward_hook(
                 module, partial(watched.after, layer), always_call=True, prepend=ends_first
             )
@@ -74,10 +76,10 @@ def watch(
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
-    """The module of a layer.
+    """Return the module of a layer.
 
     Raises:
-        ForwardError: the model has taken it away since it was chosen.
+        ForwardError: the model has removed the module since it was chosen.
     """
     if layer.module_path in modules:
         return modules[layer.module_path]
@@ -89,7 +91,7 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A hook that was put on a module, into one of the dictionaries that torch keeps them in."""
+    """A hook that was put on a module, and the dictionary of the module in which torch keeps it."""
 
     layer: LayerInfo
     module: nn.Module
@@ -98,17 +100,17 @@ class _Placed:
 
 
 def _check_in_place(placed: Sequence[_Placed]) -> None:
-    """See that every hook is where it was put: calls of a module without it are not seen.
+    """Check that every hook is still in place; the calls of a module without it are not observed.
 
     Raises:
-        ForwardError: one is not.
+        ForwardError: a hook has been removed.
     """
     for each in placed:
         hooks = ask(each.module, each.dictionary)
         if not isinstance(hooks, dict) or each.handle.id not in hooks:
             raise ForwardError(
-                f"the model took the hooks off {each.layer.label} ({each.layer.module_type}) while it ran, "
-                "so what that module gave was not seen",
+                f"the model took the hooks off {each.layer.label} ({each.layer.module_type}) "
+                "while it ran, so what that module gave was not seen",
                 "let it remove the hooks that it has put on itself, by their handles",
             )
 
@@ -123,19 +125,26 @@ class _Watched:
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     running: list[Call] = field(default_factory=list)
 
-    def before(self, layer: LayerInfo, _module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def before(
+        self, layer: LayerInfo, _module: nn.Module, args: _Positional, kwargs: _Keyword
+    ) -> tuple[_Positional, _Keyword] | None:
         call = self._begin(layer)
         self.running.append(call)
         changed = self.started(call, _arguments(args, kwargs)) if self.started else None
         return None if changed is None else _as_given(args, kwargs, changed)
 
-    def after(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+    def after(
+        self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
+    ) -> object:
         if self.running and self.running[-1].layer is layer:
             return self.finished(self.running.pop(), output)
-        return None  # a hook before ours raised: no call began
+        return None  # a hook before ours raised, so no call began
 
-    def after_alone(self, layer: LayerInfo, _module: nn.Module, _inputs: Any, output: Any) -> Any:
-        return self.finished(self._begin(layer), output)  # nothing starts inside: the order is kept
+    def after_alone(
+        self, layer: LayerInfo, _module: nn.Module, _inputs: object, output: object
+    ) -> object:
+        # Its call is counted only now: the order holds, since nothing starts inside it.
+        return self.finished(self._begin(layer), output)
 
     def _begin(self, layer: LayerInfo) -> Call:
         call = Call(layer, self.counts[layer.module_path], next(self.order))
@@ -143,23 +152,22 @@ class _Watched:
         return call
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """One value from positional and keyword arguments; the only argument stands for itself."""
+def _arguments(args: _Positional, kwargs: _Keyword) -> object:
+    """Return positional and keyword arguments as one value; a single argument is returned as is."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {str(index): value for index, value in enumerate(args)} | kwargs
 
 
-def _as_given(
-    args: tuple[Any, ...], kwargs: dict[str, Any], changed: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``_arguments`` taken apart again."""
+def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Positional, _Keyword]:
+    """Return the positional and keyword arguments of a value that ``_arguments`` made."""
     if len(args) == 1 and not kwargs:
         return (changed,), {}
+    named = cast("Mapping[str, object]", changed)
     places = [str(index) for index in range(len(args))]
-    return tuple(changed[place] for place in places), {name: changed[name] for name in kwargs}
+    return tuple(named[place] for place in places), {name: named[name] for name in kwargs}
 
 
 def _is_torch_own(module: nn.Module) -> bool:
-    """Whether a module's code is known to call no module, not even itself."""
+    """Return whether a module's code is torch's own, which calls no module, not even itself."""
     return type(module).__module__.startswith("torch.nn.modules.")

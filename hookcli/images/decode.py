@@ -1,8 +1,8 @@
-"""A file to an upright RGB picture of 8 bits a channel, whatever the file's mode.
+"""From a file to an upright RGB picture of 8 bits per channel, whatever the file's mode.
 
-An image object that has raised once is never used again: its second try returns partial pixels.
-At most two pictures of full size are in memory at a time, one before a step and one after it: the
-largest that is allowed takes 340 MB. The file is read as it is decoded, where Pillow can do so.
+An image object that has raised an exception is never used again: a second try would return partial
+pixels. At most two full-size pictures are in memory at a time, one before a step and one after it;
+the largest that is allowed takes 340 MB. Where Pillow can, the file is read while it is decoded.
 """
 
 from __future__ import annotations
@@ -16,31 +16,45 @@ import struct
 import threading
 import warnings
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from hookcli.images.rgb import to_rgb
+from hookcli.models.frames import spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import WriteableBuffer
     from PIL.ImageFile import ImageFile
 
 _DECODING_ERRORS = (
-    OSError, ValueError, TypeError, SyntaxError, NotImplementedError, LookupError, ArithmeticError,
-    AttributeError, EOFError, MemoryError, RuntimeError, struct.error, zlib.error, ImageCms.PyCMSError,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    NotImplementedError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+    ImageCms.PyCMSError,
+)
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_WIDENED = {"L;2": 85, "L;4": 17}  # how Pillow names them, and what it multiplies them by
+_WIDENED = {"L;2": 85, "L;4": 17}  # by Pillow's names, the factor by which it expands them
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|decoder error|unpack|b['\"]|0x|<"
 )
-# Filters of warnings and file descriptor 2 belong to the process: two threads that turned them aside
-# at once would each put the other's back, and stderr would be gone for good.
+# Warning filters and file descriptor 2 belong to the process: if two threads replaced them at once,
+# each could restore the other's, and stderr would be lost for good.
 _ALONE = threading.Lock()
-_MOST_ASPECT = 10_000  # resized by its short side, a longer picture could fill the memory
+_MOST_ASPECT = 10_000  # resizing a longer picture by its short side could fill the memory
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -49,11 +63,11 @@ _TURNS = {
     6: Image.Transpose.ROTATE_270,
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
-}  # by the orientation of EXIF 2.3
+}  # keys are orientations of EXIF 2.3
 _BUFFER = 1 << 16  # bytes
-_MOST_READ = 256 << 20  # bytes of a compressed TIFF that are read into memory
+_MOST_READ = 256 << 20  # bytes; a larger compressed TIFF is not read into memory
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # else its warnings go to stderr
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # keeps its warnings off stderr
 
 
 class UndecodableError(Exception):
@@ -61,14 +75,16 @@ class UndecodableError(Exception):
 
 
 def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image], int]:
-    """The first picture, or ``frames`` of an animation at even distances, and how many the file holds.
+    """Return the first picture, or ``frames`` of an animation, and how many the file holds.
+
+    The frames are at even distances.
 
     Args:
-        file: is read from its beginning, and stays open.
-        frames: how many pictures are wanted at most.
+        file: a file that is read from its beginning and stays open.
+        frames: the largest number of pictures to return.
 
     Raises:
-        UndecodableError: it cannot be decoded.
+        UndecodableError: the file cannot be decoded.
     """
     try:
         with _ALONE, warnings.catch_warnings(), _silent_tiff(file):
@@ -85,15 +101,15 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
 
 
 def to_upright_rgb(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF data says, transparency on white, as 8-bit RGB; ``image`` stays as it is.
+    """Return the picture as 8-bit RGB on white, turned as its EXIF data says.
 
-    Greys of more than 8 bits are scaled to 8.
+    ``image`` is unchanged. Greys of more than 8 bits are scaled to 8.
     """
     return _turn(*_to_stored_rgb(image))
 
 
 def _to_stored_rgb(image: Image.Image) -> tuple[Image.Image, int]:
-    """The picture as it is stored, as RGB, and its orientation, which is 1 where it is upright."""
+    """Return the picture as RGB, turned as it is stored, and its orientation, 1 for upright."""
     image.load()
     return to_rgb(image), image.getexif().get(ExifTags.Base.Orientation, 1)
 
@@ -104,10 +120,12 @@ def _turn(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image.Image, int]], int]:
-    """The pictures as they are stored, with their orientations; what they were made from is let go.
+    """Return the pictures as they are stored, their orientations, and how many the file holds.
+
+    The objects that they were made from are released.
 
     Raises:
-        UndecodableError: the picture is of no use.
+        UndecodableError: the picture cannot be used.
     """
     with _open_raster(io.BufferedReader(_Unmapped(file), _BUFFER)) as image:
         if max(image.size) > _MOST_ASPECT * min(image.size):
@@ -122,13 +140,13 @@ def _read_frames(file: io.BufferedIOBase, frames: int) -> tuple[list[tuple[Image
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Put the transparent grey or colour of a PNG into the units of the pixels.
+    """Convert the transparent grey or colour of a PNG to the units of the pixels.
 
-    Pillow widens pixels of 2 and 4 bits to 8 and cuts colours of 16 bits down to 8, and leaves what
-    stands for transparency as it is in the file.
+    Pillow expands pixels of 2 and 4 bits to 8 and reduces colours of 16 bits to 8, but leaves the
+    value that means transparency as it is in the file.
 
     Raises:
-        UndecodableError: colours of 16 bits; which were transparent cannot be told from 8.
+        UndecodableError: the colour has 16 bits; which pixels had it cannot be told from 8 bits.
     """
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None or not image.tile:
@@ -141,9 +159,12 @@ def _mend_transparency(image: ImageFile) -> None:
 
 
 def _drop_decoder(image: ImageFile) -> None:
-    """Let the decoder of a WebP or AVIF file go with its one frame: it keeps pictures of its own."""
+    """Release the decoder of a WebP or AVIF file with its only frame.
 
-    def load_prepare() -> None:  # when the frame is there, and the picture not yet
+    It would keep pictures of its own.
+    """
+
+    def load_prepare() -> None:  # called after the frame is decoded, before the picture exists
         del image.__dict__["_decoder"], image.__dict__["load_prepare"]
         image.load_prepare()
 
@@ -151,12 +172,11 @@ def _drop_decoder(image: ImageFile) -> None:
 
 
 def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Image.Image, int]]:
-    """Frames at even distances; those after the first that cannot be decoded are left out."""
+    """Return frames at even distances; the first that cannot be decoded ends the list."""
     stored = [_to_stored_rgb(image)]
-    number = min(count, wanted)
-    for place in range(1, number):
+    for place in spread_evenly(count, min(count, wanted))[1:]:
         try:
-            image.seek(round(place * (count - 1) / (number - 1)))
+            image.seek(place)
             stored.append(_to_stored_rgb(image))
         except _DECODING_ERRORS:
             break
@@ -164,10 +184,11 @@ def _decode_frames(image: ImageFile, count: int, wanted: int) -> list[tuple[Imag
 
 
 class _Unmapped(io.RawIOBase):
-    """A file that only Python reads, through its methods, unless it is very large.
+    """A file that is read only through Python's methods, unless it is very large.
 
-    By its number libtiff would map it into memory, and where somebody then cut it short the process
-    would be killed. Without one it is read as a whole, which is too much for a large one.
+    Given its descriptor, libtiff would map it into memory; if the file were then truncated by
+    someone else, the process would be killed. Without a descriptor the file is read as a whole,
+    which is too much for a large one.
     """
 
     def __init__(self, file: io.BufferedIOBase) -> None:
@@ -188,7 +209,7 @@ class _Unmapped(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._file.seek(offset, whence)
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         return self._file.readinto(buffer)
 
     def readall(self) -> bytes:
@@ -196,7 +217,7 @@ class _Unmapped(io.RawIOBase):
 
 
 def _open_raster(file: io.BufferedReader) -> ImageFile:
-    """The image, tried with the common formats first: finding all of Pillow's takes a while."""
+    """Open the image, trying the common formats first: loading all of Pillow's takes a while."""
     Image.preinit()
     try:
         return Image.open(file, formats=_raster_formats())
@@ -210,7 +231,10 @@ def _raster_formats() -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    """What a decoder says, on one line; what only a programmer would understand is put in words."""
+    """Return what a decoder reports, on one line.
+
+    What only a programmer would understand is rephrased.
+    """
     text = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
     if not text or _UNREADABLE.search(text[0]):
         return "its data are damaged, or of a kind that is not known"
@@ -219,7 +243,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
-    """Keep what libtiff prints on its own from the terminal."""
+    """Return a ``with`` block in which libtiff's messages do not reach the terminal."""
     file.seek(0)
     if not file.read(len(_TIFF[0])).startswith(_TIFF) or _stands_for_stderr(file):
         yield
@@ -238,8 +262,11 @@ def _silent_tiff(file: io.BufferedIOBase) -> Iterator[None]:
 
 
 def _stands_for_stderr(file: io.BufferedIOBase) -> bool:
-    """Whether the file was given the number of stderr, which was closed; nothing can be printed there."""
+    """Return whether the file has the descriptor of stderr, which was closed.
+
+    Nothing can be printed then.
+    """
     try:
         return file.fileno() == 2
-    except OSError:  # it is in memory
+    except OSError:  # the file is in memory
         return False

@@ -1,6 +1,7 @@
-"""What the user named, as files: folders, globs and lists of names are opened out.
+"""The files that the user's words name: folders, globs and lists of names are expanded.
 
-Nothing is decoded here, and a name that is not there is passed on: whoever reads it says so.
+Nothing is decoded here. A name that does not exist is passed on, and reported by the code that
+reads the file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 from PIL import Image
 
 from hookcli.errors import RequestError
-from hookcli.files import NotRegularError, read_regular, safe_name
+from hookcli.files import NotRegularError, read_regular
 from hookcli.images import folders
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
@@ -32,9 +33,9 @@ _Found: TypeAlias = str | SkippedImage
 
 _OUTPUT = "is the folder that this run writes to"
 _RUN = "is the folder of a run; name a folder in it"
-# drawings, a film, and weather and science data of which Pillow reads no more than the header
+# Drawings, a film, and weather and science data; Pillow reads no more than their headers.
 _NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
-_JPEG_TOO = ".mpo"  # a format of its own to Pillow, that its JPEG reader opens
+_JPEG_TOO = ".mpo"  # a separate format to Pillow, which its JPEG reader opens
 
 
 def find_files(
@@ -46,22 +47,23 @@ def find_files(
     leave_out: Path | None = None,
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
-    """The files that ``words`` name, in the order of the words, and what in them names none.
+    """Return the files that ``words`` name, in the order of the words, and what names none.
 
-    ``-`` is a list of names on standard input, ``@file`` one in a file; a name in a list is a file
-    or a folder, whatever characters it has. A word with ``*``, ``?`` or ``[`` that is not there
-    itself is a glob, of which nothing is in a run's folder below its first star. A folder is the
-    images in it or, where it has none, its tensor files, by their suffix and in the order of their
-    paths, compared part by part as bytes; without hidden ones, the folders of runs, and folders in
-    it that a link has led to before. Anything else is passed on as it is.
+    ``-`` is a list of names on standard input, and ``@file`` is one in a file; a name in a list is
+    a file or a folder, whatever characters it contains. A word with ``*``, ``?`` or ``[`` that does
+    not exist itself is a glob; below its first star, nothing in the folder of a run matches. A
+    folder means the images in it or, if it has none, its tensor files. They are recognised by their
+    suffix, and sorted by their paths, which are compared name by name as bytes. Hidden files, the
+    folders of runs, and folders that a link has already led to are left out. Any other word is
+    passed on unchanged.
 
     Args:
-        words: as the user gave them; a file in a folder is named with the folder's word before it.
-        recursive: also look into the folders in a folder.
-        null_separated: a NUL stands between the names of a list, not the end of a line.
-        keep_folders: pass folders on as they are.
-        leave_out: a folder whose images are not wanted, under whatever name it is found.
-        stdin: what to read for ``-``; standard input unless given.
+        words: the user's words; a file in a folder is named with the folder's word in front.
+        recursive: whether to search the folders inside a folder.
+        null_separated: whether names in a list are separated by NUL, not by the end of a line.
+        keep_folders: whether to pass folders on unchanged.
+        leave_out: a folder whose images are left out, under whatever name it is found.
+        stdin: the stream to read for ``-``; standard input unless given.
 
     Raises:
         RequestError: a list cannot be read, or standard input is named twice.
@@ -76,34 +78,13 @@ def find_files(
             names = _names(word, _read(word, stdin), null_separated=null_separated)
             found += _expand(names, rules) or [SkippedImage(word, "is a list without names")]
         elif _is_glob(word):
-            matched = _expand(
-                _matches(word, rules), rules
-            )  # with ** what is in a folder comes again
-            found += dict.fromkeys(matched) or [SkippedImage(word, "matches no file")]
+            # A dictionary, since ** can match a file twice.
+            matched = dict.fromkeys(_expand(_matches(word, rules), rules))
+            found += matched or [SkippedImage(word, "matches no file")]
         else:
             found += _expand([word], rules)
     skipped = [each for each in found if isinstance(each, SkippedImage)]
     return [each for each in found if isinstance(each, str)], skipped
-
-
-def unique_keys(files: Sequence[str]) -> list[str]:
-    """A key for each file that is safe as a file name: its stem, and ``-2``, ``-3`` where it is taken.
-
-    No two keys differ by upper and lower case alone.
-    """
-    taken: set[str] = set()
-    numbers: dict[str, int] = {}  # by stem: the first that was not tried; all before it are taken
-    keys = []
-    for file in files:
-        stem = safe_name(Path(file).stem)
-        key, number = stem, numbers.get(stem.lower(), 2)
-        while key.lower() in taken:
-            key = f"{stem}-{number}"
-            number += 1
-        numbers[stem.lower()] = number
-        taken.add(key.lower())
-        keys.append(key)
-    return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +95,10 @@ class _Rules:
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
-    """The list that ``word`` stands for; nothing where standard input is closed.
+    """Return the list that ``word`` means; empty if standard input is closed.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the list cannot be read.
     """
     try:
         if word != "-":
@@ -132,22 +113,22 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise RequestError(
             f"cannot read the list {word!r}: {getattr(error, 'strerror', None) or error}",
-            f"it would be names of images, one a line; a file of this name is {f'./{word}'!r}",
+            f"a list has one image name per line; a file of this name is written {f'./{word}'!r}",
         ) from error
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
-    """The names in a list, without a carriage return at their end and a mark at the beginning.
+    """Return the names in a list, without carriage returns at their ends or a byte order mark.
 
     Raises:
-        RequestError: there is a NUL in a line, which no name can have.
+        RequestError: a line contains a NUL, which no name can.
     """
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
         raise RequestError(
-            f"the list {word!r} is not text with a name on each line: it has a NUL in it",
-            "add -0 if a NUL stands between its names; or is it an image, or UTF-16?",
+            f"the list {word!r} is not text with a name on each line: it contains a NUL",
+            "add -0 if its names are separated by NUL; or is it an image, or UTF-16 text?",
         )
     else:
         lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
@@ -160,21 +141,21 @@ def _is_glob(word: str) -> bool:
 
 
 def _matches(pattern: str, rules: _Rules) -> list[str]:
-    """What a glob matches, without what lies in folders of runs that its stars lead into."""
+    """Return what a glob matches, without anything in folders of runs that its stars lead into."""
     try:
         found = glob.glob(pattern, recursive=True)  # noqa: PTH207
     except ValueError:  # a NUL in it
         return []
-    home = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
-    known = dict.fromkeys((home, "", "/", "//"), False)
+    start = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
+    known = dict.fromkeys((start, "", "/", "//"), False)
 
     def is_in_run(folder: str) -> bool:
         if folder not in known:
             known[folder] = is_in_run(os.path.dirname(folder)) or _is_left_out(folder, rules)  # noqa: PTH120
         return known[folder]
 
-    mine = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
-    return sorted(mine, key=lambda name: os.fsencode(name).split(b"/"))
+    wanted = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
+    return sorted(wanted, key=lambda name: os.fsencode(name).split(b"/"))
 
 
 def _is_left_out(folder: str, rules: _Rules) -> bool:
@@ -187,7 +168,7 @@ def _is_left_out(folder: str, rules: _Rules) -> bool:
 
 
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
-    """``names``, with the images of a folder in its place."""
+    """Return ``names``, with each folder replaced by the images in it."""
     found: list[_Found] = []
     for name in names:
         if rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
@@ -202,7 +183,10 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
 
 
 def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Found]:
-    """The images in a folder, or its files of ``suffixes``, depth first, and the folders in it that cannot be read."""
+    """Return the images in a folder, depth first, and the folders in it that cannot be read.
+
+    With ``suffixes``, the files that have one of them are returned instead of images.
+    """
     found: list[_Found] = []
     visited: set[Identity] = set()
     waiting = [(root, True)]
@@ -234,7 +218,7 @@ def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Fou
 
 @functools.cache
 def _image_suffixes() -> tuple[str, ...]:
-    """The suffixes, in lower case, of the files that Pillow can make a picture of."""
+    """Return the suffixes, in lower case, of files that Pillow can make a picture of."""
     Image.init()
     readable = Image.OPEN.keys() - _NO_PICTURES
     suffixes = Image.registered_extensions().items()

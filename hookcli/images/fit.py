@@ -1,4 +1,4 @@
-"""Images made to fit the model that they are for: with the frames or the second image that it needs, or skipped."""
+"""Images made to fit a model: with the frames or the second image that it needs, or skipped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_PAIR = "holds pixels; a pair is of two pictures"
 
 
 def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) -> None:
-    """See that there is an image left.
+    """Raise if no image is left.
 
     Raises:
         NoImageError: there is none.
@@ -43,21 +43,21 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """Makes one image after the other ready for a model; can be sent to another process.
+    """Makes images ready for a model, one at a time; can be sent to another process.
 
     Attributes:
         prepare: the model's preprocessing.
-        second: the second image of every pair; empty without one.
+        second: the second image of every pair; empty if there is none.
     """
 
     prepare: Preprocessing
     second: tuple[Image.Image, ...] = ()
 
     def fit(self, source: ImageSource) -> ImageSource:
-        """The image with the frames or the pair that the model needs.
+        """Return the image with the frames or the pair that the model needs.
 
         Raises:
-            UndecodableError: the model cannot be shown it.
+            UndecodableError: the model cannot be given this image.
         """
         if source.pixels is None:
             reason = self.prepare.refuse(source.pictures[0])
@@ -74,17 +74,19 @@ class Fitter:
 def skip_failing(
     on_error: OnError, file: str, skipped: list[SkippedImage], *, is_one_of_several: bool
 ) -> Iterator[None]:
-    """A ``with`` block in which a model is run on one image: when it fails, the image is skipped or named.
+    """Return a ``with`` block that skips an image if the model fails on it.
+
+    If the run is to stop instead, the error names the image.
 
     Args:
         on_error: ``stop`` or ``skip``.
         file: the image.
-        skipped: gets the image with the reason.
-        is_one_of_several: a single image needs no name.
+        skipped: the list to which the image is added, with the reason.
+        is_one_of_several: whether the error names the image; a single image is not named.
 
     Raises:
-        ModelError: the model failed, and that is to end the run.
-        NoBoxError: it found nothing that could be scored, and that is to end the run.
+        ModelError: the model failed, and the run is to stop.
+        NoBoxError: the model found nothing that could be scored, and the run is to stop.
     """
     try:
         yield
@@ -97,11 +99,13 @@ def skip_failing(
 
 
 def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
-    """Why pixels do not fit a model of which nothing is known but that others went through; empty if they do.
+    """Return why pixels do not fit a model that has already accepted others; empty if they do.
+
+    This is for models of which nothing else is known.
 
     Args:
-        first: shape of the pixels that went through first, without a leading axis.
-        shape: of those in question.
+        first: the shape of the first pixels that the model accepted, without a leading axis.
+        shape: the shape of the pixels in question.
     """
     if len(first) == len(shape) and first[0] == shape[0]:
         return ""
@@ -114,7 +118,7 @@ def refuse_unlike(first: Sequence[int], shape: Sequence[int]) -> str:
 
 
 def make_fitter(request: ImageRequest, loaded: LoadedModel) -> Fitter:
-    """What makes images ready for this model.
+    """Return the fitter for this model.
 
     Raises:
         RequestError: a clip or a pair was given to a model that takes none.
@@ -133,10 +137,12 @@ def make_fitter(request: ImageRequest, loaded: LoadedModel) -> Fitter:
 def fit_sources(
     fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
 ) -> tuple[list[ImageSource | ImageFile], list[SkippedImage]]:
-    """The images that this model can be shown, and the rest; files that are read later stay as they are.
+    """Return the images that fit this model, and the images that do not.
+
+    Files that are read later are returned unchanged.
 
     Raises:
-        NoImageError: none is left.
+        NoImageError: no image fits.
     """
     fitting: list[ImageSource | ImageFile] = []
     skipped = []

@@ -1,4 +1,4 @@
-"""Folders as they lie on disk: which is which, what is in them, and whether a run wrote them."""
+"""Folders on disk: their identity, their content, and whether a run wrote them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.store import ownership
+from hookcli.store import names, ownership
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,28 +15,34 @@ Identity: TypeAlias = tuple[int, int]
 
 
 def identity(folder: str | Path) -> Identity:
-    """What a folder is known by whatever its name; resolving names would cost far more."""
+    """Return what identifies a folder under any name.
+
+    Resolving the names would take much longer.
+    """
     status = Path(folder).stat()
     return status.st_dev, status.st_ino
 
 
 def entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name as bytes."""
+    """Return the content of a folder, sorted by name as bytes."""
     with os.scandir(folder) as inside:
         return sorted(inside, key=lambda entry: os.fsencode(entry.name))
 
 
 def is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
-    """Whether a run stands in a folder; files of these names may be another tool's."""
-    marks = {ownership.REQUEST, ownership.MANIFEST}
+    """Return whether a run is in a folder; files of these names may be a different tool's."""
+    marks = {names.REQUEST, names.MANIFEST}
     return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
 
 
 def wanted(
-    entries: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
+    inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
 ) -> Iterator[tuple[str, bool]]:
-    """The path of each file with such a suffix and, if ``recursive``, of each folder, and whether it is a folder."""
-    for entry in entries:
+    """Yield the path of each file with such a suffix and, if ``recursive``, of each folder.
+
+    The second value tells whether it is a folder. Hidden files and folders are left out.
+    """
+    for entry in inside:
         if entry.name.startswith("."):
             continue
         is_file = entry.name.lower().endswith(suffixes)
@@ -48,5 +54,5 @@ def wanted(
 def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that cannot be followed: whoever opens it says why
+    except OSError:  # a link that cannot be followed; the code that opens it reports why
         return not is_file

@@ -1,12 +1,12 @@
-"""Greys that Pillow's own conversion to RGB gets wrong: deeper than 8 bits.
+"""Greys that Pillow's own conversion to RGB gets wrong: those of more than 8 bits.
 
-It clips 16 bits to white, and says nothing of what a TIFF's tags say of its numbers.
+Pillow clips 16 bits to white, and ignores what a TIFF's tags specify about its numbers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from PIL import Image
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    _Numbers: TypeAlias = NDArray[np.integer | np.floating]
 
 _DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF 6.0
@@ -26,9 +28,9 @@ class Samples:
     """What the numbers of a grey picture mean.
 
     Attributes:
-        white: the largest whole number that the file's depth allows; None for floats.
-        is_white_zero: the smallest number is white, the largest black.
-        is_unsigned: 32 bits of which Pillow takes the first for a sign.
+        white: the largest integer that the file's depth allows; None for floats.
+        is_white_zero: True if the smallest number is white and the largest black.
+        is_unsigned: True if the numbers have 32 bits, the first of which Pillow takes for a sign.
     """
 
     white: int | None = 65535
@@ -45,7 +47,10 @@ class Scale:
 
 
 def samples_of(image: Image.Image) -> Samples | None:
-    """How to read ``image``, as it was opened, if it is such a grey; a turned copy has no tags."""
+    """Return how to read ``image``; None if it is not a grey of more than 8 bits.
+
+    It must be the image as it was opened; a turned copy has no tags.
+    """
     tags = getattr(image, "tag_v2", {})
     bits, sign = tags.get(_BITS), tags.get(_SAMPLE_FORMAT, _UNSIGNED)
     if image.mode not in _DEEP:
@@ -59,13 +64,13 @@ def samples_of(image: Image.Image) -> Samples | None:
 
 
 def find_scale(bands: Iterable[Image.Image], samples: Samples) -> Scale:
-    """From which to which number a picture, given in bands, goes from black to white.
+    """Return the numbers of a picture, given in bands, that become black and white.
 
-    Whole numbers are scaled from their depth: 16 bits by 257, 12 bits by 16.06, 32 bits as 16 if
-    they fit; floats from 0 to 1, or 0 to 255, are as they are; all else goes from its own smallest
-    to its largest number.
+    Integers are scaled from their depth: 16 bits by 257, 12 bits by 16.06, and 32 bits like 16 if
+    they fit. Floats from 0 to 1, or from 0 to 255, keep these limits. Any other picture is scaled
+    from its own smallest to its largest number.
     """
-    import numpy as np  # 0.1 s: only for deep pictures
+    import numpy as np  # takes 0.1 s, and only such pictures need it
 
     low, high, white = np.inf, -np.inf, samples.white
     for band in bands:
@@ -80,7 +85,10 @@ def find_scale(bands: Iterable[Image.Image], samples: Samples) -> Scale:
 
 
 def to_rgb(image: Image.Image, samples: Samples, scale: Scale) -> Image.Image:
-    """8 bits a channel; the number that stands for transparency becomes white."""
+    """Return the picture with 8 bits per channel.
+
+    The number that means transparency becomes white.
+    """
     values = _numbers(image, samples)
     grey = _to_bytes(values, scale)
     if samples.is_white_zero:
@@ -91,14 +99,14 @@ def to_rgb(image: Image.Image, samples: Samples, scale: Scale) -> Image.Image:
     return Image.fromarray(grey).convert("RGB")
 
 
-def _numbers(image: Image.Image, samples: Samples) -> NDArray[Any]:
+def _numbers(image: Image.Image, samples: Samples) -> _Numbers:
     import numpy as np
 
     values = np.asarray(image)
     return values.view(np.uint32) if samples.is_unsigned else values
 
 
-def _to_bytes(numbers: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
+def _to_bytes(numbers: _Numbers, scale: Scale) -> NDArray[np.uint8]:
     import numpy as np
 
     scaled: NDArray[np.float64] = np.subtract(numbers, scale.black, dtype=np.float64)

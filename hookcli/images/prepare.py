@@ -1,4 +1,4 @@
-"""Images made into pixels ahead of the forwards that need them, in worker processes where that pays."""
+"""Images made into pixels before the forwards that need them, in worker processes if that pays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -28,22 +28,24 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
 
-_LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB unless told otherwise
-_AHEAD = 8  # images that each worker may be ahead
+T = TypeVar("T")
+
+_LEAST_SHARED = 256 << 20  # bytes; containers have 64 MB by default
+_AHEAD = 8  # images that each worker prepares in advance
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """An image ready for the model, or the reason why it is not.
+    """An image that is ready for the model, or the reason why it is not.
 
     Attributes:
-        key: the image's.
-        file: as given.
-        state: the file as it was read.
-        pixels: of the image alone, without a leading axis; None when it is skipped.
-        reason: why it is skipped.
-        size: width and height of the image.
-        note: what was made of it that is another picture, or more than one.
+        key: the image's key.
+        file: the file as the user gave it.
+        state: the state of the file when it was read.
+        pixels: the pixels of the image, without a leading axis; None if the image is skipped.
+        reason: why the image is skipped.
+        size: the width and height of the image.
+        note: what the image was turned into, if it is not used as it is.
     """
 
     key: str
@@ -56,7 +58,7 @@ class PreparedImage:
 
 
 def prepare_pixels(fitter: Fitter, source: ImageSource) -> Tensor:
-    """The pixels of one image that fits, on the CPU, and of nobody else."""
+    """Return the pixels of an image that fits, on the CPU; nothing else refers to their memory."""
     if source.ready is not None:
         return torch.from_numpy(source.ready).clone()
     if source.pixels is None:
@@ -67,10 +69,10 @@ def prepare_pixels(fitter: Fitter, source: ImageSource) -> Tensor:
 def release_pictures(
     fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
 ) -> list[ImageSource | ImageFile]:
-    """The same images, with what the model is shown of them in the place of pictures.
+    """Return the same images, with the model's pixels in place of the pictures.
 
-    A large picture takes 340 MB for as long as it is kept. A detection model is shown the whole of it,
-    as floats that take three times as much: those are made when their turn comes.
+    A large picture takes 340 MB for as long as it is kept. A detection model is given the whole
+    picture as floats, which take three times as much; these are made when they are needed.
     """
     if fitter.prepare.task == "detection":
         return list(sources)
@@ -89,13 +91,13 @@ def _without_pictures(fitter: Fitter, source: ImageSource) -> ImageSource:
 
 
 def _describe(fitter: Fitter, source: ImageSource) -> str:
-    """What was made of the image that is another one; empty where the transform is all."""
+    """Return what the image was turned into before the transform; empty if it was not changed."""
     count = max(len(source.pictures), source.frame_count)
     return fitter.prepare.describe(source.pictures, count)
 
 
 def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedImage:
-    """Read an image, if it has not been read, and make pixels of it."""
+    """Read an image, if that has not been done, and make pixels of it."""
     if not isinstance(image, ImageFile):
         return _prepared(fitter, image, FileState(image.file, sha256=image.sha256))
     state = file_state(image.file)
@@ -112,12 +114,15 @@ def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedIma
 def prepare_like(
     fitter: Fitter, image: ImageSource | ImageFile, first: Sequence[int] | None
 ) -> PreparedImage:
-    """As ``prepare_image``; of a model of which nothing else is known, only what is like the first that went through.
+    """Prepare an image, and skip it if it is unlike the first that the model accepted.
+
+    This is like ``prepare_image`` unless the model is one of which nothing else is known.
 
     Args:
-        fitter: makes it ready.
-        image: read or not.
-        first: shape of the first pixels that went through, without a leading axis; None before there are any.
+        fitter: makes the image ready.
+        image: the image, read or not.
+        first: the shape of the first pixels that the model accepted, without a leading axis; None
+            before there are any.
     """
     ready = prepare_image(fitter, image)
     if fitter.prepare.channels is not None or first is None or ready.pixels is None:
@@ -127,7 +132,7 @@ def prepare_like(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """The file as it is now; ``verify`` reads it for its hash."""
+    """Return the state of the file now; with ``verify`` it is read and hashed."""
     try:
         facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
         state = FileState(file, facts.st_size, facts.st_mtime_ns)
@@ -148,19 +153,21 @@ def prepare_images(
     warn: Callable[[str], None],
     close_in_worker: int | None = None,
 ) -> Iterator[PreparedImage]:
-    """The images in order, made ready ahead of time by ``workers`` processes; 0 does it here.
+    """Yield the images in order, made ready in advance by ``workers`` processes; 0 uses this one.
 
-    A worker that is killed is said to be, and replaced once; what it held is prepared again.
+    If a worker is killed, a warning is given and the workers are replaced once; images that were
+    lost are prepared again.
 
     Args:
-        fitter: makes them ready.
-        images: what to read.
-        workers: how many processes.
-        warn: is told of a worker that died.
-        close_in_worker: a file of this process that workers must not hold open, such as a lock.
+        fitter: makes the images ready.
+        images: the images to read.
+        workers: the number of processes.
+        warn: called with a message when a worker died.
+        close_in_worker: a file descriptor of this process that workers must not keep open, such as
+            that of a lock.
 
     Raises:
-        ModelError: workers die again and again.
+        ModelError: workers are killed repeatedly.
     """
     done, deaths = 0, 0
     while done < len(images):
@@ -169,13 +176,14 @@ def prepare_images(
                 done += 1
                 yield image
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
-            died = "DataLoader worker (pid"  # the others: it died before its pixels were taken over
+            # The other errors mean that it died before its pixels were received.
+            died = "DataLoader worker (pid"
             if isinstance(error, RuntimeError) and not str(error).startswith(died):
                 raise
             deaths += 1
             if deaths > 1:
                 raise ModelError(
-                    "processes that prepare images are killed again and again",
+                    "processes that prepare images are killed repeatedly",
                     "memory may be short: try --workers 0 and --resume",
                 ) from error
             warn("a process that prepared images was killed; it is replaced")
@@ -201,13 +209,16 @@ def _stream(
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD)
     ready = iter(loader)
-    if is_main:  # torch's handler raises wherever the main thread is when a worker dies
+    if is_main:  # torch's handler would raise anywhere in the main thread when a worker dies
         signal.signal(signal.SIGCHLD, before)
     yield from ready
 
 
 def _is_shared_memory_short() -> bool:
-    """Whether pixels may not fit where workers leave them; a worker would then wait for ever."""
+    """Return whether shared memory may be too small for the pixels.
+
+    A worker would then wait forever.
+    """
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return True
     try:
@@ -218,7 +229,7 @@ def _is_shared_memory_short() -> bool:
 
 
 class _Images(Dataset[PreparedImage]):
-    """What a worker takes images from."""
+    """The images as workers index them."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource | ImageFile]) -> None:
         self._fitter, self._images = fitter, images
@@ -230,12 +241,15 @@ class _Images(Dataset[PreparedImage]):
         return prepare_image(self._fitter, self._images[index])
 
 
-def _as_it_is(image: Any) -> Any:
+def _as_it_is(image: T) -> T:
     return image
 
 
 def _begin_worker(close: int | None, _worker: int) -> None:
-    """Ctrl-C is for the run itself; a lock must not outlive it in a worker."""
+    """Ignore Ctrl-C, which is for the run itself, and close a lock.
+
+    The lock must not be held longer than the run lasts.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if close is not None:
         os.close(close)

@@ -1,4 +1,4 @@
-"""Files as the user names them: images, clips in folders, tensors; each with a key of its own."""
+"""Reading the files that the user named: pictures, clips in folders, and tensors."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hookcli.files import NotRegularError, open_regular, read_regular, safe_name
+from hookcli.files import NotRegularError, open_regular, read_regular
 from hookcli.images.decode import UndecodableError, decode
-from hookcli.images.find import unique_keys
+from hookcli.images.keys import KeyMaker
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
+from hookcli.models.frames import spread_evenly
 from hookcli.records.images import SkippedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from io import BufferedReader
 
-    from numpy.typing import NDArray
     from PIL import Image
+
+    from hookcli.images.tensor_files import Pixels
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """An image of a run: pictures, or pixels that are used as they are.
+    """An image of a run: pictures, or pixels that are used unchanged.
 
     Attributes:
-        key: safe as a file name, unique in the run.
-        file: as the user gave it; a row of a tensor file has its number after it.
-        sha256: of the file's bytes; of a clip, of its frames' bytes one after the other.
-        size: width and height.
-        pictures: upright, RGB, 8 bits a channel: one, or the frames of a clip.
-        pixels: (C, H, W) floats from a tensor file; None for pictures.
-        frame_count: how many pictures an animated file, or a folder, holds.
-        ready: what a model is shown of the pictures, where they are no longer kept.
-        note: what was made of the pictures for it, where that is another image.
+        key: the image's key, safe as a file name and unique in the run.
+        file: the file as the user gave it; for a row of a tensor file, followed by the row.
+        sha256: the hash of the file's bytes; for a clip, of its frames' bytes in order.
+        size: the width and height.
+        pictures: the upright pictures, RGB with 8 bits per channel: one, or the frames of a clip.
+        pixels: the floats (C, H, W) from a tensor file; None for pictures.
+        frame_count: how many pictures an animated file or a folder holds.
+        ready: the pixels that the model is given, if the pictures are no longer kept.
+        note: what the pictures were turned into for the model, if they are not used as they are.
     """
 
     key: str
@@ -45,20 +47,20 @@ class ImageSource:
     sha256: str
     size: tuple[int, int]
     pictures: tuple[Image.Image, ...] = ()
-    pixels: NDArray[Any] | None = None
+    pixels: Pixels | None = None
     frame_count: int = 1
-    ready: NDArray[Any] | None = None
+    ready: Pixels | None = None
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image that is read when its turn comes.
+    """An image that is read when it is needed.
 
     Attributes:
-        key: safe as a file name, unique in the run.
-        file: as found.
-        row: of a tensor file, what tells its images apart.
+        key: the image's key, safe as a file name and unique in the run.
+        file: the file as it was found.
+        row: what identifies the image in a tensor file; empty for other files.
     """
 
     key: str
@@ -67,14 +69,14 @@ class ImageFile:
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """The file and the row, as they are shown to people."""
         return f"{self.file}{self.row}"
 
     def read(self) -> ImageSource:
-        """The image itself.
+        """Read the image.
 
         Raises:
-            UndecodableError: it cannot be used.
+            UndecodableError: the image cannot be used.
         """
         for source in _read_or_refuse(self.file, 0):
             if source.file == self.name:
@@ -83,45 +85,48 @@ class ImageFile:
 
 
 def list_images(files: Sequence[str]) -> list[ImageFile]:
-    """One a file, in order, and one a row of a tensor file, each with a key of its own; nothing is decoded."""
-    named: list[tuple[str, str]] = []
+    """Return one image per file, or per row of a tensor file, in order; no picture is decoded."""
+    images: list[ImageFile] = []
+    keys = KeyMaker()
     for file in files:
         rows = [""]
-        if Path(file).suffix.lower() in TENSOR_SUFFIXES:
+        if _is_tensor_file(file):
             with contextlib.suppress(UndecodableError):
                 rows = [source.file.removeprefix(file) for source in _read_or_refuse(file, 0)]
-        named += [(file, row) for row in rows]
-    keys = unique_keys([f"{Path(file).stem}{row}.x" for file, row in named])
-    return [ImageFile(key, file, row) for key, (file, row) in zip(keys, named, strict=True)]
+        stem = Path(file).stem
+        for row in rows:
+            name = Path(f"{stem}{row}").name  # a tensor's name may contain a slash
+            images.append(ImageFile(keys.make_key(name), file, row))
+    return images
 
 
 def read_images(
     files: Sequence[str], *, clip_frames: int = 0
 ) -> tuple[list[ImageSource], list[SkippedImage]]:
-    """Decode ``files`` in order; what cannot be used comes back as skipped, with the reason.
+    """Decode ``files`` in order; return the images, and what cannot be used with the reasons.
 
     Args:
-        files: images, tensor files (``.npy``, ``.safetensors``: a row an image) and, with
-            ``clip_frames``, folders.
+        files: images, tensor files (``.npy`` and ``.safetensors``, with one image per row) and,
+            with ``clip_frames``, folders.
         clip_frames: how many frames of a folder are read, at even distances; 0 refuses folders.
     """
     sources: list[ImageSource] = []
     skipped: list[SkippedImage] = []
-    keys: set[str] = set()
+    keys = KeyMaker()
     for file in files:
         try:
             read = _read_or_refuse(file, clip_frames)
-            sources += [replace(each, key=_unique_key(each.key, keys)) for each in read]
+            sources += [replace(each, key=keys.make_key(each.key)) for each in read]
         except UndecodableError as error:
             skipped.append(SkippedImage(file, str(error)))
     return sources, skipped
 
 
 def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """The images in one file.
+    """Yield the images in one file.
 
     Raises:
-        UndecodableError: it cannot be read or used.
+        UndecodableError: the file cannot be read or used.
     """
     try:
         yield from _read(file, clip_frames)
@@ -130,58 +135,63 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
     except NotRegularError as error:
         raise UndecodableError("is not a regular file") from error
     except OSError as error:
-        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # a NUL in the name
+        raise _cannot_read(error) from error
+    except ValueError as error:  # the name contains a NUL
         raise UndecodableError(str(error)) from error
 
 
+def _cannot_read(error: OSError) -> UndecodableError:
+    return UndecodableError(f"cannot be read: {error.strerror or error}")
+
+
 def with_frames(source: ImageSource, most: int) -> ImageSource:
-    """The same image with up to ``most`` frames, at even distances, if its file is an animation.
+    """Return the image with up to ``most`` frames at even distances, if its file is an animation.
 
     Raises:
-        UndecodableError: the first picture could be decoded, and the frames cannot be.
+        UndecodableError: the first picture could be decoded, but the frames cannot.
     """
     if len(source.pictures) != 1:
         return source
     try:
         with open_regular(source.file) as stream:
             pictures, count = decode(stream, most)
-    except OSError as error:  # gone since it was read first
-        raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
+    except OSError as error:  # the file was removed after it was first read
+        raise _cannot_read(error) from error
     return replace(source, pictures=tuple(pictures), frame_count=count)
 
 
 def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
-    """The images in one file.
+    """Yield the images in one file.
 
     Raises:
-        UndecodableError: it cannot be used.
-        OSError: it cannot be read.
+        UndecodableError: the file cannot be used.
+        OSError: the file cannot be read.
     """
     path = Path(file)
     if path.is_dir():
         if not clip_frames:
             raise UndecodableError("is a directory; a folder of frames needs --clip")
         yield _read_clip(file, clip_frames)
-        return
-    if path.suffix.lower() in TENSOR_SUFFIXES:
+    elif _is_tensor_file(file):
         facts = path.stat()
         digest, rows = _read_tensor_file(file, facts.st_size, facts.st_mtime_ns)
-        for number, pixels in rows:
+        for row, pixels in rows:
             size = pixels.shape[-1], pixels.shape[-2]
-            yield ImageSource(
-                f"{path.stem}{number}", f"{file}{number}", digest, size, pixels=pixels
-            )
-        return
-    sha256 = hashlib.sha256()
-    pictures = _read_pictures(path, sha256)
-    yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
+            yield ImageSource(f"{path.stem}{row}", f"{file}{row}", digest, size, pixels=pixels)
+    else:
+        sha256 = hashlib.sha256()
+        pictures = _read_pictures(path, sha256)
+        yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
 
 
-@functools.lru_cache(maxsize=1)  # the rows of a file come one after the other
+def _is_tensor_file(file: str) -> bool:
+    return Path(file).suffix.lower() in TENSOR_SUFFIXES
+
+
+@functools.lru_cache(maxsize=1)  # consecutive calls read rows of one file
 def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
-) -> tuple[str, list[tuple[str, NDArray[Any]]]]:
+) -> tuple[str, list[tuple[str, Pixels]]]:
     path = Path(file)
     data = read_regular(path)
     if not data:
@@ -190,10 +200,12 @@ def _read_tensor_file(
 
 
 def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
-    """The picture in a file, read twice since it may be large: its bytes go into ``sha256`` first.
+    """Return the picture in a file, and add its bytes to ``sha256``.
+
+    The file is read twice, first for the hash, since it may be large.
 
     Raises:
-        UndecodableError: it cannot be used, or is no longer what ``sha256`` was told.
+        UndecodableError: the file cannot be used, or was changed after it was hashed.
     """
     with open_regular(path) as stream:
         before = _state(stream)
@@ -212,15 +224,14 @@ def _state(stream: BufferedReader) -> tuple[int, int]:
 
 
 def _read_clip(file: str, most: int) -> ImageSource:
-    """The frames in a folder, by the order of their names."""
+    """Return the frames in a folder, in the order of their names."""
     files = sorted(f for f in Path(file).iterdir() if f.is_file() and not f.name.startswith("."))
     if not files:
         raise UndecodableError("is a directory without images")
-    number = min(most, len(files))
-    chosen = [files[round(i * (len(files) - 1) / max(1, number - 1))] for i in range(number)]
+    chosen = spread_evenly(len(files), min(most, len(files)))
     sha256 = hashlib.sha256()
     pictures: list[Image.Image] = []
-    for frame in chosen:
+    for frame in (files[place] for place in chosen):
         try:
             pictures += _read_pictures(frame, sha256)
         except UndecodableError as error:
@@ -229,13 +240,3 @@ def _read_clip(file: str, most: int) -> ImageSource:
     return ImageSource(
         name, file, sha256.hexdigest(), pictures[0].size, tuple(pictures), frame_count=len(files)
     )
-
-
-def _unique_key(name: str, keys: set[str]) -> str:
-    stem = safe_name(name)
-    key, number = stem, 2
-    while key.lower() in keys:
-        key = f"{stem}-{number}"
-        number += 1
-    keys.add(key.lower())
-    return key

@@ -1,7 +1,7 @@
-"""Pictures of any mode as 8-bit RGB, converted a band of rows at a time.
+"""Pictures of any mode converted to 8-bit RGB, one band of rows at a time.
 
-A picture takes up to four bytes a pixel in memory, and laying transparency on white takes several
-such pictures: of a whole large one they would fill the memory, of a band they are small.
+A picture takes up to four bytes per pixel, and putting transparency on white takes several such
+pictures. For a whole large picture they would fill the memory; for a band they are small.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BAND = 1 << 20  # pixels
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """A picture of its own, transparency on white; ``image``, whose pixels are loaded, stays as it is.
+    """Return an RGB copy of ``image``, whose pixels must be loaded, with transparency put on white.
 
-    Greys of more than 8 bits are scaled to 8, see ``greys``.
+    Greys of more than 8 bits are scaled to 8; see ``grey``.
     """
     samples = grey.samples_of(image)
     if samples is not None:
@@ -43,7 +43,7 @@ def _lay_on_white(image: Image.Image) -> Image.Image:
 
 
 def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """What ``convert``, which looks at each pixel alone, makes of the whole picture."""
+    """Return the whole picture converted by ``convert``, which treats each pixel separately."""
     page = Image.new("RGB", image.size)
     top = 0
     for band in _list_bands(image):
@@ -53,7 +53,7 @@ def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) 
 
 
 def _list_bands(image: Image.Image) -> Iterator[Image.Image]:
-    """The rows of a picture, as many at a time as make a band."""
+    """Yield the picture in bands, each of as many rows as ``BAND`` pixels allow."""
     rows = max(1, BAND // max(1, image.width))
     for top in range(0, image.height, rows):
         yield image.crop((0, top, image.width, min(top + rows, image.height)))

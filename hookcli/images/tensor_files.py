@@ -1,10 +1,10 @@
-"""Files of exact pixels: ``.npy`` and ``.safetensors``, a row an image."""
+"""Files of exact pixels: ``.npy`` and ``.safetensors``, with one image per row."""
 
 from __future__ import annotations
 
 import io
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.images.decode import UndecodableError
 
@@ -12,20 +12,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
+    Pixels: TypeAlias = NDArray[np.generic]  # floats (C, H, W) or (N, C, H, W)
+
 TENSOR_SUFFIXES = (".npy", ".safetensors")
-# of a header that is not what numpy writes, or that promises more than memory holds
+# Raised if a header is not one that numpy writes, or promises more than fits into memory
 _NPY_ERRORS = (
-    ValueError, TypeError, EOFError, OSError, SyntaxError, ArithmeticError, MemoryError, TokenError,
-)  # fmt: skip
+    ValueError,
+    TypeError,
+    EOFError,
+    OSError,
+    SyntaxError,
+    ArithmeticError,
+    MemoryError,
+    TokenError,
+)
 
 
-def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The images (C, H, W) of a tensor file, each with what tells it from the others of the file.
+def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
+    """Yield the images (C, H, W) of a tensor file, each after what identifies it in the file.
 
     Raises:
-        UndecodableError: it holds no floats of such a shape.
+        UndecodableError: the file holds no floats of such a shape.
     """
     import numpy as np
 
@@ -42,8 +52,11 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
             yield (f"{name}[{row}]" if len(array) > 1 else name), pixels
 
 
-def _load_arrays(path: Path, data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays in a file by what follows the file's name; one alone follows with nothing."""
+def _load_arrays(path: Path, data: bytes) -> dict[str, Pixels]:
+    """Return the arrays in a file by the text that follows the file's name in theirs.
+
+    That text is empty if there is only one.
+    """
     import numpy as np
 
     if path.suffix.lower() == ".npy":

@@ -1,4 +1,4 @@
-"""How many processes prepare images."""
+"""The number of processes that prepare images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
-_LARGE = (
-    250_000  # bytes of a photo of two megapixels or more, whose decoding takes as long as a forward
-)
+# Bytes: a photo of this size has two megapixels or more, and takes as long to decode as a forward.
+_LARGE = 250_000
 
 
 def count_workers(asked: int | None, sources: Sequence[object]) -> int:
-    """Processes that prepare images; few images are not worth starting any."""
+    """Return the number of processes that prepare images; 0 if there are too few images to pay."""
     if not any(isinstance(source, ImageFile) for source in sources):
         return 0
     if asked is not None:
@@ -29,11 +28,11 @@ def count_workers(asked: int | None, sources: Sequence[object]) -> int:
         return 0
     if _are_large(sources):
         return min(_MOST_WORKERS, cores)
-    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one takes more than it brings
+    return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one costs more than it saves
 
 
 def _are_large(sources: Sequence[object]) -> bool:
-    """Whether decoding the first files takes long enough for a process of its own."""
+    """Return whether decoding the first files takes long enough for processes of their own."""
     sizes = [0]
     for source in sources[:_WORTH_WORKERS]:
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Where a model runs."""
+"""The choice of the device that a model runs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from hookcli.errors import DeviceError
 
 
 def find_device(name: str) -> torch.device:
-    """The device called ``name``; ``auto`` is the first of cuda, mps and cpu that is here.
+    """Return the device called ``name``.
+
+    ``auto`` is the first of cuda, mps and cpu that is available.
 
     Raises:
         DeviceError: there is no such device.

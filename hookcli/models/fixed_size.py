@@ -1,4 +1,7 @@
-"""The networks that take pixels of one size, and which it is: found out by running all of torchvision's on the meta device."""
+"""Networks that accept pixels of one size only, and that size.
+
+Which networks these are was determined by running all of torchvision's on the meta device.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ from hookcli.models.zoo.torchvision_import import torchvision
 if TYPE_CHECKING:
     from torch import nn
 
-_HALVED_TWICE = 4  # before MaxVit's first grid
+_HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSize:
-    """The only pixels that a network takes.
+    """The only size of pixels that a network accepts.
 
     Attributes:
-        height: in pixels.
-        width: in pixels.
-        step: its convolutions round sides up to multiples of this, so a little less is taken too.
+        height: the height in pixels.
+        width: the width in pixels.
+        step: the network's convolutions round each side up to a multiple of this many pixels, so
+            slightly smaller pixels are accepted too.
     """
 
     height: int
@@ -29,13 +33,16 @@ class FixedSize:
     step: int = 1
 
     def takes(self, height: int, width: int) -> bool:
-        """Whether pixels of this size go through."""
+        """Return whether the network accepts pixels of this size."""
         rounded = (-(-side // self.step) * self.step for side in (height, width))
         return tuple(rounded) == (self.height, self.width)
 
 
 def find_fixed_size(module: nn.Module) -> FixedSize | None:
-    """The size that a network takes and no other; None where it takes several, or where that is not known."""
+    """Return the only size that a network accepts.
+
+    None where it accepts several sizes, or where that is not known.
+    """
     if isinstance(module, torchvision.models.VisionTransformer):
         return FixedSize(module.image_size, module.image_size)
     if isinstance(module, torchvision.models.MaxVit):
@@ -44,7 +51,7 @@ def find_fixed_size(module: nn.Module) -> FixedSize | None:
     if isinstance(module, torchvision.models.video.MViT):
         (height, width), step = module.pos_encoding.spatial_size, module.conv_proj.stride[-1]
         return FixedSize(height * step, width * step, step)
-    patches = ask(module, "patch_embed")  # of timm's transformers
+    patches = ask(module, "patch_embed")  # timm's transformers have one
     size = ask(patches, "img_size")
     if ask(patches, "strict_img_size") is True and isinstance(size, tuple):
         return FixedSize(*size)

@@ -1,29 +1,28 @@
-"""What stands between pixels and a model: its arguments, what its layers see, what a person can see."""
+"""What is between an image's pixels and a model: the model's arguments, and what its layers see.
+
+The view of the layers is also shown to people, as a JPEG file.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
 import io
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 
 from hookcli.models.zoo.torchvision_import import torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
+ALONE = ("detection", "video", "optical_flow")  # tasks whose images take one forward each
+_JPEG_QUALITY = 90
 
-def _as_they_are(pixels: Tensor) -> tuple[Any, ...]:
+
+def _as_they_are(pixels: Tensor) -> tuple[object, ...]:
     return (pixels,)
 
 
@@ -33,15 +32,16 @@ def _last_two_axes(pixels: Tensor) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """What stands between the pixels (N, …) of images and a model's forward.
+    """How the pixels (N, …) of images are passed to a model.
 
     Attributes:
-        arguments_of: what the model is called with.
-        size_of: height and width of what the layers see.
-        alone: the leading axis of the model's tensors is never that of several images.
+        arguments_of: returns the arguments of the model's forward, given pixels.
+        size_of: returns the height and width of what the layers see, given pixels.
+        alone: True if images must go through the model one at a time, because the leading axis of
+            its tensors never counts images.
     """
 
-    arguments_of: Callable[[Tensor], tuple[Any, ...]] = _as_they_are
+    arguments_of: Callable[[Tensor], tuple[object, ...]] = _as_they_are
     size_of: Callable[[Tensor], tuple[int, int]] = _last_two_axes
     alone: bool = False
 
@@ -49,11 +49,30 @@ class ModelInputs:
 PLAIN = ModelInputs()
 
 
-ALONE = ("detection", "video", "optical_flow")  # tasks of which one image is a forward
+class _ImageList(Protocol):
+    tensors: Tensor
 
 
-def to_arguments(task: str, pixels: Tensor) -> tuple[Any, ...]:
-    """What the model is called with, for pixels (N, …) of ``to_pixels``."""
+class DetectionTransform(Protocol):
+    """The transform of a torchvision detection model: it normalises, resizes and pads."""
+
+    image_mean: Sequence[float]
+    image_std: Sequence[float]
+    fixed_size: tuple[int, int] | None
+    min_size: tuple[int, ...]
+    max_size: int
+
+    def __call__(self, images: list[Tensor], /) -> tuple[_ImageList, object]:
+        """Return the batch that the network is given, and its targets."""
+
+
+def detection_transform(module: nn.Module) -> DetectionTransform:
+    """Return the transform inside a torchvision detection model."""
+    return cast("DetectionTransform", module.transform)
+
+
+def to_arguments(task: str, pixels: Tensor) -> tuple[object, ...]:
+    """Return the arguments of the model's forward, for pixels (N, …) made by ``to_pixels``."""
     if task == "detection":
         return (list(pixels),)
     if task == "optical_flow":
@@ -62,14 +81,18 @@ def to_arguments(task: str, pixels: Tensor) -> tuple[Any, ...]:
 
 
 def seen_size(module: nn.Module, task: str, pixels: Tensor) -> tuple[int, int]:
-    """Height and width of what the layers see: detection models resize and pad what they are given."""
-    if task == "detection":
-        pixels = _transformed(module, *pixels)
-    return int(pixels.shape[-2]), int(pixels.shape[-1])
+    """Return the height and width of what the layers see.
+
+    It differs from the size of the pixels for detection models, which resize and pad them.
+    """
+    return _last_two_axes(_transformed(module, *pixels) if task == "detection" else pixels)
 
 
 def seen_pixels(module: nn.Module, task: str, pixels: Tensor) -> Tensor:
-    """(H, W) of the first colour of what the layers see of pixels (1, …): of a clip the first frame, of a pair the first."""
+    """Return the first colour (H, W) of what the layers see, for the pixels (1, …) of one image.
+
+    This is taken from the first frame of a clip, and from the first image of a pair.
+    """
     if task == "detection":
         pixels = _transformed(module, pixels[0]).cpu()
     plane = pixels[0]
@@ -78,56 +101,74 @@ def seen_pixels(module: nn.Module, task: str, pixels: Tensor) -> Tensor:
     return plane
 
 
-def show_pixels(module: nn.Module, task: str, transform: Any, pixels: Tensor) -> bytes:
-    """What the layers see of one image, as a JPEG file; of a clip the middle frame, of a pair the first.
+def show_pixels(module: nn.Module, task: str, transform: object, pixels: Tensor) -> bytes:
+    """Return what the layers see of one image, as a JPEG file.
 
-    Detection models resize and pad what they are given: the picture has the padding too, so that
-    feature maps lie over it.
+    A clip is shown by its middle frame, a pair by its first image. Detection models resize and pad
+    what they are given; the picture includes the padding, so that feature maps align with it.
     """
     if task == "detection":
         pixels = _transformed(module, pixels)[0].cpu()
-        transform = module.transform
-    if task == "video":
+    elif task == "video":
         pixels = pixels[:, pixels.shape[1] // 2]
-    pixels = pixels[0] if task == "optical_flow" else pixels
-    pixels = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]  # else not colours
-    mean, std = (torch.tensor(v).view(-1, 1, 1) for v in _normalisation(task, transform))
-    shown = pixels * std + mean
-    finite = _finite_of(shown)
-    usual = len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1
-    if len(pixels) == 1 or not usual:  # pixels of the user's own
-        finite = _finite_of(pixels)
-        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
-        shown = (pixels - low) / max(float(high - low), 1e-12)
+    elif task == "optical_flow":
+        pixels = pixels[0]
+    colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]  # otherwise not colours
+    shown = _to_unit_range(colours, *_normalisation(module, task, transform))
     stream = io.BytesIO()
-    torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1)).save(
-        stream, "JPEG", quality=90
-    )
+    picture = torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1))
+    picture.save(stream, "JPEG", quality=_JPEG_QUALITY)
     return stream.getvalue()
 
 
+def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return pixels (C, H, W) scaled to the range from 0 to 1.
+
+    The normalisation of three colours is undone. If the result is not in that range, the pixels
+    were not normalised that way. Such pixels, and those of one channel, are scaled from their
+    smallest to their largest value.
+    """
+    if len(pixels) == 3:
+        shown = pixels * _per_colour(std) + _per_colour(mean)
+        finite = _finite_of(shown)
+        if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:
+            return shown
+    finite = _finite_of(pixels)
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
+    return (pixels - low) / max(float(high - low), 1e-12)
+
+
+def _per_colour(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values).view(-1, 1, 1)
+
+
 def _finite_of(values: Tensor) -> Tensor:
-    """(n,) the values that are finite; most often all are, and then none needs to be picked out."""
+    """Return the finite values, as (n,).
+
+    Most often all are finite, and then no mask is applied.
+    """
     where = values.isfinite()
     return values.flatten() if where.all() else values[where]
 
 
 def _transformed(module: nn.Module, *images: Tensor) -> Tensor:
-    """The batch that a detection model makes of its images: normalised, resized and padded."""
+    """Return the batch that a detection model makes: normalised, resized and padded."""
     device = next(module.parameters()).device
     with torch.inference_mode():
-        batch, _ = module.transform([image.to(device) for image in images])  # type: ignore[operator]
-    made: Tensor = batch.tensors
-    return made
+        batch, _ = detection_transform(module)([image.to(device) for image in images])
+    return batch.tensors
 
 
-def _normalisation(task: str, transform: Any) -> tuple[Sequence[float], Sequence[float]]:
-    """What a transform took off the colours, and divided them by."""
+def _normalisation(
+    module: nn.Module, task: str, transform: object
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the mean that a transform subtracts from each colour, and its divisor."""
     if task == "optical_flow":
         return [0.5] * 3, [0.5] * 3
     if task == "detection":
-        return transform.image_mean, transform.image_std
-    for part in [transform, *getattr(transform, "transforms", ())]:
-        if hasattr(part, "mean") and hasattr(part, "std"):
-            return [float(v) for v in part.mean], [float(v) for v in part.std]
+        inside = detection_transform(module)
+        return inside.image_mean, inside.image_std
+    for step in [transform, *getattr(transform, "transforms", ())]:
+        if hasattr(step, "mean") and hasattr(step, "std"):
+            return [float(v) for v in step.mean], [float(v) for v in step.std]
     return [0.0] * 3, [1.0] * 3

@@ -1,4 +1,4 @@
-"""A model that is ready to run: built, with its weights, on its device, and its preprocessing."""
+"""A model that is ready to run: built, on its device, with its weights and its preprocessing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from PIL import Image
@@ -28,7 +28,7 @@ from hookcli.models.inputs import (
 from hookcli.models.predictions import read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scores import find_target, load_score, score_output
-from hookcli.models.zoo.build import SkipInitialisation, build_model, build_random, categories_of
+from hookcli.models.zoo.build import SkipInitialisation, build_model, build_random
 from hookcli.models.zoo.origin import OWN, TIMM, find_origin
 from hookcli.models.zoo.torchvision_import import torchvision
 from hookcli.models.zoo.weights import add_weights
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
 
 
-_CHANNELS_LAST = ("classification", "segmentation", TIMM, OWN)  # tasks whose batches gain by it
+_CHANNELS_LAST = ("classification", "segmentation", TIMM, OWN)  # tasks that are faster with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class LoadedModel:
     """A model in evaluation mode on its device.
 
     Attributes:
-        info: the facts.
+        info: the facts about the model that are recorded.
         module: the model itself.
         prepare: turns upright RGB pictures into pixels on the CPU.
-        categories: class names by index; empty when the weights have none that fit.
+        categories: the class names by index; empty if the weights have no names that fit.
     """
 
     info: ModelInfo
@@ -66,7 +66,7 @@ class LoadedModel:
 
     @property
     def feed(self) -> ModelInputs:
-        """How the model is called with pixels."""
+        """How pixels are passed to the model."""
         task = self.info.task
         return ModelInputs(
             arguments_of=partial(to_arguments, task),
@@ -75,9 +75,13 @@ class LoadedModel:
         )
 
     def use_channels_last(self) -> bool:
-        """Lay the weights out for channels last, where that is faster; whether it was done.
+        """Convert the weights to the channels-last memory format where that is faster.
 
-        It is for networks of 2-D convolutions on the CPU or CUDA; the same choice on every machine of a kind.
+        It is faster for networks of 2-D convolutions on the CPU and on CUDA. The choice does not
+        depend on the machine, only on the kind of device.
+
+        Returns:
+            Whether the weights were converted.
         """
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
         deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
@@ -91,45 +95,54 @@ class LoadedModel:
     def scorer(
         self, style: ScoreRequest, *, needs_gradient: bool = True
     ) -> Callable[..., ScoreTensor]:
-        """What makes the score of one image's output, of the style's target or of another ``target=``.
+        """Return a function that computes the score of the model's output for one image.
+
+        The score is that of the target of ``style``, or of the class index given as ``target=``.
 
         Raises:
-            RequestError: there is no such target or score, or nothing in the model takes a gradient.
+            RequestError: there is no such target or score, or no parameter can have a gradient.
+            ModelError: a parameter has no shape yet.
         """
         if ":" in style.score:
             load_score(style.score)
-        takes = any(p.is_floating_point() for p in self.module.parameters())
-        if not (takes or style.needs_pixels):
-            raise RequestError(
-                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
-                "use the float model, or --input-grad for the pixels' alone",
-            )
+        if not style.needs_pixels:
+            self._require_float_parameters()
         target = find_target(style.target, self.categories)
-        lazy = [name for name, each in self.module.named_parameters() if is_lazy(each)]
-        if lazy and needs_gradient:
-            raise ModelError(
-                f"{self.info.name} has parameters without a shape, such as {lazy[0]}",
-                "they get it in the first forward: call the model once where it is made",
-            )
-        unguarded = partial(
-            score_output,
-            style=style,
-            target=target,
-            categories=self.categories,
-            needs_gradient=needs_gradient,
-        )
+        if needs_gradient:
+            self._require_shapes()
+        categories = self.categories
 
-        def score(output: Any, **options: Any) -> ScoreTensor:
+        def score(output: object, *, target: int | None = target) -> ScoreTensor:
             with self.guard():
-                return unguarded(output, **options)
+                return score_output(
+                    output, style, target, categories, needs_gradient=needs_gradient
+                )
 
         return score
 
-    def read(self, output: Any) -> list[tuple[Prediction, ...]]:
-        """The predictions of each image of a batch; a model of the user's own must end in a classifier.
+    def _require_float_parameters(self) -> None:
+        if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
+            raise RequestError(
+                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
+                "use the float model, or --input-grad for the gradients of the pixels alone",
+            )
+
+    def _require_shapes(self) -> None:
+        for name, parameter in self.module.named_parameters():
+            if is_lazy(parameter):
+                raise ModelError(
+                    f"{self.info.name} has parameters without a shape, such as {name}",
+                    "they get one in the first forward: call the model once where it is built",
+                )
+
+    def read(self, output: object) -> list[tuple[Prediction, ...]]:
+        """Return the predictions for each image of a batch.
+
+        The list is empty if the output has no known form. The output of a model of the user's own
+        is read only if the model ends in a classifier.
 
         Raises:
-            ModelError: what a model of the user's own returned cannot be read.
+            ModelError: the output of a model of the user's own cannot be read.
         """
         with self.guard():
             if self.info.task == OWN and not _ends_in_classifier(self.module, output):
@@ -137,82 +150,90 @@ class LoadedModel:
             return read_predictions(output, self.categories)
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """A ``with`` block for looking at what the model returned: one of the user's own may return anything."""
+        """Return a ``with`` block for reading the model's output.
+
+        A model of the user's own may return any object; an error that the object raises becomes a
+        ModelError.
+        """
         if self.info.task != OWN:
             return contextlib.nullcontext()
         return ForeignCode(
-            f"what {self.info.name} returned",
-            hint="let it return tensors, or lists and dicts of them",
+            f"reading the output of {self.info.name}",
+            hint="let the model return tensors, or lists and dicts of tensors",
         )
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
     ) -> Tensor:
-        """(2, H, W) from 0 to 1: what of the layers' view is inside a box of the image, and what outside.
+        """Return masks (2, H, W), from 0 to 1, of what the layers see inside and outside a box.
 
-        The picture of a white box is prepared as the image is, so that it is resized and cropped alike.
-        What is the same for black and white, such as padding, is neither inside nor outside.
+        A picture of a white box is prepared as the image is, so that it is resized and cropped
+        alike. What is the same for a black and a white picture, such as padding, is neither inside
+        nor outside.
 
         Args:
-            size: width and height of the image.
-            box: left, top, width and height in its pixels.
-            as_pixels: the image is a tensor file, which is used as it is.
+            size: the width and height of the image.
+            box: left, top, width and height of the box in pixels of the image.
+            as_pixels: the image is a tensor file, whose values are used unchanged.
         """
         left, top, width, height = box
-        prepare = self.prepare
 
-        def show(colour: str, inside: str) -> Tensor:
-            """What the layers see of one picture, which is let go: it may be large."""
+        def see_box(colour: str, inside: str) -> Tensor:
+            """Return what the layers see of one picture, which is released: it may be large."""
             picture = Image.new("RGB", size, colour)
             picture.paste(inside, (left, top, left + width, top + height))
-            pixels = (
-                prepare.repeat(
-                    torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
-                )
-                if as_pixels
-                else prepare.to_pixels([picture])
-            )
+            if as_pixels:
+                exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
+                pixels = self.prepare.repeat(exact)
+            else:
+                pixels = self.prepare.to_pixels([picture])
             return seen_pixels(self.module, self.info.task, pixels.unsqueeze(0))
 
-        black, white = show("black", "black"), show("white", "white")
-        drawn = show("black", "white")
+        black, white = see_box("black", "black"), see_box("white", "white")
+        drawn = see_box("black", "white")
         seen = white != black
         inside = ((drawn - black) / (white - black).where(seen, 1)).clamp(0, 1)
         return torch.stack([inside, seen * (1 - inside)])
 
     def show(self, pixels: Tensor) -> bytes:
-        """What the network sees of one image, as a JPEG file."""
+        """Return what the network sees of one image, as a JPEG file."""
         return show_pixels(self.module, self.info.task, self.prepare.transform, pixels)
 
 
-def _ends_in_classifier(module: nn.Module, output: Any) -> bool:
-    """Whether the rows of ``output`` are as long as what the last linear layer or convolution gives."""
-    own = [
-        part for part in module.modules() if next(part.parameters(recurse=False), None) is not None
+def _ends_in_classifier(module: nn.Module, output: object) -> bool:
+    """Return whether rows of ``output`` are as wide as the last linear layer or convolution."""
+    with_parameters = [
+        layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
     ]
-    width = ask(own[-1], "out_features", ask(own[-1], "out_channels")) if own else None
+    if not with_parameters:
+        return False
+    last = with_parameters[-1]
+    width = ask(last, "out_features", ask(last, "out_channels"))
     return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the model, load its weights, and put it on the device.
 
-    ``auto`` weights are the default ones of torchvision or timm or, where neither cache nor network
-    has them or another ``num_classes`` was asked for, random ones with a warning. Random weights are
-    those of ``torch.manual_seed(seed)`` followed by the builder, torchvision's with ``weights=None``.
+    ``auto`` weights are the default weights of torchvision or timm. They are random, with a
+    warning, if neither the cache nor the network has the defaults, or if a different
+    ``num_classes`` was asked for. Random weights are those of ``torch.manual_seed(seed)`` followed
+    by the builder, which for torchvision is called with ``weights=None``.
 
     Raises:
         UnknownModelError: no model has this name.
-        RequestError: its builder refuses the arguments, or its preprocessing cannot be changed so.
-        DeviceError: no such device here.
-        WeightsError: weights that were asked for by name cannot be loaded, or a download is damaged.
-        ModelError: code of the user's raised.
+        RequestError: the builder refuses the arguments, or the preprocessing cannot be changed as
+            asked.
+        DeviceError: the device does not exist here.
+        WeightsError: weights that were asked for by name cannot be loaded, or a download is
+            damaged.
+        ModelError: the user's own code raised an exception.
     """
     device = find_device(request.device)
     origin = find_origin(request.name, request.seed)
     with origin.guard():
         weighted = add_weights(origin, request)
-        prepare = make_preprocessing(origin, request, weighted.module, weighted.transforms)
+        prepare = make_preprocessing(origin.task, request, weighted.module, weighted.preset)
         notes = (*weighted.notes, _note_dtype(weighted.module, request))
         module = _place(weighted.module, request, device)
     info = ModelInfo(
@@ -232,7 +253,10 @@ def load_model(request: ModelRequest) -> LoadedModel:
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
-    """What there is to say of floats in a model that will run in a dtype that nobody asked for; empty for none."""
+    """Return a note if the model has floats of a dtype that it will not run in.
+
+    The note is empty if there are none, or if the user has chosen the dtype.
+    """
     values = itertools.chain(module.parameters(), module.buffers())
     floats = {str(value.dtype) for value in values if value.is_floating_point()}
     others = sorted(name.removeprefix("torch.") for name in floats - {f"torch.{request.dtype}"})
@@ -244,17 +268,20 @@ def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
 
 
 def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
-    """The floats of a model in one dtype; complex numbers, which ``Module.to`` would cut to their real part, stay."""
+    """Convert the floats of a model to one dtype.
+
+    Complex numbers stay as they are; ``Module.to`` would reduce them to their real part.
+    """
     if dtype == "float16":
         return module.half()
     return module.bfloat16() if dtype == "bfloat16" else module.float()
 
 
 def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
-    """The model in evaluation mode, on its device and in its dtype.
+    """Return the model in evaluation mode, on its device and in its dtype.
 
     Raises:
-        ModelError: it has no values, or does not fit.
+        ModelError: the model has parameters without values, or does not fit into memory.
     """
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ModelError(
@@ -262,43 +289,42 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
             "give it values; for shapes alone: hookcli layers MODEL",
         )
     try:
-        module = _see_module(request.name, module.eval().to(device))
-        return _see_module(request.name, _to_dtype(module, request.dtype))
+        module = _require_module(request.name, module.eval().to(device))
+        return _require_module(request.name, _to_dtype(module, request.dtype))
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
 
 
-def _see_module(name: str, module: Any) -> nn.Module:
-    """What ``eval`` and ``to`` of a model returned, which can be anything where they are its own.
+def _require_module(name: str, module: object) -> nn.Module:
+    """Return ``module``, which came from a model's ``eval`` or ``to``; the user may override these.
 
     Raises:
-        ModelError: it is no module.
+        ModelError: it is not a module.
     """
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name}: its own eval or to returned a {type(module).__name__}, not the model",
-            "let them return self, as those of nn.Module do",
+            "let both return self, as in nn.Module",
         )
     return module
 
 
 def build_skeleton(request: ModelRequest) -> LoadedModel:
-    """The model without weights, for looking at its structure.
+    """Build the model without weights, to look at its structure.
 
-    On the meta device, where nothing is computed; on the CPU with unset values where a builder needs
-    real tensors (regnets), and with random ones where shapes follow from values (detection) or the
-    code is the user's own.
+    It is built on the meta device, where nothing is computed; on the CPU with unset values where
+    the builder needs real tensors (regnets); and with random values where shapes depend on values
+    (detection) or the code is the user's own.
     """
     origin = find_origin(request.name, request.seed)
-    transforms = None if origin.weights is None else origin.weights.DEFAULT.transforms
     with origin.guard():
         module = _build_bare(origin, request)
-        prepare = make_preprocessing(origin, request, module, transforms)
-        module = _see_module(request.name, module.eval())
+        prepare = make_preprocessing(origin.task, request, module, origin.preset)
+        module = _require_module(request.name, module.eval())
     info = ModelInfo(
         request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
     )
-    return LoadedModel(info, module, prepare, categories_of(origin))
+    return LoadedModel(info, module, prepare, origin.categories)
 
 
 def _build_bare(origin: Origin, request: ModelRequest) -> nn.Module:

@@ -1,9 +1,12 @@
-"""What a model says about an image, told from the form of its output: classes, shares, boxes, flow."""
+"""A model's predictions about an image: classes, shares, boxes or flow.
+
+Which of them is derived from the form of the model's output.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, TypeGuard
 
 import torch
 from torch import Tensor
@@ -16,30 +19,45 @@ if TYPE_CHECKING:
 TOP = 5
 
 
-def read_predictions(output: Any, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
-    """The predictions of each image of a batch; [] for an output of a form that is not known.
+class Boxes(TypedDict):
+    """The output of a detection model for one image.
+
+    Attributes:
+        boxes: the corners (n, 4) of the boxes.
+        scores: the score (n,) of each box.
+        labels: the class index (n,) of each box.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+
+
+def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
+    """Return the predictions for each image of a batch; [] for an output whose form is not known.
 
     Args:
-        output: rows of logits (N, classes) give the most probable classes; a mapping with ``out``
-            (N, classes, H, W) the classes that cover most of the image; a list of mappings with
-            ``boxes`` the boxes with the highest score; a list of flows (N, 2, H, W) how far pixels move.
-        categories: names by index; where they do not fit, classes go by number.
+        output: rows of logits (N, classes) produce the most probable classes; a mapping with
+            ``out`` (N, classes, H, W), the classes that cover most of the image; a list of mappings
+            with ``boxes``, the boxes with the highest scores; a list of flows (N, 2, H, W), how far
+            pixels move.
+        categories: the class names by index; classes are numbered where the names do not fit.
     """
     if is_floats(output, 2):
         return _read_classes(output, categories)
-    if isinstance(output, dict) and is_floats(output.get("out"), 4):
-        return _read_shares(output["out"], categories)
-    if isinstance(output, list) and output and all(is_boxes(part) for part in output):
-        return [_read_boxes(part, categories) for part in output]
-    if isinstance(output, list) and output and all(is_flow(part) for part in output):
-        return _read_flow(output[-1])
-    return []
+    pixel_logits = find_pixel_logits(output)
+    if pixel_logits is not None:
+        return [_read_shares(image, categories) for image in pixel_logits.detach()]
+    if isinstance(output, list) and output and all(map(is_boxes, output)):
+        return [_read_boxes(boxes, categories) for boxes in output]
+    flow = find_last_flow(output)
+    return [] if flow is None else _read_flow(flow)
 
 
 def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
     rows = logits.detach().float().cpu()
     best = rows.softmax(1).topk(min(TOP, rows.shape[1]))
-    named = categories if len(categories) == rows.shape[1] else ()
+    named = _names_that_fit(categories, rows.shape[1])
     return [
         tuple(
             Prediction("probability", name_class(index, named), index, value)
@@ -53,44 +71,51 @@ def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Predi
     ]
 
 
-def _read_shares(logits: Tensor, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
-    """The share of the image's pixels whose highest logit is a class's."""
-    count = logits.shape[1]
-    named = categories if len(categories) == count else ()
-    found = []
-    for image in logits.detach():
-        if not image.isfinite().all():
-            found.append(_nothing("share of the image"))
-            continue
-        classes = image.argmax(0).flatten().cpu()
-        shares = classes.bincount(minlength=count).double() / classes.numel()
-        order = shares.argsort(descending=True, stable=True)[:TOP].tolist()
-        found.append(
-            tuple(
-                Prediction(
-                    "share of the image", name_class(index, named), index, float(shares[index])
-                )
-                for index in order
-                if shares[index] > 0
-            )
-        )
-    return found
+def _read_shares(logits: Tensor, categories: Sequence[str]) -> tuple[Prediction, ...]:
+    """Return the classes that win most pixels, for the logits (classes, H, W) of one image.
+
+    A class's share is the fraction of the pixels whose highest logit is that class's.
+    """
+    measure = "share of the image"
+    if not logits.isfinite().all():
+        return _nothing(measure)
+    named = _names_that_fit(categories, len(logits))
+    classes = logits.argmax(0).flatten().cpu()
+    shares = classes.bincount(minlength=len(logits)).double() / classes.numel()
+    return tuple(
+        Prediction(measure, name_class(index, named), index, float(shares[index]))
+        for index in _find_top(shares)
+        if shares[index] > 0
+    )
 
 
-def _read_boxes(part: dict[str, Tensor], categories: Sequence[str]) -> tuple[Prediction, ...]:
-    scores = part["scores"].detach().float().cpu()
-    order = scores.argsort(descending=True, stable=True)[:TOP].tolist()
-    boxes, labels = part["boxes"].detach().float().cpu(), part["labels"].cpu().tolist()
+def _read_boxes(found: Boxes, categories: Sequence[str]) -> tuple[Prediction, ...]:
+    scores, boxes = found["scores"].detach().float().cpu(), found["boxes"].detach().float().cpu()
+    labels = found["labels"].long().cpu().tolist()
     return tuple(
         Prediction(
             "score",
             name_class(labels[index], categories),
             labels[index],
             _finite(float(scores[index])),
-            tuple(round(value, 1) for value in boxes[index].tolist()),
+            _finite_box(boxes[index].tolist()),
         )
-        for index in order
+        for index in _find_top(scores)
     )
+
+
+def _find_top(values: Tensor) -> list[int]:
+    """Return the indices of the largest values in descending order; of equal ones the first."""
+    order: list[int] = values.argsort(descending=True, stable=True)[:TOP].tolist()
+    return order
+
+
+def _names_that_fit(categories: Sequence[str], count: int) -> Sequence[str]:
+    return categories if len(categories) == count else ()
+
+
+def _finite_box(sides: Sequence[float]) -> tuple[float, ...] | None:
+    return tuple(round(side, 1) for side in sides) if all(map(math.isfinite, sides)) else None
 
 
 def _read_flow(flow: Tensor) -> list[tuple[Prediction, ...]]:
@@ -108,28 +133,52 @@ def _nothing(measure: str) -> tuple[Prediction, ...]:
     return (Prediction(measure, "nothing: the logits are not finite", None, None),)
 
 
-def is_floats(value: Any, axes: int) -> bool:
-    """Whether ``value`` is a plain tensor of floats: what is sparse, quantized or complex is of no known form."""
-    plain = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
-    return plain and value.is_floating_point() and value.dim() == axes
+def find_pixel_logits(output: object) -> Tensor | None:
+    """Return the logits (N, classes, H, W) in the output of a segmentation model.
+
+    None if the output is not of this form.
+    """
+    logits = output.get("out") if isinstance(output, dict) else None
+    return logits if is_floats(logits, 4) else None
 
 
-def is_boxes(part: Any) -> bool:
-    """Whether ``part`` is what a detection model says about one image."""
-    if not isinstance(part, dict) or not isinstance(part.get("labels"), Tensor):
+def find_last_flow(output: object) -> Tensor | None:
+    """Return the last of the flows (N, 2, H, W) that an optical flow model refines.
+
+    None if the output is not a list of flows.
+    """
+    if isinstance(output, list) and output and all(map(_is_flow, output)):
+        last: Tensor = output[-1]
+        return last
+    return None
+
+
+def is_floats(value: object, axes: int) -> TypeGuard[Tensor]:
+    """Return whether ``value`` is a dense tensor of floats with values and this many axes.
+
+    Sparse, quantized and complex tensors have no form that is known here.
+    """
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta:
         return False
-    count = part["labels"].shape
-    known = is_floats(part.get("boxes"), 2) and is_floats(part.get("scores"), 1)
-    return known and part["scores"].shape == count == part["boxes"].shape[:1]
+    return value.is_floating_point() and value.dim() == axes
 
 
-def is_flow(part: Any) -> bool:
-    """Whether ``part`` is a flow (N, 2, H, W)."""
-    return is_floats(part, 4) and part.shape[1] == 2
+def is_boxes(value: object) -> TypeGuard[Boxes]:
+    """Return whether ``value`` is the output of a detection model for one image."""
+    if not isinstance(value, dict):
+        return False
+    boxes, scores, labels = (value.get(name) for name in ("boxes", "scores", "labels"))
+    if not (isinstance(labels, Tensor) and is_floats(boxes, 2) and is_floats(scores, 1)):
+        return False
+    return scores.shape == labels.shape == boxes.shape[:1]
+
+
+def _is_flow(value: object) -> bool:
+    return is_floats(value, 4) and value.shape[1] == 2
 
 
 def name_class(index: int, categories: Sequence[str]) -> str:
-    """The category, or ``class 7`` where it has no name."""
+    """Return the class's name, or for example ``class 7`` if it has none."""
     return categories[index] if 0 <= index < len(categories) else f"class {index}"
 
 

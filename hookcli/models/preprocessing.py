@@ -1,10 +1,10 @@
-"""From pictures to pixels, as the weights of a model want them, and from pixels to the model's arguments."""
+"""The conversion of pictures to the pixels that a model's weights expect."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,48 +13,48 @@ from hookcli.config import CLIP_FRAMES
 from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.models.fixed_size import FixedSize, find_fixed_size
+from hookcli.models.frames import spread_evenly
+from hookcli.models.inputs import detection_transform
 from hookcli.models.zoo.origin import OWN, TIMM
 from hookcli.models.zoo.timm_models import timm_transform
 from hookcli.models.zoo.torchvision_import import torchvision
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from PIL import Image
-    from torchvision.transforms import InterpolationMode
-    from torchvision.transforms._presets import ImageClassification
 
     from hookcli.config import ModelRequest
-    from hookcli.models.zoo.origin import Origin
+    from hookcli.models.zoo.catalog import Preset, Transform
 
 _COLOURS = 3
-# Times the short side. Resized as it is, a longer picture could fill the memory: of one that is cropped
-# the middle is taken before, which moves it by less than a pixel, and one that is shown whole is refused.
+# In units of the short side. Resizing a longer picture could fill the memory. If the transform
+# crops, the picture's middle is cut out first, which shifts it by less than a pixel; a picture that
+# would be shown as a whole is refused.
 _LONGEST = 100
-_FLOW_STEP, _FLOW_LEAST, _FLOW_MOST = (
-    8,
-    128,
-    960,
-)  # RAFT halves three times, and its volume is large
+_FLOW_STEP = 8  # RAFT halves three times
+_FLOW_LEAST, _FLOW_MOST = 128, 960  # its correlation volume is large
 _NOMINAL = {"segmentation": (520, 520), "detection": (480, 640), "optical_flow": (368, 496)}
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How one image becomes pixels.
+    """How an image becomes pixels.
 
     Attributes:
-        task: of the model.
-        transform: torchvision's or timm's own, with what the user changed.
-        crop: height and width of what a transform leaves that crops; None if it shows the whole picture.
-        size: the side asked for, where the network takes pictures of any size.
-        channels: how many the network takes; None where that is not known, of the user's own models.
-        fixed: the only size that it takes; None where it takes others.
+        task: the model's task.
+        transform: torchvision's or timm's own transform, with the user's changes.
+        crop: the height and width that a cropping transform produces; None if the transform keeps
+            the whole picture.
+        size: the side that was asked for, if the network accepts pictures of any size.
+        channels: the number of channels that the network accepts; None if it is not known, as for
+            models of the user's own.
+        fixed: the only size that the network accepts; None if it accepts several.
     """
 
     task: str
-    transform: Callable[..., Any]
+    transform: Transform
     crop: tuple[int, int] | None = None
     size: int | None = None
     channels: int | None = _COLOURS
@@ -67,7 +67,7 @@ class Preprocessing:
 
     @property
     def nominal_shape(self) -> tuple[int, ...]:
-        """The pixels of one image of usual size, with the leading axis 1."""
+        """The shape of the pixels of an image of usual size, with the leading axis 1."""
         height, width = self.crop or _NOMINAL.get(self.task, (224, 224))
         if self.size is not None and self.crop is None:
             height, width = self.size, self.size
@@ -79,13 +79,17 @@ class Preprocessing:
         return (1, channels, height, width)
 
     def refuse(self, picture: Image.Image) -> str:
-        """Why ``picture`` cannot be shown to this network; empty if it can."""
+        """Return why this network cannot be given ``picture``; empty if it can."""
         if self.crop is None and _is_long(picture):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
-        """Why pixels (C, H, W) that are used as they are do not fit this network; empty if they do."""
+        """Return why the pixels of a tensor file do not fit this network; empty if they do.
+
+        Args:
+            shape: the shape (C, H, W) of the pixels, which are used unchanged.
+        """
         height, width = shape[-2:]
         if self.fixed is not None and not self.fixed.takes(height, width):
             wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
@@ -96,43 +100,38 @@ class Preprocessing:
         return f"is {shape_text(shape)}: this network takes {wanted}"
 
     def to_pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """The pixels of one image: (3, H, W), a clip (3, T, H, W), or for flow a pair (2, 3, H, W).
+        """Return the pixels of one image.
+
+        They are (3, H, W); for video a clip (3, T, H, W); for optical flow a pair (2, 3, H, W).
 
         Args:
-            pictures: upright and RGB; one, or the frames of a clip, or the two of a pair.
+            pictures: upright RGB pictures: one, or the frames of a clip, or the two of a pair.
         """
         pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
-        if self.task == "video":
-            places = [
-                round(i * (len(pictures) - 1) / (CLIP_FRAMES - 1)) for i in range(CLIP_FRAMES)
-            ]
-            same = [picture.resize(pictures[0].size) for picture in pictures]
-            clip: Tensor = self.transform(
-                torch.stack(
-                    [torchvision.transforms.functional.pil_to_tensor(same[i]) for i in places]
-                )
-            )
-            return clip
         if self.task == "optical_flow":
             size = _flow_size(pictures[0], self.size)
-            return torch.stack(
-                self.transform(*(p.resize(size) for p in (*pictures, *pictures)[:2]))
-            )
-        pixels: Tensor = self.transform(pictures[0])
+            pair = [picture.resize(size) for picture in (*pictures, *pictures)[:2]]
+            return torch.stack(self.transform(*pair))
+        source = _stack_frames(pictures) if self.task == "video" else pictures[0]
+        pixels: Tensor = self.transform(source)
         return pixels
 
     def repeat(self, pixels: Tensor) -> Tensor:
-        """Pixels (C, H, W) that are used as they are; a clip or a pair is made of them where one is needed."""
+        """Return the pixels (C, H, W) of a tensor file as the network takes them.
+
+        Where the network takes a clip or a pair, it is made by repeating them.
+        """
         if self.task == "video":
             return pixels.unsqueeze(1).expand(-1, CLIP_FRAMES, -1, -1).clone()
         return torch.stack([pixels, pixels]) if self.task == "optical_flow" else pixels
 
     def describe(self, pictures: Sequence[Image.Image], count: int) -> str:
-        """What was made of an image that is another one; empty where the transform is all.
+        """Return what the image was turned into before the transform; empty if it was not changed.
 
         Args:
-            pictures: as ``to_pixels`` takes them; none of pixels that are used as they are.
-            count: how many pictures the image has, of which ``pictures`` may be some.
+            pictures: the pictures that ``to_pixels`` takes; none for pixels that are used
+                unchanged.
+            count: how many pictures the image has; ``pictures`` may be some of them.
         """
         if self.task == "video":
             source = f"{count} frames" if count > 1 else "the still image"
@@ -147,28 +146,28 @@ class Preprocessing:
 
 
 def make_preprocessing(
-    origin: Origin, request: ModelRequest, module: nn.Module, transforms: Any
+    task: str, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset] | None
 ) -> Preprocessing:
-    """The model's own preprocessing, with what ``request`` changes.
+    """Return the model's own preprocessing, with the changes that ``request`` asks for.
 
     Args:
-        origin: tells the task.
-        request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation``.
-        module: a ViT tells its size; a detection model resizes by itself and is set here.
-        transforms: a torchvision preset; None for models that have none.
+        task: the model's task.
+        request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation`` are used.
+        module: a ViT specifies its size; a detection model resizes by itself and is modified here.
+        make_preset: makes torchvision's preset; None for models that have none.
 
     Raises:
-        RequestError: something was to be changed that this model's preprocessing does not have.
+        RequestError: a change was asked for that does not apply to this model's preprocessing.
     """
     return replace(
-        _make_own_preprocessing(origin, request, module, transforms),
-        channels=_count_channels(origin.task, request),
+        _make_own_preprocessing(task, request, module, make_preset or _imagenet),
+        channels=_count_channels(task, request),
         fixed=find_fixed_size(module),
     )
 
 
 def _count_channels(task: str, request: ModelRequest) -> int | None:
-    """How many channels a model takes; None for the user's own, of which nothing is known."""
+    """Return the number of channels that a model accepts; None for the user's own models."""
     if task == OWN:
         return None
     asked = dict(request.arguments).get("in_chans", "") if task == TIMM else ""
@@ -176,60 +175,71 @@ def _count_channels(task: str, request: ModelRequest) -> int | None:
 
 
 def _make_own_preprocessing(
-    origin: Origin, request: ModelRequest, module: nn.Module, transforms: Any
+    task: str, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
 ) -> Preprocessing:
-    task = origin.task
     if task == TIMM:
         transform, crop = timm_transform(module, request)
         return Preprocessing(task, transform, crop=crop)
     if task == "detection":
         _set_detection(module, request)
-        return Preprocessing(task, transforms(), size=request.size)
+        return Preprocessing(task, make_preset(), size=request.size)
     if task == "optical_flow":
         _refuse_changes(request, "an optical flow model")
-        return Preprocessing(task, transforms(), size=request.size)
-    changes: dict[str, Any] = {}
+        return Preprocessing(task, make_preset(), size=request.size)
+    colours = _colour_changes(request)
+    if task == "segmentation":
+        side = request.size or request.resize or make_preset().resize_size[0]
+        return Preprocessing(task, make_preset(resize_size=side, **colours), size=side)
+    own_side = ask(module, "image_size")
+    sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
+    preset = make_preset(**colours, **sides)
+    return Preprocessing(task, preset, crop=(preset.crop_size[0], preset.crop_size[-1]))
+
+
+def _colour_changes(request: ModelRequest) -> Mapping[str, object]:
+    """Return the arguments of a preset for the colours and interpolation that were asked for."""
+    changes: dict[str, object] = {}
     if request.mean is not None:
         changes["mean"] = request.mean
     if request.std is not None:
         changes["std"] = request.std
     if request.interpolation is not None:
-        changes["interpolation"] = _interpolation(request.interpolation)
-    if task == "segmentation":
-        side = request.size or request.resize or transforms().resize_size[0]
-        return Preprocessing(task, transforms(resize_size=side, **changes), size=side)
-    base = transforms if transforms is not None else _imagenet
-    return _cropping(task, base, request, ask(module, "image_size"), changes)
+        mode = torchvision.transforms.InterpolationMode(request.interpolation)
+        changes["interpolation"] = mode
+    return changes
 
 
-def _cropping(
-    task: str, transforms: Any, request: ModelRequest, own_side: Any, changes: dict[str, Any]
-) -> Preprocessing:
-    """A preset that resizes and takes the middle, scaled in its own proportions to the side asked for."""
-    own = transforms()
-    side = request.size or (own_side if isinstance(own_side, int) else None) or own.crop_size[0]
-    if side != own.crop_size[0] or request.resize is not None:
-        resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
-        resize = [request.resize] if request.resize is not None else resize
-        crop = [side] * len(own.crop_size)
-        changes |= {
-            "crop_size": crop if len(crop) > 1 else crop[0],
-            "resize_size": resize if len(own.crop_size) > 1 else resize[0],
-        }
-    made = transforms(**changes)
-    height, width = made.crop_size[0], made.crop_size[-1]
-    return Preprocessing(task, made, crop=(height, width))
+def _side_changes(
+    own: Preset, request: ModelRequest, own_side: int | None
+) -> Mapping[str, int | list[int]]:
+    """Return the arguments of a preset that resizes and crops, for the sides that were asked for.
+
+    The proportion between resizing and cropping is the preset's own unless ``resize`` is given.
+
+    Args:
+        own: the preset without changes.
+        request: ``size`` and ``resize`` are used.
+        own_side: the side of the pictures that the network is made for, if it specifies one.
+    """
+    side = request.size or own_side or own.crop_size[0]
+    if side == own.crop_size[0] and request.resize is None:
+        return {}
+    resize = [round(side * length / own.crop_size[0]) for length in own.resize_size]
+    resize = [request.resize] if request.resize is not None else resize
+    if len(own.crop_size) > 1:
+        return {"crop_size": [side] * len(own.crop_size), "resize_size": resize}
+    return {"crop_size": side, "resize_size": resize[0]}
 
 
-def _imagenet(**changes: Any) -> ImageClassification:
-    return torchvision.transforms._presets.ImageClassification(
-        **{"crop_size": 224, "resize_size": 256} | changes
-    )
+def _imagenet(**changes: object) -> Preset:
+    sides = {"crop_size": 224, "resize_size": 256}
+    preset: Preset = torchvision.transforms._presets.ImageClassification(**sides | changes)
+    return preset
 
 
 def _set_detection(module: nn.Module, request: ModelRequest) -> None:
-    """Detection models normalise and resize by themselves."""
-    inside: Any = module.transform
+    """Change the transform inside a detection model, which normalises and resizes by itself."""
+    inside = detection_transform(module)
     if request.resize is not None or request.interpolation is not None:
         raise RequestError(
             "a detection model resizes by itself", "--size N, --mean and --std can be changed"
@@ -251,12 +261,18 @@ def _refuse_changes(request: ModelRequest, what: str) -> None:
             )
 
 
-def _interpolation(name: str) -> InterpolationMode:
-    return torchvision.transforms.InterpolationMode(name)
+def _stack_frames(pictures: Sequence[Image.Image]) -> Tensor:
+    """Return a clip (T, 3, H, W) of pictures, all resized to the size of the first."""
+    same = [picture.resize(pictures[0].size) for picture in pictures]
+    to_tensor = torchvision.transforms.functional.pil_to_tensor
+    return torch.stack([to_tensor(same[i]) for i in spread_evenly(len(same), CLIP_FRAMES)])
 
 
 def _crop_long(picture: Image.Image) -> Image.Image:
-    """The middle of a very long picture, which is all that a transform that crops would leave of it."""
+    """Return the middle of a very long picture, and any other picture unchanged.
+
+    A transform that crops would leave no more than the middle of it.
+    """
     if not _is_long(picture):
         return picture
     longest = _LONGEST * min(picture.size)
@@ -270,7 +286,10 @@ def _is_long(picture: Image.Image) -> bool:
 
 
 def _flow_size(picture: Image.Image, short: int | None) -> tuple[int, int]:
-    """Width and height in multiples of 8, at least 128; no side over 960 unless ``short`` asks for it."""
+    """Return width and height for an optical flow model: multiples of 8, and at least 128.
+
+    No side is longer than 960 unless ``short``, the length of the short side, asks for it.
+    """
     scale = short / min(picture.size) if short else min(1.0, _FLOW_MOST / max(picture.size))
     width, height = (
         max(_FLOW_LEAST, math.floor(side * scale / _FLOW_STEP + 0.5) * _FLOW_STEP)

@@ -1,4 +1,4 @@
-"""The scalar that a backward starts at, told from the form of a model's output."""
+"""The scalar that a backward starts at, derived from the form of a model's output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,7 +14,13 @@ from torch.nn.functional import cross_entropy
 
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.foreign import ForeignCode
-from hookcli.models.predictions import is_boxes, is_floats, is_flow, name_class
+from hookcli.models.predictions import (
+    find_last_flow,
+    find_pixel_logits,
+    is_boxes,
+    is_floats,
+    name_class,
+)
 from hookcli.models.zoo.origin import import_code
 from hookcli.records.images import Score
 
@@ -22,17 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.config import ScoreRequest
+    from hookcli.models.predictions import Boxes
 
-_OWN_SUM = "--score sum, or a function of your own: --score FILE.py:FUNCTION"
+_OWN_SUM = "use --score sum, or a function of your own: --score FILE.py:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
-    """A score with its way back, and what it is.
+    """A score that a backward can start at.
 
     Attributes:
-        value: a scalar that needs a gradient.
-        score: the same as a fact.
+        value: the score as a scalar tensor that requires a gradient.
+        score: the score as a number, and what it measures.
     """
 
     value: Tensor
@@ -40,14 +47,14 @@ class ScoreTensor:
 
 
 def find_target(text: str, categories: Sequence[str]) -> int | None:
-    """The index of the class that ``--target`` names; None for the predicted one.
+    """Return the index of the class that ``--target`` names; None for the predicted class.
 
     Args:
-        text: ``predicted``, an index from 0, or a category's name, whatever its case.
-        categories: names by index; empty when they are not known.
+        text: ``predicted``, an index from 0, or a category's name in upper or lower case.
+        categories: the class names by index; empty when they are not known.
 
     Raises:
-        RequestError: there is no such class, or several are called so.
+        RequestError: there is no such class, or several have this name.
     """
     if text == "predicted":
         return None
@@ -79,56 +86,58 @@ def _near(text: str, categories: Sequence[str]) -> str:
 
 
 def score_output(
-    output: Any,
+    output: object,
     style: ScoreRequest,
     target: int | None,
     categories: Sequence[str],
     *,
     needs_gradient: bool = True,
 ) -> ScoreTensor:
-    """The score of one image's output.
+    """Return the score of the model's output for one image.
 
     ==============  =======================================================================
     output          score
     ==============  =======================================================================
     logits (1, K)   ``logit`` of the target; ``probability``, its softmax; ``cross-entropy``
-                    of the target as the truth
+                    with the target as the truth
     ``out`` (1, K,  the mean over all pixels of the target's logit, probability or
     H, W)           cross-entropy; the predicted target covers most pixels
-    boxes           the score of the best box, or of the best one of the target's class
+    boxes           the score of the best box, or of the best box of the target's class
     flows           the mean length of the last flow, in pixels
     ==============  =======================================================================
 
-    ``sum`` adds up all floating numbers of any output; ``FILE.py:FUNCTION`` is called with the output
-    and the target (None for the predicted one) and returns a scalar.
+    ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
+    the output and the target (None for the predicted class) and returns a scalar.
 
     Args:
         output: what the model returned for one image.
-        style: which score.
-        target: class index; None for the predicted one.
-        categories: names by index; where they do not fit, classes go by number.
-        needs_gradient: a backward starts at it.
+        style: which score to compute.
+        target: the class index; None for the predicted class.
+        categories: the class names by index; classes are numbered where the names do not fit.
+        needs_gradient: a backward will start at the score.
 
     Raises:
         RequestError: the output has no score of this kind, or the target does not exist.
-        ModelError: no gradient leads back from the score, or a function of the user's failed.
+        NoBoxError: a detection model found no box, or none of the target's class.
+        ModelError: no gradient leads back from the score, or the user's function failed.
     """
+    computed: object
     if ":" in style.score:
-        value, index, kind = load_score(style.score)(output, target), target, style.score
+        computed, index, kind = load_score(style.score)(output, target), target, style.score
     elif style.score == "sum":
-        value, index, kind = _add_up(output), None, "sum"
+        computed, index, kind = _add_up(output), None, "sum"
     else:
-        value, index, kind = _score_of_form(output, style.score, target)
-    value = _check_value(value, style, needs_gradient=needs_gradient)
+        computed, index, kind = _score_of_form(output, style.score, target)
+    value = _check_value(computed, style, needs_gradient=needs_gradient)
     name = "" if index is None else name_class(index, categories)
     figure = float(value.detach())
     score = Score(kind, figure if math.isfinite(figure) else None, index, name)
     return ScoreTensor(value.reshape(()), score)
 
 
-def _check_value(value: Any, style: ScoreRequest, *, needs_gradient: bool) -> Tensor:
+def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise ModelError(f"--score {style.score}: it must be one number, as a tensor")
+        raise ModelError(f"--score {style.score}: the score must be one number, as a tensor")
     if needs_gradient and not value.requires_grad:
         raise ModelError(
             "no gradient leads back from the score: the model runs without gradients",
@@ -137,30 +146,31 @@ def _check_value(value: Any, style: ScoreRequest, *, needs_gradient: bool) -> Te
     return value
 
 
-def _score_of_form(output: Any, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
-    """The score, whose it is, and what it is called."""
+def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
+    """Return the score, the class that it belongs to, and its name."""
     if is_floats(output, 2) and len(output) == 1:
         index = int(output[0].argmax()) if target is None else target
         return _of_logits(output, kind, _inside(index, output.shape[1])), index, kind
-    if isinstance(output, dict) and is_floats(output.get("out"), 4):
-        logits = output["out"]
+    logits = find_pixel_logits(output)
+    if logits is not None:
         covered = logits[0].argmax(0).flatten().bincount(minlength=logits.shape[1])
         index = int(covered.argmax()) if target is None else target
         pixels = logits[0].flatten(1).T
         return _of_logits(pixels, kind, _inside(index, logits.shape[1])), index, f"mean {kind}"
     if isinstance(output, list) and len(output) == 1 and is_boxes(output[0]):
         return *_of_boxes(output[0], kind, target), "score of the best box"
-    if isinstance(output, list) and output and all(map(is_flow, output)):
+    flow = find_last_flow(output)
+    if flow is not None:
         if target is not None or kind != "logit":
             raise RequestError(
                 "an optical flow has no classes", "leave --target and --score as they are"
             )
-        return output[-1].norm(dim=1).mean(), None, "mean flow in pixels"
-    raise RequestError("the model's output has no form whose score is known", _OWN_SUM)
+        return flow.norm(dim=1).mean(), None, "mean flow in pixels"
+    raise RequestError("hookcli knows no score for an output of this form", _OWN_SUM)
 
 
 def _of_logits(rows: Tensor, kind: str, index: int) -> Tensor:
-    """The mean over rows (n, K)."""
+    """Return the mean score over rows of logits (n, K)."""
     if kind == "logit":
         return rows[:, index].mean()
     if kind == "probability":
@@ -168,15 +178,19 @@ def _of_logits(rows: Tensor, kind: str, index: int) -> Tensor:
     return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
 
 
-def _of_boxes(part: dict[str, Tensor], kind: str, target: int | None) -> tuple[Tensor, int]:
+def _of_boxes(found: Boxes, kind: str, target: int | None) -> tuple[Tensor, int]:
     if kind != "logit":
-        raise RequestError(f"--score {kind}: boxes have a score only", "leave --score as it is")
-    scores, labels = part["scores"], part["labels"]
-    mine = torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
-    if not len(mine):
+        raise RequestError(f"--score {kind}: boxes have only a score", "leave --score as it is")
+    scores, labels = found["scores"], found["labels"]
+    eligible = (
+        torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
+    )
+    if not len(eligible):
         what = "no box" if target is None else f"no box of class {target}"
-        raise NoBoxError(f"the model found {what} in an image", "another --target, or --score sum")
-    best = mine[int(scores[mine].argmax())]
+        raise NoBoxError(
+            f"the model found {what} in an image", "choose a different --target, or --score sum"
+        )
+    best = eligible[int(scores[eligible].argmax())]
     return scores[best], int(labels[best])
 
 
@@ -186,23 +200,23 @@ def _inside(index: int, count: int) -> int:
     return index
 
 
-def _add_up(value: Any) -> Tensor | None:
-    """The sum of all floating numbers, wherever they are in the output."""
+def _add_up(value: object) -> Tensor | None:
+    """Return the sum of all floating-point numbers, wherever they are in the output."""
     if isinstance(value, Tensor):
         return value.sum() if value.is_floating_point() else None
-    parts = value.values() if isinstance(value, dict) else value
     if not isinstance(value, (dict, list, tuple)):
         return None
-    sums = [found for found in map(_add_up, parts) if found is not None]
+    inside = value.values() if isinstance(value, dict) else value
+    sums = [found for found in map(_add_up, inside) if found is not None]
     return sum(sums[1:], sums[0]) if sums else None
 
 
 @functools.cache
-def load_score(text: str) -> Callable[[Any, int | None], Any]:
-    """The user's function, imported once, whose errors are theirs.
+def load_score(text: str) -> Callable[[object, int | None], object]:
+    """Return the user's function, imported once; an exception in it becomes a ModelError.
 
     Raises:
-        RequestError: there is none of this name.
+        RequestError: there is no function of this name.
     """
     place, _, name = text.rpartition(":")
     code = ForeignCode(f"--score {text}", hint="try the function in Python first")
@@ -211,8 +225,9 @@ def load_score(text: str) -> Callable[[Any, int | None], Any]:
     if not callable(function):
         raise RequestError(f"--score {text}: {place} has no function {name!r}")
 
-    def call(output: Any, target: int | None) -> Any:
+    def call(output: object, target: int | None) -> object:
         with code:
-            return function(output, target)
+            result: object = function(output, target)
+        return result
 
     return call

@@ -1,4 +1,7 @@
-"""Whether the modules of a model can be walked: asked once of a model of the user's own, before anything relies on it."""
+"""The check that the modules of a model can be walked.
+
+It is done once for a model of the user's own, before anything relies on it.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,26 @@ from hookcli.records.calls import ROOT_LABEL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# torch walks modules by functions that call themselves: one call a level. The others are for what calls them.
-_ROOM = 250
-_MOST = 1_000  # however deep Python may go: to name and measure them takes time with the cube of it, then 14 s
+# torch walks modules by recursion, with one call per level; other calls surround these.
+_OTHER_CALLS = 250
+# Whatever Python's recursion limit is: the time to name and measure modules grows with the cube of
+# the depth, and is 14 s at this one.
+_DEEPEST = 1_000
 
 
 def check_structure(name: str, model: nn.Module) -> None:
-    """See that ``model`` has an end, and says the same of its modules wherever it is asked.
+    """Check that ``model`` is nested finitely, and describes its modules consistently.
 
     Args:
         name: what the user calls the model.
-        model: its own methods may raise anything.
+        model: the model; its own methods may raise any exception.
 
     Raises:
-        ModelError: a module contains itself, they are nested too deep, or ``named_modules`` names
-            what is not there.
+        ModelError: a module contains itself, modules are nested too deep, or ``named_modules``
+            names a module that does not exist.
     """
-    depth, most = _measure_depth(name, model), min(sys.getrecursionlimit() - _ROOM, _MOST)
+    most = min(sys.getrecursionlimit() - _OTHER_CALLS, _DEEPEST)
+    depth = _measure_depth(name, model)
     if depth > most:
         raise ModelError(
             f"{name} nests its modules {depth:,} deep, and {most:,} levels can be walked",
@@ -38,48 +44,49 @@ def check_structure(name: str, model: nn.Module) -> None:
         )
     for path, module in model.named_modules():
         kind = type(module).__name__
-        is_module = issubclass(module.__class__, nn.Module)  # which may be a property of its own
+        is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
         if not is_module or model.get_submodule(path) is not module:
             raise ModelError(
-                f"{name}: its named_modules gives {path!r} ({kind}), and get_submodule another module or none",
-                "leave named_modules as nn.Module has it",
+                f"{name}: named_modules returns {path!r} ({kind}), and get_submodule"
+                " a different module or none",
+                "do not override named_modules of nn.Module",
             )
     for parameter in model.parameters():
         parameter.is_floating_point()
 
 
 def _measure_depth(name: str, model: nn.Module) -> int:
-    """How many modules contain one another, without a function that calls itself.
+    """Return how many levels of modules are nested in one another, without recursion.
 
     Raises:
         ModelError: a module contains itself.
     """
     known = {id(model)}
-    names, places, running = [""], {id(model): 0}, [(model, _parts_of(model))]
+    path, level_of, open_modules = [""], {id(model): 0}, [(model, _children_of(model))]
     deepest = 1
-    while running:
-        module, parts = running[-1]
-        part_name, part = next(parts, ("", None))
-        if part is None:
-            running.pop()
-            names.pop()
-            del places[id(module)]
-        elif id(part) in places:
-            outer = ".".join(names[1 : places[id(part)] + 1]) or ROOT_LABEL
-            inner = ".".join([*names[1:], part_name])
+    while open_modules:
+        module, children = open_modules[-1]
+        child_name, child = next(children, ("", None))
+        if child is None:
+            open_modules.pop()
+            path.pop()
+            del level_of[id(module)]
+        elif id(child) in level_of:
+            outer = ".".join(path[1 : level_of[id(child)] + 1]) or ROOT_LABEL
+            inner = ".".join([*path[1:], child_name])
             raise ModelError(
-                f"{name}: {outer} ({type(part).__name__}) contains itself, as {inner}",
-                "a module may stand in several places, and not inside itself",
+                f"{name}: {outer} ({type(child).__name__}) contains itself, as {inner}",
+                "a module may be used in several places, but not inside itself",
             )
-        elif id(part) not in known:
-            known.add(id(part))
-            names.append(part_name)
-            places[id(part)] = len(running)
-            running.append((part, _parts_of(part)))
-            deepest = max(deepest, len(running))
+        elif id(child) not in known:
+            known.add(id(child))
+            path.append(child_name)
+            level_of[id(child)] = len(open_modules)
+            open_modules.append((child, _children_of(child)))
+            deepest = max(deepest, len(open_modules))
     return deepest
 
 
-def _parts_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    parts = ask(module, "_modules", {})
-    return ((name, part) for name, part in list(parts.items()) if isinstance(part, nn.Module))
+def _children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    children = ask(module, "_modules", {})
+    return ((name, child) for name, child in list(children.items()) if isinstance(child, nn.Module))

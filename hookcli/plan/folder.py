@@ -11,8 +11,9 @@ from hookcli.files import hash_file, safe_name
 from hookcli.images.read import ImageFile
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
-from hookcli.store.folder import check_folder, finish_resume
-from hookcli.store.ownership import PlannedNames
+from hookcli.store import names
+from hookcli.store.admission import check_folder
+from hookcli.store.finished import finish_resume
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:
     """Return the run folder: the one that was asked for, or ``hookcli-runs/MODEL-IMAGE``."""
-    name, names = sources[0].key, config.run.images.names
-    if len(sources) > 1 or len(names) > 1:
-        first = Path(os.path.realpath(names[0]))  # pathlib's resolve raises if it is no file name
+    name, given = sources[0].key, config.run.images.names
+    if len(sources) > 1 or len(given) > 1:
+        first = Path(os.path.realpath(given[0]))  # pathlib's resolve raises if it is no file name
         name = (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
     run = f"{safe_name(config.run.model.name)}-{safe_name(name)}"
     return config.folder.out or Path("hookcli-runs") / run
@@ -36,24 +37,24 @@ def choose_style(config: RunConfig, sources: Sequence[object]) -> GridStyle:
     grids = replace(config.grids, signed=config.backward is not None)
     if grids.mode != "auto":
         return grids
-    names = set(config.run.images.names)
-    named = all(not isinstance(source, ImageFile) or source.file in names for source in sources)
+    given = set(config.run.images.names)
+    named = all(not isinstance(source, ImageFile) or source.file in given for source in sources)
     mode: GridMode = "layers" if named else "sheet"
     return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
 
 
-def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> PlannedNames:
+def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> names.PlannedNames:
     """Return the names of the files that a run over these images may write."""
     mode = choose_style(config, sources).mode
-    pictures = {"seen"} | {"layers": {"grids"}, "sheet": {"sheets"}}.get(mode, set())
-    optional = {"overview.png"} if config.overview else set()
+    pictures = {names.SEEN} | {"layers": {names.GRIDS}, "sheet": {names.SHEETS}}.get(mode, set())
+    optional = {names.OVERVIEW} if config.overview else set()
     if len(sources) > 1 and config.top_images:
-        optional.add("top_images.csv")
+        optional.add(names.TOP_IMAGES)
     if config.backward is not None:
-        optional.add("gradient_flow.png")
-        pictures |= {"cam"} if config.backward.cams else set()
-        pictures |= {"saliency"} if config.backward.saliency else set()
-    return PlannedNames(
+        optional.add(names.GRADIENT_FLOW)
+        pictures |= {names.CAM} if config.backward.cams else set()
+        pictures |= {names.SALIENCY} if config.backward.saliency else set()
+    return names.PlannedNames(
         frozenset(source.key for source in sources),
         frozenset(pictures),
         frozenset(optional),

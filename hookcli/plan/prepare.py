@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hookcli.plan.estimate import Plan
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
-    from hookcli.store.ownership import PlannedNames
+    from hookcli.store import names
 
 # Up to so many images are read before the model is loaded, so that a bad one is reported early.
 _MOST_READ_FIRST = 8
@@ -121,7 +121,7 @@ class PreparedRun(PreparedModel):
         return len(self.sources) > chunk_size(self.config.batch_size)
 
     @property
-    def planned_names(self) -> PlannedNames:
+    def planned_names(self) -> names.PlannedNames:
         """The names of the files that the run may write."""
         return plan_names(self.config, self.sources)
 

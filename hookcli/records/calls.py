@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Uncalled:
-    """A selected layer that never ran, and why as far as that is known."""
+    """A selected layer that never ran, and the reason as far as it is known."""
 
     layer: LayerInfo
     reason: str
@@ -16,7 +16,7 @@ class Uncalled:
 ROOT_LABEL = "(model)"
 
 
-RECOMPUTED = "it was computed again in the backward"  # why a call has no gradient of its own
+RECOMPUTED = "it was computed again in the backward"  # the reason why a call has no gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class LayerInfo:
     """One module of a model.
 
     Attributes:
-        module_path: dotted name from ``named_modules()``; empty for the model itself.
-        module_type: class name.
+        module_path: the dotted name from ``named_modules()``; empty for the model itself.
+        module_type: the name of its class.
         depth: 0 for the model itself, 1 for its children, and so on.
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
-        params: parameters of this module and all below it.
-        channels: where its output keeps channels, as far as its type tells: ``first``, ``last``,
-            ``likely first`` or ``likely last`` (a neighbour's type tells), ``mixed`` when its axes
-            are no longer the image's, or ``unknown``.
+        params: the number of parameters of this module and all modules below it.
+        channels: the place of the channel axis in its output, as far as its type tells: ``first``,
+            ``last``, ``likely first`` or ``likely last`` (told by the type of a neighbour),
+            ``mixed`` when its axes are no longer those of the image, or ``unknown``.
     """
 
     module_path: str
@@ -43,7 +43,7 @@ class LayerInfo:
 
     @property
     def label(self) -> str:
-        """The module path as people see it."""
+        """The module path as it is shown; ``(model)`` for the model itself."""
         return self.module_path or ROOT_LABEL
 
 
@@ -53,10 +53,12 @@ class Call:
 
     Attributes:
         layer: the module.
-        call_index: 0 for the module's first call in one forward, then 1, …
-        order: position among the observed calls, from 1, by the moment the call started.
-        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (a gradient too).
-        output_key: which tensor of an output that is several, empty when it is one; a parameter's name.
+        call_index: 0 for the module's first call in one forward, then 1, and so on.
+        order: the position among the observed calls, from 1, by the moment the call started.
+        side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
+            a parameter).
+        output_key: the name of the tensor in an output that holds several, empty when there is only
+            one; for ``param`` the name of the parameter.
     """
 
     layer: LayerInfo
@@ -67,7 +69,10 @@ class Call:
 
     @property
     def id(self) -> str:
-        """What people see and paste: ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``, ``param:fc.bias``."""
+        """The name that people see and paste.
+
+        For example ``layer1.0.relu#1``, ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
+        """
         if self.side == "param":
             return "param:" + ".".join(filter(None, (self.layer.module_path, self.output_key)))
         side = "" if self.side == "output" else f"{self.side}:"

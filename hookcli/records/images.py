@@ -1,4 +1,4 @@
-"""An image of a run: what the model said of it, or why it was skipped, and the state of its file."""
+"""An image of a run: its predictions, or why it was skipped, and the state of its file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file as it was when it was read; sizes and times tell whether it has changed since.
+    """The state of a file when it was read; its size and time show whether it has changed since.
 
     Attributes:
-        file: as found.
-        size: in bytes; -1 when it was not there.
-        mtime_ns: when it was changed last.
-        sha256: of its bytes; empty when it could not be read.
+        file: the name under which it was found.
+        size: the number of bytes; -1 when the file did not exist.
+        mtime_ns: the time of its last change, in nanoseconds.
+        sha256: the hash of its bytes; empty when the file could not be read.
     """
 
     file: str
@@ -24,7 +24,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class SkippedImage:
-    """An image that could not be used, and why."""
+    """An image that could not be used, and the reason."""
 
     file: str
     reason: str
@@ -32,16 +32,16 @@ class SkippedImage:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One thing that the model says about an image.
+    """One prediction of the model for an image.
 
     Attributes:
-        measure: what ``value`` is: ``probability`` (softmax over the logits), ``share of the image``
-            (pixels whose highest logit is this class's), ``score`` (of a box), or ``pixels`` (a flow's
-            length).
+        measure: what ``value`` means: ``probability`` (softmax over the logits), ``share of the
+            image`` (the pixels whose highest logit is that of this class), ``score`` (of a box), or
+            ``pixels`` (the length of a flow).
         category: the name of the class, or of the figure.
-        index: of the class; None where there is none.
-        value: None when it is not finite.
-        box: left, top, right and bottom in pixels of what the network was given.
+        index: the index of the class; None when there is no class.
+        value: the figure; None when it is not finite.
+        box: left, top, right and bottom, in pixels of the network's input.
     """
 
     measure: str
@@ -53,13 +53,14 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a backward started at.
+    """The number from which a backward started.
 
     Attributes:
-        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``FILE.py:FUNCTION``, or in words.
-        value: None when it is not finite.
-        target: index of the class; None without one.
-        category: its name.
+        kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``FILE.py:FUNCTION``, or a
+            description in words.
+        value: the number; None when it is not finite.
+        target: the index of the class; None when the score is not about a class.
+        category: the name of the class.
     """
 
     kind: str
@@ -73,17 +74,18 @@ class ImageResult:
     """An image that went through the model.
 
     Attributes:
-        key: safe and unique; the name of the image's folder under ``grids/``.
-        file: as the user gave it.
-        width: in pixels, upright.
-        height: in pixels, upright.
-        sha256: of the file's bytes.
-        predictions: the foremost first; empty when the output has no form that is known.
-        pixels_shape: of what the network was given, with the leading axis 1.
-        seen: file of the picture that the network saw, relative to the run folder.
-        note: what was made of the image that is another one: a clip, a pair, a part; empty for the image itself.
-        score: what the backward started at; None in a run without one.
-        unedited: what the model says without edits; empty in a run without any.
+        key: a safe and unique name; also that of the image's folder under ``grids/``.
+        file: the file as the user gave it.
+        width: the width in pixels, after the image was turned upright.
+        height: the height in pixels, after the image was turned upright.
+        sha256: the hash of the file's bytes.
+        predictions: the foremost first; empty when the form of the model's output is not known.
+        pixels_shape: the shape of the network's input for this image, with the leading axis 1.
+        seen: the picture that the network saw, a file name relative to the run folder.
+        note: how the input was made when it is not the image itself (a clip, a pair, a part of it);
+            empty otherwise.
+        score: the number from which the backward started; None in a run without a backward.
+        unedited: the predictions without edits; empty in a run without edits.
         unedited_score: the score without edits.
     """
 

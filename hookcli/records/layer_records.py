@@ -1,6 +1,6 @@
-"""The light side of a run: strings and numbers, no tensors.
+"""The figures of a layer: strings and numbers, no tensors.
 
-Everything that leaves the model's forward pass as a fact is one of these frozen values. Nothing here
+Every figure that leaves a forward or a backward is in one of these frozen values. Nothing here
 computes on tensors, reads or writes files, or knows how it will be shown.
 """
 
@@ -19,20 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorStats:
-    """What one activation of one image looks like in numbers.
+    """The figures of one tensor of one image.
 
-    NaN and Inf are counted and left out of the other figures, which are None when nothing finite is left.
+    Example:
+        >>> stats = captured.records[0].stats
+        >>> stats.mean, stats.std, stats.zero_fraction
+
+    NaN and Inf are counted and left out of the other figures, which are None when no value is
+    finite.
 
     Attributes:
-        shape: of the tensor, one image's part of a batch standing alone: ``(1, C, H, W)``.
-        dtype: as torch names it, without ``torch.``.
-        mean: arithmetic mean.
-        std: population standard deviation (divided by n).
-        min: smallest value.
-        max: largest value.
-        zero_fraction: exact zeros over all values, 0 to 1; None for an empty tensor.
-        nan_count: values that are NaN.
-        inf_count: values that are plus or minus infinity.
+        shape: the shape of the tensor; for one image of a batch its part alone, ``(1, C, H, W)``.
+        dtype: torch's name of the dtype, without ``torch.``.
+        mean: the arithmetic mean.
+        std: the population standard deviation (divided by n).
+        min: the smallest value.
+        max: the largest value.
+        zero_fraction: the share of exact zeros among all values, 0 to 1; None for an empty tensor.
+        nan_count: the number of values that are NaN.
+        inf_count: the number of values that are plus or minus infinity.
     """
 
     shape: tuple[int, ...]
@@ -47,7 +52,7 @@ class TensorStats:
 
     @property
     def norm(self) -> float | None:
-        """L2 norm of the finite values; None without any."""
+        """The L2 norm of the finite values; None when there are none."""
         if self.mean is None or self.std is None:
             return None
         finite = self.numel - self.nan_count - self.inf_count
@@ -55,7 +60,7 @@ class TensorStats:
 
     @property
     def numel(self) -> int:
-        """How many numbers the tensor holds; a complex value is two."""
+        """The number of real numbers in the tensor; a complex value counts as two."""
         product = 2 if self.dtype.startswith("complex") else 1
         for length in self.shape:
             product *= length
@@ -64,37 +69,48 @@ class TensorStats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelRange:
-    """Smallest and largest value of each channel, in channel order; NaN where a channel holds NaN."""
+    """The smallest and largest value of each channel, in channel order.
+
+    Both are NaN for a channel that holds NaN.
+    """
 
     low: Sequence[float]
     high: Sequence[float]
 
     def __eq__(self, other: object) -> bool:
-        """Whether the values are the same, whatever holds them."""
+        """Return whether the values are the same, whatever type of sequence holds them."""
         if not isinstance(other, ChannelRange):
             return NotImplemented
         return (list(self.low), list(self.high)) == (list(other.low), list(other.high))
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        """Return a hash that is the same for ranges that are equal."""
+        return hash((tuple(self.low), tuple(self.high)))
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRecord:
-    """One row: what one call did to one image.
+    """One row of a run's records: one tensor of one call, for one image.
+
+    Example:
+        >>> with hookcli.capture(model, layers="conv") as captured:
+        ...     model(images)
+        >>> {record.call.id: record.stats.mean for record in captured.records}
 
     Attributes:
         image: the image's key; empty outside a run over images.
-        call: which tensor of which call.
-        layout: what its axes mean.
-        stats: the figures.
-        channels: each channel's range; None where the layout has no channel axis.
-        grid: the picture's file, relative to the run folder; empty when none was drawn.
-        histogram: how many of a sample of the values lie in each of equal parts of the way from the
-            smallest to the largest; empty when no sample was taken.
-        change: L2 norm of the difference from the run without edits, over the norm there; None in a
-            run without edits.
-        reason: why there is no gradient; the figures are then None.
-        sketch: its 268 bytes (see ``hookcli.distance.sketch``); empty when none was taken.
+        call: the call, and which of its tensors it is.
+        layout: the meaning of the tensor's axes.
+        stats: the figures of the tensor.
+        channels: the range of each channel; None when the layout has no channel axis.
+        grid: the file of the picture, relative to the run folder; empty when none was drawn.
+        histogram: the number of values of a sample in each of the equal intervals between the
+            smallest and the largest value; empty when no sample was taken.
+        change: the L2 norm of the difference from the run without edits, over the norm in that run;
+            None in a run without edits.
+        reason: why there is no gradient (the figures are then None); empty when there is one.
+        sketch: the 268 bytes of its sketch (see ``hookcli.distance.sketch``); empty when none was
+            taken.
     """
 
     image: str

@@ -1,4 +1,4 @@
-"""What the axes of an activation mean, told from the module's type and the shapes, never guessed.
+"""The meaning of an activation's axes: derived from the module's type and the shapes, not guessed.
 
 A picture of a feature map is right only if the axes are. Where neither the module's type nor the
 shapes decide, the layout is ``unknown`` and nothing downstream treats an axis as channels.
@@ -9,18 +9,22 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the axes of a tensor mean.
+    """The meaning of the axes of a tensor.
 
     Attributes:
         name: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``, ``NDHWC``, or ``unknown``.
-        channel_axis: which axis holds channels; None when that cannot be told.
-        height: rows of one feature map; 0 when there is no spatial form.
-        width: columns of one feature map; 0 when there is no spatial form.
-        prefix: how many tokens stand before the spatial ones (the class token).
+        channel_axis: the axis that holds channels; None when it is not known.
+        height: the rows of one feature map; 0 when there is no spatial form.
+        width: the columns of one feature map; 0 when there is no spatial form.
+        prefix: the number of tokens before the spatial ones (the class token).
     """
 
     name: str = "unknown"
@@ -31,8 +35,39 @@ class Layout:
 
     @property
     def is_spatial(self) -> bool:
-        """Whether a channel can be drawn as a picture."""
+        """True when a channel can be drawn as a picture."""
         return self.height * self.width > 1
+
+    @property
+    def frame_axis(self) -> int | None:
+        """The axis of the frames of a clip; None for anything else."""
+        return self.name.index("D") if self.name in ("NCDHW", "NDHWC") else None
+
+    @property
+    def channels_first(self) -> tuple[int, ...]:
+        """The order of axes that puts channels right after the batch, to transpose a tensor with.
+
+        The transposed tensor is (N, C, …). With NLC it still has the tokens before the spatial
+        ones, at ``[..., :prefix]``. Empty without a channel axis.
+        """
+        if self.channel_axis is None:
+            return ()
+        rest = (axis for axis in range(1, len(self.name)) if axis != self.channel_axis)
+        return (0, self.channel_axis, *rest)
+
+    def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape (N, C, H, W) of the feature maps of a tensor of this layout.
+
+        For a clip it is (N, C, D, H, W), and for a sequence (N, C, L). A tensor that was transposed
+        to ``channels_first`` can be reshaped to it, once the tokens of the prefix are cut off.
+
+        Args:
+            shape: the shape of the tensor. It has a channel axis and, with NLC, spatial form.
+        """
+        count, channels, *rest = (shape[axis] for axis in self.channels_first)
+        if self.name == "NLC":
+            rest = [self.height, self.width]
+        return (count, channels, *rest)
 
 
 UNKNOWN = Layout()
@@ -45,10 +80,10 @@ def resolve_layout(
     """Name the axes of a tensor whose first axis is the batch.
 
     Args:
-        shape: of the tensor, with its leading axis.
-        channels: what the module's type says, as in ``LayerInfo.channels``.
-        pixels: height and width of what the network was given; feature maps keep its proportions
-            (to a pixel). None means square.
+        shape: the shape of the tensor, with its leading axis.
+        channels: ``LayerInfo.channels`` of the module.
+        pixels: the height and width of the network's input, whose proportions feature maps keep (to
+            a pixel). None means square.
     """
     if 0 in shape or channels == "mixed":
         return UNKNOWN
@@ -66,23 +101,25 @@ def resolve_layout(
 def recall_layout(
     name: str, shape: tuple[int, ...], pixels: tuple[int, int] | None = None
 ) -> Layout:
-    """The layout that got this name, with what the name does not say: the form of feature maps, and tokens before them.
+    """Return the layout that ``resolve_layout`` gave this name, or ``UNKNOWN`` if no layout fits.
+
+    The name alone does not tell the size of the feature maps, nor how many tokens come before them.
 
     Args:
-        name: as in ``Layout.name``.
-        shape: as ``resolve_layout`` was given it.
-        pixels: the same.
+        name: ``Layout.name``.
+        shape: the shape that ``resolve_layout`` was given.
+        pixels: the height and width that ``resolve_layout`` was given.
     """
     layout = resolve_layout(shape, "last" if name.endswith("C") else "first", pixels)
     return layout if layout.name == name else UNKNOWN
 
 
 def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
-    """(N, L, C) tokens or (N, C, L) sequences."""
+    """Return the layout of (N, L, C) tokens or of (N, C, L) sequences."""
     if channels == "first" or (channels == "likely first" and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.endswith("last"):
-        return UNKNOWN  # not known to come from an image: any square number would fold
+        return UNKNOWN  # not known to come from an image, and any square number could be folded
     for prefix in (0, 1):
         height, width = _fold(shape[1] - prefix, pixels)
         if height * width > prefix:
@@ -94,7 +131,7 @@ def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] |
 
 
 def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
-    """(N, C, H, W) or (N, H, W, C)."""
+    """Return the layout of (N, C, H, W) or of (N, H, W, C)."""
     first = Layout("NCHW", 1, shape[2], shape[3])
     last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
@@ -103,7 +140,7 @@ def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | 
         return first
     if channels == "last":
         return last if fits_last else Layout("NHWC", 3)
-    if fits_first == fits_last:  # the shape does not decide, the neighbour does
+    if fits_first == fits_last:  # the shape does not decide, so the neighbour does
         last = last if fits_last else Layout("NHWC", 3)
         return {"likely first": first, "likely last": last}.get(channels, UNKNOWN)
     if fits_first:
@@ -112,7 +149,7 @@ def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | 
 
 
 def _five_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
-    """(N, C, D, H, W) or (N, D, H, W, C)."""
+    """Return the layout of (N, C, D, H, W) or of (N, D, H, W, C)."""
     first = Layout("NCDHW", 1, shape[3], shape[4])
     last = Layout("NDHWC", 4, shape[2], shape[3])
     fits_first = _keeps_proportions(shape[3], shape[4], pixels)
@@ -125,13 +162,13 @@ def _five_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | 
 
 
 def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) -> bool:
-    """Whether (height, width) is the pixels' shape made smaller, rounding up or down."""
+    """Return whether (height, width) is the pixels' shape made smaller, rounded up or down."""
     rows, columns = pixels or (1, 1)
     return abs(width - columns * height / rows) < 1 and abs(height - rows * width / columns) < 1
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Height and width of ``tokens`` laid out in the pixels' proportions; (0, 0) if they do not fit."""
+    """Return the height and width of ``tokens`` in the pixels' proportions; (0, 0) if none fit."""
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
     if height > 0 and tokens % height == 0:

@@ -1,4 +1,4 @@
-"""The levels that a value becomes where it is drawn: what makes them and what colours them agree on these."""
+"""Facts about pictures, and the colour levels that those who make and who draw them agree on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A picture of one image's part of one call, and what its tiles show.
+    """A picture of one call for one image, and what its tiles show.
 
     Attributes:
         image: the image's key.
-        call_id: of the call.
-        file: relative to the run folder.
-        size: width and height of the picture, in pixels.
-        places: the first tile's ``left``, ``top``, ``width`` and ``height``, the steps to the next
-            column and row, and the number of columns; None for bars.
-        channels: of each tile, counted from 0.
-        low: smallest value of each tile's channel.
-        high: largest value.
-        mean: None where the channel is not finite.
-        spread: standard deviation; None where the channel is not finite.
-        score: how many spreads more each channel fires inside the box of a focus; empty without one.
+        call_id: the id of the call.
+        file: the file of the picture, relative to the run folder.
+        size: the width and height of the picture, in pixels.
+        places: the ``left``, ``top``, ``width`` and ``height`` of the first tile, the steps to the
+            next column and row, and the number of columns; None for bars.
+        channels: the channel of each tile, counted from 0.
+        low: the smallest value of each tile's channel.
+        high: the largest value of each tile's channel.
+        mean: the mean of each tile's channel; None when the channel is not finite.
+        spread: the standard deviation of each tile's channel; None when the channel is not finite.
+        score: by how many standard deviations each channel fires more inside the box of ``--focus``
+            than outside; empty without a box.
     """
 
     image: str
@@ -44,8 +45,8 @@ class HeatPicture:
     Attributes:
         image: the image's key.
         kind: ``cam`` or ``saliency``.
-        call_id: whose Grad-CAM it is; empty for the pixels.
-        file: relative to the run folder.
+        call_id: the call of a Grad-CAM; empty for a saliency map of the pixels.
+        file: the file of the picture, relative to the run folder.
     """
 
     image: str
@@ -54,6 +55,7 @@ class HeatPicture:
     file: str
 
 
+MOST_BARS = 1024  # in one picture; with more values, each bar is the mean of several
 LEVELS = 240
-MIDDLE = LEVELS // 2  # the level of zero where levels are signed, with as many on either side of it
-NOT_FINITE = 240  # the level that stands for NaN and Inf
+MIDDLE = LEVELS // 2  # the level of zero of signed levels, with as many levels above as below
+NOT_FINITE = 240  # the level of NaN and Inf

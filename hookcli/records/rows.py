@@ -1,4 +1,4 @@
-"""Rows of tables: of ``layers.csv``, and of what ``hookcli ablate``, ``report`` and ``export`` print."""
+"""Rows of ``layers.csv``, and of what ``hookcli ablate``, ``report`` and ``export`` print."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 class LayerRow:
     """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
 
-    ``mean`` and ``std`` (population) are over all finite values of all images, ``min`` and ``max``
-    too, ``zero_fraction`` over all values; ``dead_channels`` counts the channels that are zero
-    everywhere in all images, of ``channels``, both None without a channel axis. ``shape`` is one
-    image's; where images differ it is the first one's.
+    ``mean``, ``std`` (population), ``min`` and ``max`` are over all finite values of all images,
+    and ``zero_fraction`` is over all values. ``dead_channels`` is the number of channels that are
+    zero everywhere in all images, out of ``channels``; both are None without a channel axis.
+    ``shape`` is that of one image, the first one where images differ.
 
-    ``norm`` is the L2 norm of an image's finite values, over images the root of the mean square;
-    ``ratio``, of a parameter's gradient, is ``norm`` over the norm of the parameter. ``change`` is how
-    far an edited run is from the one without edits: the L2 norm of the difference over that of the
-    unedited values, over images the root of the mean square. ``sparsity`` is the share of zeros in the weight of a
-    layer that was pruned. ``reason`` says why there is no gradient.
+    ``norm`` is the L2 norm of an image's finite values, and over several images the root of the
+    mean square of their norms. ``ratio`` is, for a parameter's gradient, ``norm`` over the norm of
+    the parameter. ``change`` is the distance of an edited run from the run without edits: the L2
+    norm of the difference over that of the unedited values, and over several images the root of the
+    mean square. ``sparsity`` is the share of zeros in the weight of a pruned layer. ``reason`` says
+    why there is no gradient.
     """
 
     order: int
@@ -51,16 +52,16 @@ class LayerRow:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """What a score loses by one channel. The figures are None where a score is not finite.
+    """The effect of one channel on a score. The figures are None when a score is not finite.
 
     Attributes:
-        rank: from 1; the channel that the score depends on most comes first.
-        layer: the module path as people see it.
-        channel: counted from 0.
+        rank: the rank from 1; the channel on which the score depends most comes first.
+        layer: the label of the layer (``LayerInfo.label``).
+        channel: the channel, counted from 0.
         effect: ``plain_score`` minus ``score``.
-        score: with the channel zeroed, the mean over the images.
-        plain_score: with nothing zeroed, the mean over the images.
-        images: over how many.
+        score: the mean score over the images, with the channel set to zero.
+        plain_score: the mean score over the images, with nothing set to zero.
+        images: the number of images.
     """
 
     rank: int
@@ -77,9 +78,10 @@ class FileRow:
     """A file that ``hookcli report`` or ``hookcli export`` wrote.
 
     Attributes:
-        file: as it is found from the working directory.
-        call_id: what the file is of; empty for a page, and for the images of all arrays.
-        shape: of what the call gave, (images, …); None for a file that does not hold it.
+        file: its path from the working directory.
+        call_id: the call that the file is about; empty for a page, and for the list of images that
+            all arrays share.
+        shape: the shape of its array, (images, …); None for a file that holds no array.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""What a run over images comes to: the model, the images, and everything that was recorded."""
+"""The result of a run over images: the model, the images, and everything that was recorded."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
 
 
-MOST_IMAGES = 200  # of which a page shows pictures
-MOST_CHANNELS = 3  # of a layer, with the images that fire them most
-MOST_FIRING = 100  # images that the page of more than 200 shows because they fire some channel
+MOST_IMAGES = 200  # images whose pictures a page shows
+MOST_CHANNELS = 3  # channels per layer that are shown with the images that fire them most
+MOST_FIRING = 100  # images that a page of more than 200 shows because they fire some channel
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Which model ran, and with what in it.
+    """The model that ran, its weights, and its settings.
 
     Attributes:
-        name: as asked for.
+        name: the name under which the user requested it.
         task: ``classification``, …
-        weights: where they came from: an enum member, a file, or ``random (seed 0)``.
+        weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
         trained: False when any figure depends on random numbers.
-        warning: what must be known about the weights, such as that they are random; empty for trained ones.
-        sha256: of the weights file or, for the user's own models without one, of the values of the state
-            dict; empty for random weights of other models, and where it cannot be had.
-        device: as torch names it.
-        dtype: of parameters and pixels.
-        preprocessing: the weights' own transforms in words.
-        input_shape: of the pixels of an image of usual size, (1, …); an image's own is its ``pixels_shape``.
-        notes: what was done to the model unasked that changes what it computes, each with what else can be
-            done; not about values that are random, see ``warning``.
+        warning: what users must know about the weights, such as that they are random; empty for
+            trained weights.
+        sha256: the hash of the weights file or, for the user's own models without one, of the
+            values of the state dict; empty for random weights of other models, and when it cannot
+            be computed.
+        device: torch's name of the device.
+        dtype: the dtype of the parameters and of the pixels.
+        preprocessing: the transforms of the weights in words.
+        input_shape: the shape of the pixels of an image of usual size, (1, …); the shape for one
+            image is its ``pixels_shape``.
+        notes: unrequested changes to the model that affect what it computes, each with the
+            alternatives. Random values are reported in ``warning`` instead.
     """
 
     name: str
@@ -58,11 +61,12 @@ class Finding:
 
     Attributes:
         rule: one of ``hookcli.summary.findings.RULES``.
-        layer: the call id it is about, or a module path; empty when it is about the run.
-        number: what was measured; None where nothing is.
-        threshold: what it was measured against.
-        sentence: for people, with the number.
-        images: keys of the images that show it; empty when it is about the layer or the run as a whole.
+        layer: the call id or module path that it is about; empty when it is about the run.
+        number: the measured number; None when the rule measures nothing.
+        threshold: the threshold with which the number was compared.
+        sentence: the finding in words, with the number.
+        images: the keys of the images that show it; empty when it is about a layer or the whole
+            run.
     """
 
     rule: str
@@ -75,22 +79,26 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Everything a run found, in the order in which it found it.
+    """Everything that a run found, in the order in which it was found.
+
+    Example:
+        >>> result = hookcli.inspect_images(config)
+        >>> {row.call_id: row.mean for row in result.rows}
 
     Attributes:
-        model: which model ran.
-        images: the images that went through.
-        skipped: the images that did not.
-        rows: one a layer call and output, over the images.
+        model: the model that ran.
+        images: the images that went through the model.
+        skipped: the images that could not be used.
+        rows: one row per call and output, over all images.
         uncalled: the selected layers that never ran.
-        layers: how many layers were selected.
+        layers: the number of selected layers.
         findings: what deserves a look, the gravest first.
-        grids: what the pictures show.
-        undrawn: layers of which a Grad-CAM was asked for and none was drawn.
+        grids: the pictures of feature maps, and what they show.
+        undrawn: the layers for which a Grad-CAM was requested and none was drawn.
         failed: the rules of ``--fail-on`` that did not hold.
         out_dir: the run folder; empty when nothing was written.
-        files: what was written, relative to ``out_dir``.
-        seconds: how long each stage took.
+        files: the files that were written, relative to ``out_dir``.
+        seconds: the duration of each stage, by its name.
     """
 
     model: ModelInfo
@@ -109,7 +117,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0; 7 when a rule of ``--fail-on`` did not hold; 6 when some images were skipped."""
+        """7 when a rule of ``--fail-on`` did not hold, else 6 when images were skipped, else 0."""
         if self.failed:
             return errors.FAILED_RULE
         return errors.SKIPPED if self.skipped else errors.DONE

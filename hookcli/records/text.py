@@ -1,28 +1,38 @@
-"""Facts as people read them: shapes, figures, and what a run depended on."""
+"""Facts written out for people: shapes, figures, and what a run depended on."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """A shape as people see it: ``1x64x56x56``; ``scalar`` without axes."""
+    """Return a shape as ``1x64x56x56``, or ``scalar`` if it has no axes."""
     return "x".join(str(length) for length in shape) or "scalar"
 
 
 def figure_text(value: float | None) -> str:
-    """Three digits of how far two calls are apart; empty where it is not known."""
+    """Return a distance with three digits, or ``not finite``; empty when it is not known."""
     if value is None:
         return ""
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
 
 
-def fact_text(value: Any) -> str:
-    """What a run depends on, as people read it."""
+def and_more(rest: int, form: str = " and {} more") -> str:
+    """Return ``" and 3 more"``, the end of a list that is cut short; empty if nothing was left out.
+
+    Args:
+        rest: the number of items that were left out; 0 or less for none.
+        form: the text, with ``{}`` for the number and ``{s}`` for the s of a plural.
+    """
+    return form.format(rest, s="" if rest == 1 else "s") if rest > 0 else ""
+
+
+def fact_text(value: object) -> str:
+    """Return the value of something that a run depends on, as text; ``none`` when it has none."""
     if value is None or value == "":
         return "none"
     return shape_text(value) if isinstance(value, list) else str(value)

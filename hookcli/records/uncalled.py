@@ -1,4 +1,4 @@
-"""Layers that did not run, told together where the reason is the same. Standard library only."""
+"""Layers that did not run, grouped by their reason. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.records.text import and_more
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-_FEW = 3  # that stand by their names
-_HOLDER = re.compile(r"inside .+ \((\w+)\)")  # the module that a reason names
+_FEW = 3  # layers of a group that are listed by name
+_HOLDER = re.compile(r"inside .+ \((\w+)\)")  # the module that is named in a reason
 
 
 @dataclass(frozen=True, slots=True)
 class UncalledGroup:
-    """Layers that did not run for one reason.
+    """Layers that did not run for the same reason.
 
     Attributes:
-        layers: their names.
-        names: the same in short.
-        reason: why.
+        layers: the names of the layers.
+        names: the names in a short form.
+        reason: why they did not run.
     """
 
     layers: tuple[str, ...]
@@ -30,19 +32,19 @@ class UncalledGroup:
 
     @property
     def is_few(self) -> bool:
-        """Whether ``names`` has each of them."""
+        """True when ``names`` lists every layer."""
         return len(self.layers) <= _FEW
 
 
 def group_uncalled(
     uncalled: Iterable[tuple[str, str]], chosen: Collection[str] = ()
 ) -> list[UncalledGroup]:
-    """The layers by reason, in the order of the first of each.
+    """Group layers that did not run by their reason, in the order of the first layer of each group.
 
     Args:
         uncalled: the name of each layer, and why it did not run.
-        chosen: the names of all layers that were chosen; where they are known, globs that match no
-            other of them stand for many names, or else the first few do and a number.
+        chosen: the names of all layers that were chosen. If they are given, globs that match none
+            of the other names stand for many names; otherwise only the first few names are listed.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     for layer, reason in uncalled:
@@ -62,11 +64,14 @@ def _shorten(layers: Sequence[str], known: Collection[str]) -> str:
     if len(layers) <= _FEW:
         return ", ".join(layers)
     globs = _find_globs(layers, known) if known else []
-    return ", ".join(globs) or f"{', '.join(layers[:_FEW])} and {len(layers) - _FEW} more"
+    return ", ".join(globs) or ", ".join(layers[:_FEW]) + and_more(len(layers) - _FEW)
 
 
 def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
-    """A glob for the layers whose names differ in numbers alone, if it takes few and all are exact; else none."""
+    """Return a glob for each set of layers whose names differ in numbers alone.
+
+    The list is empty if there would be many globs, or if one would match other layers too.
+    """
     alike: dict[str, list[str]] = {}
     for layer in layers:
         alike.setdefault(re.sub(r"\d+", "0", layer), []).append(layer)
@@ -75,7 +80,7 @@ def _find_globs(layers: Iterable[str], known: Collection[str]) -> list[str]:
 
 
 def _find_glob(layers: Sequence[str], known: Collection[str]) -> str:
-    """The shortest glob that matches these of the known layers and no others; empty if there is none."""
+    """Return the shortest glob that matches exactly ``layers`` among the known ones, or nothing."""
     if len(layers) == 1:
         return layers[0]
     if any(sign in layers[0] for sign in "*?["):

@@ -15,6 +15,7 @@ from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.run.heatmaps import write_heats
+from hookcli.store.names import seen_file
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
@@ -322,7 +323,7 @@ class ChunkRunner:
         assert pixels is not None  # noqa: S101  a batch holds only images with pixels
         seen = ""
         if self._settings.shows_all:
-            seen = self._write(f"seen/{image.key}.jpg", self._settings.loaded.show(pixels))
+            seen = self._write(seen_file(image.key), self._settings.loaded.show(pixels))
             self.chunk.written_files.append(seen)
         return ImageResult(
             image.key,

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hookcli.activations.pooling import saved_channels
+from hookcli.documents import convert
 from hookcli.errors import OutputError
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
@@ -17,11 +18,12 @@ from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
 from hookcli.render.charts.overview_png import draw_overview
+from hookcli.render.report.document import ReportDocument
 from hookcli.run.diagnose import diagnose
 from hookcli.run.document import assemble_document, assemble_facts, describe_request
 from hookcli.run.environment import list_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
-from hookcli.store import tables
+from hookcli.store import names, tables
 from hookcli.store.tensors import write_index
 
 if TYPE_CHECKING:
@@ -84,14 +86,16 @@ def write_folder(
         describe_request(prepared), _versions(prepared), prepared, totals, diagnosis
     )
     if totals.top.values:
-        written.append(folder.write("top_images.csv", top_rows.result()))
-    if prepared.config.backward is not None:
-        written.append(_write_flow(folder, prepared.loaded.info, prepared.config.backward, rows))
-    document = tables.to_plain(assemble_document(facts, totals, rows, best))
-    written += _write_page(folder, document)
+        written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
+    plain = tables.plain_object(assemble_document(facts, totals, rows, best))
+    document = convert(plain, ReportDocument)
+    backward, layers = prepared.config.backward, document.layers
+    if backward is not None:
+        written.append(_write_flow(folder, prepared.loaded.info, backward, layers))
+    written += _write_page(folder, plain, document)
     if prepared.config.overview:
         written.append(_write_overview(folder, document))
-    shards = [file for file in totals.files if file.startswith("tensors/")]
+    shards = [file for file in totals.files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, prepared.config.tensors.save)
         written.append(write_index(folder.write, folder.path, shards, channels))
@@ -110,7 +114,7 @@ def write_folder(
         undrawn=_list_undrawn(prepared.cams, totals.heats),
         failed=tuple(rule for rule in fail_on if any(f.rule == rule for f in findings)),
         out_dir=str(folder.path),
-        files=("run.json", *files, "manifest.json"),
+        files=(names.REQUEST, *files, names.MANIFEST),
     )
 
 
@@ -120,17 +124,17 @@ def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tu
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
-def _write_page(folder: RunFolder, document: dict[str, object]) -> list[str]:
+def _write_page(folder: RunFolder, plain: dict[str, object], document: ReportDocument) -> list[str]:
     """Write ``report.json`` and ``report.html``, and return their names."""
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write("report.json", tables.render_json(document).encode()),
-        folder.write("report.html", render_report(document).encode()),
+        folder.write(names.DOCUMENT, tables.render_json(plain).encode()),
+        folder.write(names.PAGE, render_report(document).encode()),
     ]
 
 
-def _write_overview(folder: RunFolder, document: dict[str, object]) -> str:
+def _write_overview(folder: RunFolder, document: ReportDocument) -> str:
     """Write ``overview.png``, and return its name.
 
     Raises:
@@ -143,7 +147,7 @@ def _write_overview(folder: RunFolder, document: dict[str, object]) -> str:
             f"cannot draw the overview: a picture of the run is gone ({error.strerror or error})",
             "run the same command again",
         ) from error
-    return folder.write("overview.png", picture)
+    return folder.write(names.OVERVIEW, picture)
 
 
 def _write_flow(
@@ -156,7 +160,7 @@ def _write_flow(
         f"{info.name}   gradient flow",
         f"{score.score} of {score.target}; weights: {info.weights}",
     ]
-    return folder.write("gradient_flow.png", draw_flow(tables.to_plain(list(rows)), heading))
+    return folder.write(names.GRADIENT_FLOW, draw_flow(rows, heading))
 
 
 def _show_some(
@@ -179,7 +183,7 @@ def _show_some(
     with ThreadPoolExecutor(_THREADS) as threads:
         for source, picture in zip(sources, threads.map(show, sources), strict=True):
             if picture is not None:
-                written.append(folder.write(f"seen/{source.key}.jpg", picture))
+                written.append(folder.write(names.seen_file(source.key), picture))
                 index = places[source.key]
                 totals.images[index] = replace(totals.images[index], seen=written[-1])
     return written
@@ -195,11 +199,11 @@ def write_tables(
     """
     model, sparsities = prepared.loaded.module, prepared.pruning.sparsities
     rows = tuple(_complete_row(model, row, sparsities) for row in totals.tally.rows())
-    written = [folder.write("layers.csv", tables.render_csv(LayerRow, rows).encode())]
+    written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*prepared.skipped, *totals.skipped]
     if skipped:
         text = tables.render_csv(SkippedImage, skipped)
-        written.append(folder.write("skipped.csv", text.encode()))
+        written.append(folder.write(names.SKIPPED, text.encode()))
     return rows, written
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.rows import LayerRow
+    from hookcli.render.report.document import TopChannel
     from hookcli.run.diagnose import Diagnosis
-    from hookcli.run.top_rows import TopChannel
     from hookcli.summary.chunks import RunTotals
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.records.pictures import HeatPicture
 from hookcli.render.draw.grid_writer import grid_name
 from hookcli.render.draw.heatmap import draw_heat, draw_saliency
+from hookcli.store.names import cam_file, saliency_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,11 +40,11 @@ def _write_heat(
         of = score.kind + (f" of {score.category} ({score.target})" if score.category else "")
     values = heat.values.numpy()
     if heat.call is None:
-        file = f"saliency/{heat.image}.png"
+        file = saliency_file(heat.image)
         data = draw_saliency(seen, values, [f"Saliency of {heat.image}", of])
         write(file, data)
         return HeatPicture(heat.image, heat.kind, "", file)
-    file = f"cam/{heat.image}/{grid_name(heat.call)}"
+    file = cam_file(heat.image, grid_name(heat.call))
     data = draw_heat(seen, values, [f"Grad-CAM of {heat.call.id}   {heat.image}", of])
     write(file, data)
     return HeatPicture(heat.image, heat.kind, heat.call.id, file)

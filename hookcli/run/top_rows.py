@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.images.read import ImageFile
 from hookcli.records.runs import MOST_FIRING
+from hookcli.render.report.document import TopChannel, choose_images
 from hookcli.store import tables
 
 if TYPE_CHECKING:
@@ -20,21 +20,6 @@ if TYPE_CHECKING:
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import RunTotals
     from hookcli.summary.top_images import TopImages
-
-
-@dataclass(frozen=True, slots=True)
-class TopChannel:
-    """A channel with the images that fire it most.
-
-    Attributes:
-        channel: the channel, counted from 0.
-        images: the keys of the images, the one that fires it most first.
-        values: the value of each image.
-    """
-
-    channel: int
-    images: list[str]
-    values: list[float]
 
 
 def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) -> bytes:
@@ -73,8 +58,8 @@ def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> dict[str, 
         call_id: [
             TopChannel(
                 channel,
-                images=[keys[at] for at in top.places[call_id][channel] if at >= 0],
-                values=[float(v) for v in top.values[call_id][channel] if v > -math.inf],
+                tuple(keys[at] for at in top.places[call_id][channel] if at >= 0),
+                tuple(float(v) for v in top.values[call_id][channel] if v > -math.inf),
             )
             for channel in channels
         ]
@@ -89,11 +74,6 @@ def name_shown(
     best: Mapping[str, Sequence[TopChannel]],
 ) -> set[str]:
     """Return the keys of the images that the page of a run over many images shows."""
-    from hookcli.render.report.document import choose_images
-
-    document = {
-        "images": [{"key": image.key} for image in images],
-        "findings": [{"images": finding.images} for finding in findings],
-    }
     firing = dict.fromkeys(key for tops in best.values() for top in tops for key in top.images)
-    return {image["key"] for image in choose_images(document)} | set(list(firing)[:MOST_FIRING])
+    shown = choose_images(images, findings)
+    return {image.key for image in shown} | set(list(firing)[:MOST_FIRING])

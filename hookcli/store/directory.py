@@ -1,4 +1,7 @@
-"""A folder held open, in which files are written, looked at and deleted without ever following a link."""
+"""A folder held open, in which files are written, inspected and deleted.
+
+No link inside it is ever followed.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PARTIAL = ".partial-"  # before the name of a file that is being written
-MOST_BYTES = 1 << 30  # that are read of one file
+PARTIAL = ".partial-"  # prefix of the name of a file that is being written
+MOST_BYTES = 1 << 30  # the largest file that is read
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,9 +28,10 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Directory:
     """A folder that is held by its descriptor until it is closed.
 
-    Names are relative to it, with ``/`` between their parts. No part of a name may be a link: what is
-    written or deleted is always inside this very folder. A folder that is deleted or moved away while
-    it is held is not made again under its old name. The folder itself may be reached through links.
+    Names are relative to the folder, with ``/`` between their parts. No part of a name may be a
+    link, so what is written or deleted is always inside this very folder. A folder that is deleted
+    or moved while it is held is not created again under its old name. The folder itself may be
+    reached through links.
 
     Example:
         >>> with Directory(Path("out")) as out:
@@ -35,10 +39,10 @@ class Directory:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a folder that is there.
+        """Open an existing folder.
 
         Raises:
-            OSError: it is not there, is no folder, or may not be read.
+            OSError: there is no such folder, or it may not be read.
         """
         self.path = path
         self._full = full_name(path)
@@ -51,39 +55,39 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Close the descriptor of the folder."""
         os.close(self._held)
 
     def is_in_place(self) -> bool:
-        """Whether the path of the folder still leads to the folder that is held."""
+        """Return whether the path of the folder still leads to the folder that is held."""
         try:
             return os.path.samestat(self._full.stat(), os.fstat(self._held))
         except OSError:
             return False
 
     def open_inside(self, name: str, flags: int) -> int:
-        """Open a file without following a link, and without waiting at a pipe; the descriptor.
+        """Open a file and return its descriptor; links are not followed, and pipes not waited for.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         with self._parent(name) as parent:
             return os.open(name.rpartition("/")[2], flags, 0o666, dir_fd=parent)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file that stands directly in the folder another name, in the place of what has that name.
+        """Rename a file that is directly in the folder, replacing any file of the new name.
 
         Raises:
-            OSError: it cannot be done.
+            OSError: the file cannot be renamed.
         """
         os.replace(old, new, src_dir_fd=self._held, dst_dir_fd=self._held)
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
-        """Read a regular file of at most ``most`` bytes; None where there is none, or a larger one.
+        """Read a regular file of at most ``most`` bytes; None if there is none, or it is larger.
 
         Raises:
-            OutputError: it may not be read.
+            OutputError: the file may not be read.
         """
         try:
             with self._parent(name) as parent:
@@ -101,13 +105,13 @@ class Directory:
             raise cannot_read(self.path / name, error) from error
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file, so that it is complete or not there at all; returns its name. Folders are made.
+        """Write a file and return its name; it is complete or not there at all.
 
-        While it is written it is called ``.partial-NAME``; what a killed writer left under that name
-        must be removed first.
+        Missing folders are created. The file is called ``.partial-NAME`` while it is written; what
+        a killed writer left under that name must be removed first.
 
         Raises:
-            OutputError: it cannot be written, or a part of its name is a link.
+            OutputError: the file cannot be written, or a part of its name is a link.
         """
         _, _, last = name.rpartition("/")
         try:
@@ -126,10 +130,10 @@ class Directory:
         return name
 
     def status(self, name: str) -> os.stat_result | None:
-        """What stands under a name, a link as itself; None where nothing does.
+        """Return the status of a name, of a link its own; None if nothing has the name.
 
         Raises:
-            OutputError: one of the folders in the name is a link or a file, or may not be searched.
+            OutputError: a folder in the name is a link or a file, or may not be searched.
         """
         try:
             with self._parent(name) as parent:
@@ -140,7 +144,7 @@ class Directory:
             raise self._cannot_write(name, error) from error
 
     def is_file(self, name: str) -> bool:
-        """Whether a regular file stands under a name, and no part of the name is a link."""
+        """Return whether a name is that of a regular file, and no part of the name is a link."""
         try:
             status = self.status(name)
         except OutputError:
@@ -148,10 +152,10 @@ class Directory:
         return status is not None and stat.S_ISREG(status.st_mode)
 
     def remove(self, name: str) -> bool:
-        """Delete a regular file; whether there was one. Links and all else stay.
+        """Delete a regular file and return whether there was one; anything else is left alone.
 
         Raises:
-            OutputError: it cannot be deleted.
+            OutputError: the file cannot be deleted.
         """
         if not self.is_file(name):
             return False
@@ -165,17 +169,18 @@ class Directory:
         return True
 
     def remove_if_empty(self, name: str) -> None:
-        """Delete a folder in which there is nothing; what is no folder, or is not empty, stays."""
+        """Delete an empty folder; a folder that is not empty, or any other file, is left alone."""
         with contextlib.suppress(OSError), self._parent(name) as parent:
             os.rmdir(name.rpartition("/")[2], dir_fd=parent)
 
     def entries(self, name: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """The name and status of everything in a folder of this one, links as themselves, by name.
+        """Yield the name and status of everything in a subfolder, sorted by name.
 
-        Nothing where there is no such folder, or a part of its name is a link.
+        The status of a link is its own. Nothing is yielded if there is no such folder, or a part
+        of its name is a link.
 
         Raises:
-            OutputError: it may not be read.
+            OutputError: the folder may not be read.
         """
         try:
             with self._parent(f"{name}/." if name else ".") as folder, os.scandir(folder) as inside:
@@ -191,10 +196,10 @@ class Directory:
 
     @contextlib.contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder that holds ``name``.
+        """Open the folder that holds ``name`` and yield its descriptor.
 
         Raises:
-            OSError: a folder in the name is not there, or is a link or a file.
+            OSError: a folder in the name does not exist, or is a link or a file.
         """
         *folders, last = name.split("/")
         if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
@@ -216,18 +221,23 @@ class Directory:
         is_link = error.errno == errno.ELOOP
         if is_link or (error.errno == errno.ENOTDIR and self._is_through_link(name)):
             return OutputError(
-                f"cannot write {str(self.path / name)!r}: a folder in its name is a link, which is never followed",
+                f"cannot write {str(self.path / name)!r}: "
+                "a folder in its name is a link, which is never followed",
                 "choose another folder with -o",
             )
         if error.errno == errno.ENOENT and not self.is_in_place():
             return OutputError(
-                f"cannot write {str(self.path / name)!r}: the folder was deleted or moved meanwhile",
+                f"cannot write {str(self.path / name)!r}: "
+                "the folder was deleted or moved meanwhile",
                 "run the same command again",
             )
         return cannot_write(self.path / name, error)
 
     def _is_through_link(self, name: str) -> bool:
-        """Whether a folder in the name is a link: opened as a folder, Linux says of one that it is none."""
+        """Return whether a folder in the name is a link.
+
+        The error of Linux does not tell: a link that is opened as a folder "is not a directory".
+        """
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
         return any((self.path / each).is_symlink() for each in names)

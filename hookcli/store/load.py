@@ -1,4 +1,4 @@
-"""A finished run as a value: what it saved and what its tables hold, read when asked for."""
+"""A finished run as a value, whose tables and tensors are read when they are asked for."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.records.rows import LayerRow
 from hookcli.records.text import shape_text
-from hookcli.store.ownership import holds_data, list_damage
+from hookcli.store.names import (
+    INDEX,
+    LAYERS,
+    MANIFEST,
+    RECORDS,
+    REQUEST,
+    holds_data,
+    is_records_file,
+)
+from hookcli.store.ownership import list_damage
 from hookcli.store.shards import (
     AGAIN,
-    INDEX,
     SavedTensor,
     cannot_read,
     check_shard,
@@ -34,28 +42,37 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow
-    from numpy.typing import NDArray
+
+    from hookcli.store.shards import Array
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
-"""Which tensor, and which of its rows, holds what a call gave for an image; in the run's order."""
+"""By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
 
 _KINDS = {column.name: str(column.type) for column in dataclasses.fields(LayerRow)}
 
 
 def _say_run(run: Run) -> str:
-    """``Run('s2', 12 images, 17 calls)``."""
+    """Return ``Run('s2', 12 images, 17 calls)``."""
     return f"Run({str(run.folder)!r}, {len(run.images)} images, {len(run.calls)} calls)"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run; made by ``load_run``. Arrays and tables are read when they are asked for.
+    """A finished run, opened with ``load_run``.
+
+    Tables and arrays are read when they are asked for.
+
+    Example:
+        >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
+        >>> run["layer1.0.conv1"].shape
+        (12, 64, 56, 56)
 
     Attributes:
         folder: the run folder.
-        manifest: what ``manifest.json`` holds.
-        saved: the tensors of each call id.
-        damage: which pictures and pages are missing or of another size than the run wrote, as sentences.
+        manifest: the content of ``manifest.json``.
+        saved: the saved tensors, by call id.
+        damage: sentences about pictures and pages that are missing or have a different size than
+            the run wrote.
     """
 
     folder: Path
@@ -63,26 +80,26 @@ class Run:
     saved: Mapping[str, tuple[SavedTensor, ...]]
     damage: tuple[str, ...] = ()
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
-    __repr__ = _say_run  # dataclass's would hold the whole manifest
+    __repr__ = _say_run  # the generated one would hold the whole manifest
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The key of every image that went through the model, in the run's order."""
+        """The keys of the images that went through the model, in the run's order."""
         return tuple(image["key"] for image in self.manifest["images"])
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The call ids of which tensors were saved; empty for a run without ``--save tensors``."""
+        """The call ids whose tensors were saved; empty for a run without ``--save tensors``."""
         return tuple(self.saved)
 
     @property
     def layers(self) -> list[dict[str, Any]]:
-        """The rows of ``layers.csv``: numbers as int and float, None for an empty cell, the rest text.
+        """The rows of ``layers.csv``: numbers, None for an empty cell, and else text.
 
         Raises:
-            RequestError: the table is not there, or damaged.
+            RequestError: the table is missing or damaged.
         """
-        file = self.folder / "layers.csv"
+        file = self.folder / LAYERS
         try:
             text = read_regular(file, MOST_BYTES).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -95,40 +112,42 @@ class Run:
 
     @property
     def records(self) -> pyarrow.Table:
-        """The rows of ``records.parquet``, one an image and call.
+        """The table in ``records.parquet``, with one row per image and call.
 
         Raises:
-            RequestError: the table is not there, or damaged.
+            RequestError: the table is missing or damaged.
         """
         import pyarrow as pa
 
         from hookcli.store.parquet_reader import read_records
 
-        file = self.folder / "records.parquet"
+        file = self.folder / RECORDS
         try:
-            parts = [self.folder / name for name in self.manifest["files"] if _is_part(name)]
-            if not parts:  # of an earlier version
-                parts = sorted(file.iterdir()) if file.is_dir() else [file]
-                parts = [part for part in parts if part.match("*.parquet")]
-            if not parts or not parts[0].exists():
-                raise RequestError(f"the run in {str(self.folder)!r} has no records.parquet", AGAIN)
-            return read_records(parts)
+            files = [self.folder / name for name in self.manifest["files"] if is_records_file(name)]
+            if not files:  # written by an earlier version
+                files = sorted(file.iterdir()) if file.is_dir() else [file]
+                files = [each for each in files if each.match("*.parquet")]
+            if not files or not files[0].exists():
+                raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
+            return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(file, error) from error
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
-        """The key of each row of ``run[call_id]``: the images for which this call gave a tensor.
+        """Return the image key of each row of ``run[call_id]``.
+
+        Images for which the call gave no tensor are left out.
 
         Raises:
-            RequestError: no tensor of this call was saved, or the index is not this manifest's.
+            RequestError: no tensor of this call was saved, or the index does not fit the manifest.
         """
         return tuple(_places_of(self, call_id))
 
     def shape_of(self, call_id: str) -> tuple[int, ...]:
-        """The shape of ``run[call_id]``, (images, …); no tensor is read.
+        """Return the shape of ``run[call_id]``, (images, …), without reading a tensor.
 
         Raises:
-            RequestError: no tensor of this call was saved, or images differ in shape.
+            RequestError: no tensor of this call was saved, or the images' tensors differ in shape.
         """
         shapes = {key: tensor.shape[1:] for key, (tensor, _) in _places_of(self, call_id).items()}
         first, shape = next(iter(shapes.items()))
@@ -141,18 +160,19 @@ class Run:
                 )
         return (len(shapes), *shape)
 
-    def __getitem__(self, call_id: str) -> NDArray[Any]:
-        """What a call gave for all images, (images, …), in the run's order; bfloat16 comes as float32.
+    def __getitem__(self, call_id: str) -> Array:
+        """Return the tensors of a call for all images as one array (images, …), in the run's order.
 
-        Images for which it gave no tensor are left out: ``images_of`` names the rows.
+        bfloat16 is returned as float32. Images for which the call gave no tensor are left out:
+        ``images_of`` names the rows.
 
         Raises:
-            RequestError: no tensor of this call was saved, images differ in shape, numpy has no
-                such type, or a shard is damaged.
+            RequestError: no tensor of this call was saved, the images' tensors differ in shape,
+                numpy lacks the dtype, or a shard is damaged.
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:
-            check_shard(self.folder, tensor)  # before room is made for what the index promises
+            check_shard(self.folder, tensor)  # before memory is taken for what the index promises
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
         whole = np.empty(shape, np.result_type(*(tensor.array_dtype for tensor in tensors)))
@@ -161,11 +181,13 @@ class Run:
             whole[rows] = read_rows(self.folder, tensor, 0, len(rows))
         return whole
 
-    def tensor(self, call_id: str, image_key: str) -> NDArray[Any]:
-        """What a call gave for one image, without an axis for images; bfloat16 comes as float32.
+    def tensor(self, call_id: str, image_key: str) -> Array:
+        """Return the tensor of a call for one image, without an axis for images.
+
+        bfloat16 is returned as float32.
 
         Raises:
-            RequestError: nothing was saved of this call for this image, numpy has no such type, or
+            RequestError: no tensor was saved of this call for this image, numpy lacks the dtype, or
                 the shard is damaged.
         """
         places = _places_of(self, call_id)
@@ -181,19 +203,25 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """Open the folder of a finished run.
 
+    Example:
+        >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
+        >>> run["layer1.0.conv1"].mean(axis=0)
+
     Raises:
-        RequestError: it is no run's, the run did not come to its end, its manifest or index is
-            damaged, or a table or shard is missing or of another size than the run wrote.
+        RequestError: the folder is not that of a run, the run is unfinished, its manifest or index
+            is damaged, or a table or shard is missing or has a different size than the run wrote.
     """
     folder = Path(folder)
-    file = folder / "manifest.json"
+    file = folder / MANIFEST
     if not folder.is_dir():
         raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
     if not file.exists():
-        if not (folder / "run.json").exists():
-            raise RequestError(f"{str(folder)!r} is not a run's folder", "give the folder of a run")
+        if not (folder / REQUEST).exists():
+            raise RequestError(
+                f"{str(folder)!r} is not the folder of a run", "give the folder of a run"
+            )
         raise RequestError(
-            f"{str(folder)!r} is of a run that did not come to its end",
+            f"{str(folder)!r} is the folder of an unfinished run",
             "finish it: the same command with --resume",
         )
     document, listed = read_json(file, FileList)
@@ -209,17 +237,21 @@ def load_run(folder: str | Path) -> Run:
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
-    """The saved call ids that any form names, in the run's order: a call id, or a glob of ``*`` and ``?``.
+    """Return the saved call ids that match any form, in the run's order.
+
+    Args:
+        run: the run.
+        forms: call ids, or globs with ``*`` and ``?``.
 
     Raises:
-        RequestError: a form names none, or the run saved no tensors.
+        RequestError: a form matches nothing, or the run saved no tensors.
     """
     chosen = {call_id for form in forms for call_id in _match(run, form)}
     return tuple(call_id for call_id in run.calls if call_id in chosen)
 
 
 def _match(run: Run, form: str) -> list[str]:
-    pattern = form.replace("[", "[[]")  # an output key stands in brackets
+    pattern = form.replace("[", "[[]")  # call ids hold output keys in brackets
     matched = [call_id for call_id in run.calls if fnmatch.fnmatchcase(call_id, pattern)]
     if not matched:
         raise _no_tensor(run, form)
@@ -254,13 +286,8 @@ def _find_places(run: Run, call_id: str) -> _Places:
     return {key: rows[key] for key in run.images if key in rows}
 
 
-def _is_part(name: str) -> bool:
-    folder, _, last = name.partition("/")
-    return folder == "records.parquet" and last.endswith(".parquet") and "/" not in last
-
-
-def _read_cell(name: str, text: str) -> Any:
-    """A cell of ``layers.csv``, by what its column holds."""
+def _read_cell(name: str, text: str) -> int | float | str | None:
+    """Return a cell of ``layers.csv`` as the type of its column."""
     kind = _KINDS.get(name, "str")
     if not kind.startswith(("int", "float")):
         return text

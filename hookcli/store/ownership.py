@@ -1,14 +1,13 @@
-"""Which files on disk are a run's: hookcli changes and deletes only what a run of it is known to have written.
+"""Which files on disk belong to a run: hookcli changes and deletes no others.
 
-A folder is a run's when its ``run.json`` is ours, or its ``manifest.json`` where there is no ``run.json``.
-What a run wrote is what its manifest lists and, while it lives or after it was killed, what its journal
-lists: ``parts/written.jsonl``, to which every name is added before the file is written.
+A folder is that of a run if its ``run.json`` was written by hookcli or, without a ``run.json``, its
+``manifest.json`` was. The files of a run are those that its manifest lists and, while it lives or
+after it was killed, those that its journal lists (``parts/written.jsonl``), to which every name is
+added before the file is written.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
 from hookcli.store.directory import PARTIAL, Directory
+from hookcli.store.journal import read_journal
+from hookcli.store.names import (
+    FOLDERS,
+    FOLDERS_BY_IMAGE,
+    MANIFEST,
+    REQUEST,
+    UNJOURNALED,
+    is_run_file,
+)
 
 if TYPE_CHECKING:
     import os
@@ -23,68 +31,20 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+from hookcli.store.names import PlannedNames
+
 R = TypeVar("R", Request, FileList)
-
-REQUEST, MANIFEST = "run.json", "manifest.json"
-PARTS, JOURNAL, TOP = "parts", "parts/written.jsonl", "parts/top.json"
-
-_ALWAYS = frozenset(
-    {REQUEST, MANIFEST, JOURNAL, TOP, "layers.csv", "skipped.csv", "report.html", "report.json"}
-)
-_PART = re.compile(r"parts/\d+\.json|records\.parquet/[^/]+\.parquet")
-_SHARD = re.compile(r"tensors/(shard-\d+\.safetensors|index\.json)")
-_PICTURE = re.compile(r"(seen|sheets|saliency)/([^/]+)\.(?:jpg|png)")
-_NUMBERED = re.compile(r"(grids|cam)/([^/]+)/\d{3,}_[^/]+\.png")
-_UNJOURNALED = frozenset({JOURNAL, MANIFEST, "report.html"})  # written when there is no journal
-_OPTIONAL = frozenset({"top_images.csv", "overview.png", "gradient_flow.png"})
-_FOLDERS = frozenset(
-    {"parts", "records.parquet", "tensors", "seen", "sheets", "saliency", "grids", "cam"}
-)
-_IN_KEYS = frozenset({"grids", "cam"})  # folders with a folder for each image
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedNames:
-    """The names that a run may write, as far as they can be told before it has begun.
-
-    Attributes:
-        keys: of the images.
-        pictures: the folders in which it writes pictures: ``seen``, ``grids``, …
-        optional: those of ``top_images.csv``, ``overview.png`` and ``gradient_flow.png`` that it writes.
-        tensors: whether it keeps tensors.
-    """
-
-    keys: frozenset[str] = frozenset()
-    pictures: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
-    tensors: bool = False
-
-    def includes(self, name: str) -> bool:
-        """Whether a file of this name, relative to the run folder, may be written."""
-        if name in _ALWAYS or name in self.optional or _PART.fullmatch(name):
-            return True
-        if _SHARD.fullmatch(name):
-            return self.tensors
-        match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
-        return match is not None and match[1] in self.pictures and match[2] in self.keys
-
-    def uses(self, folder: str) -> bool:
-        """Whether something may be written into this folder of the run folder."""
-        top, _, key = folder.partition("/")
-        if key:
-            return top in self.pictures and key in self.keys
-        always = top in ("parts", "records.parquet") or top in self.pictures
-        return always or (top == "tensors" and self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """A run that stands in a folder.
+    """A run that is in a folder.
 
     Attributes:
-        known: the files that it is known to have written.
-        begun: files that a killed writer may have left half written, under their ``.partial-`` names.
-        complete: what its manifest says; None for a run that did not come to its end.
+        known: the files that the run is known to have written.
+        begun: files that may be left half written, under their ``.partial-`` names, by a run that
+            was killed.
+        complete: the content of the manifest; None for an unfinished run.
     """
 
     known: frozenset[str]
@@ -93,7 +53,7 @@ class HeldRun:
 
 
 def find_run(folder: Directory) -> HeldRun | None:
-    """The run that stands in a folder; None where there is none, whatever else is there.
+    """Return the run that is in a folder; None if there is none, whatever else is there.
 
     Raises:
         OutputError: the folder may not be read.
@@ -104,17 +64,17 @@ def find_run(folder: Directory) -> HeldRun | None:
         is_ours = listing is not None and folder.status(REQUEST) is None
     elif request:
         is_ours = _decode(request, Request) is not None
-    else:  # killed before it could say what was asked
+    else:  # the run was killed before it could write its request
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
-    begun = frozenset(filter(is_run_file, _read_journal(folder)))
+    begun = frozenset(filter(is_run_file, read_journal(folder)))
     listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
-    return HeldRun(begun.union({REQUEST}, listed), begun | _UNJOURNALED, listing)
+    return HeldRun(begun.union({REQUEST}, listed), begun | UNJOURNALED, listing)
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run's."""
+    """Return whether a folder is that of a run."""
     try:
         with Directory(path) as folder:
             return find_run(folder) is not None
@@ -123,11 +83,11 @@ def is_run(path: Path) -> bool:
 
 
 def find_holder(file: Path, out: Path | None = None) -> Path | None:
-    """The run folder in which a file has the name of a run's own file; None for any other file.
+    """Return the run folder in which a file has the name of one of the run's files, or None.
 
     Args:
-        file: by any name.
-        out: a folder that is going to be a run's.
+        file: the file, by any name.
+        out: a folder that is going to be that of a run.
     """
     full = file.resolve()
     for folder in full.parents[:3]:
@@ -138,10 +98,10 @@ def find_holder(file: Path, out: Path | None = None) -> Path | None:
 
 
 def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNames) -> None:
-    """Refuse to write into a folder in which a file of somebody else has a name that the run may write.
+    """Raise if a file that no run wrote has a name that the new run may write.
 
     Raises:
-        OutputError: there is such a file, or a link in the place of a folder; it is named.
+        OutputError: there is such a file, or a link in the place of a folder; the message names it.
     """
     known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
     for name, status in _walk(folder, planned):
@@ -155,18 +115,18 @@ def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNa
 
 
 def is_not_ours(folder: Directory, name: str) -> OutputError:
-    """The error for a name that stands there and that no run is known to have written."""
+    """Return the error for an existing file that no run is known to have written."""
     return OutputError(
-        f"{str(folder.path / name)!r} is not a run's, and this run would write over it",
+        f"{str(folder.path / name)!r} was not written by a run, and this run would overwrite it",
         "choose another folder with -o",
     )
 
 
 def remove_known(folder: Directory, names: AbstractSet[str]) -> None:
-    """Delete these files, and the folders that become empty by that.
+    """Delete the given files, and the folders that are empty after that.
 
     Raises:
-        OutputError: one cannot be deleted.
+        OutputError: a file cannot be deleted.
     """
     emptied = set()
     for name in sorted(names):
@@ -178,10 +138,10 @@ def remove_known(folder: Directory, names: AbstractSet[str]) -> None:
 
 
 def remove_half_written(folder: Directory, names: AbstractSet[str]) -> None:
-    """Delete what a killed writer left half written of these files, which stand in a journal.
+    """Delete the half-written versions of the given files, which a killed run left behind.
 
     Raises:
-        OutputError: one cannot be deleted.
+        OutputError: a file cannot be deleted.
     """
     tops = {name: name.rpartition("/") for name in names}
     partials = {name: f"{top}{slash}{PARTIAL}{last}" for name, (top, slash, last) in tops.items()}
@@ -189,11 +149,13 @@ def remove_half_written(folder: Directory, names: AbstractSet[str]) -> None:
 
 
 def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
-    """The files of a complete run that are missing or of another size, with what is wrong; links are followed.
+    """Return the files of a complete run that are missing or have a different size, with sentences.
+
+    Links are followed.
 
     Args:
         path: the run folder.
-        sizes: what the manifest says of them; runs of earlier versions do not say it.
+        sizes: the sizes in the manifest; empty for runs of earlier versions.
     """
     found = {}
     for name, size in sizes.items():
@@ -208,11 +170,6 @@ def list_damage(path: Path, sizes: Mapping[str, int]) -> dict[str, str]:
     return found
 
 
-def holds_data(name: str) -> bool:
-    """Whether a file of a run holds what later commands compute with, and not a picture or a page."""
-    return name.endswith((".csv", ".parquet", ".safetensors")) or name == "tensors/index.json"
-
-
 def _decode(data: bytes | None, kind: type[R]) -> R | None:
     if data is None:
         return None
@@ -222,26 +179,6 @@ def _decode(data: bytes | None, kind: type[R]) -> R | None:
         return None
 
 
-def _read_journal(folder: Directory) -> Iterator[str]:
-    """The names in the journal; a last line that was cut off is of a file that was not written."""
-    lines = (folder.read(JOURNAL) or b"").split(b"\n")
-    for line in lines[:-1]:
-        try:
-            name = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(name, str):
-            yield name
-
-
-def is_run_file(name: str) -> bool:
-    """Whether a run could have written a file of this name; a manifest may list anything."""
-    if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
-        return False
-    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED)
-    return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
-
-
 def _without_partial(name: str) -> str:
     top, _, last = name.rpartition("/")
     last = last.removeprefix(PARTIAL)
@@ -249,16 +186,18 @@ def _without_partial(name: str) -> str:
 
 
 def _walk(folder: Directory, planned: PlannedNames) -> Iterator[tuple[str, os.stat_result]]:
-    """What stands in the run folder and in those of its folders that the run would use.
+    """Yield everything in the run folder and in its subfolders that the new run would use.
 
     Raises:
-        OutputError: a link, or a file, stands in the place of such a folder.
+        OutputError: a link or a file has the name of such a subfolder.
     """
     waiting = [""]
     while waiting:
         for name, status in folder.entries(waiting.pop()):
             depth = name.count("/")
-            may_hold = name in _FOLDERS or (depth == 1 and name.partition("/")[0] in _IN_KEYS)
+            may_hold = name in FOLDERS or (
+                depth == 1 and name.partition("/")[0] in FOLDERS_BY_IMAGE
+            )
             if may_hold and planned.uses(name):
                 if not stat.S_ISDIR(status.st_mode):
                     raise is_not_ours(folder, name)

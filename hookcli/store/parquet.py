@@ -1,4 +1,7 @@
-"""``records.parquet``: one row an image, call and output, in files of bounded size that are written as a run goes."""
+"""Write ``records.parquet``: one row per image, call and output.
+
+The table consists of several files of bounded size, which are written while the run goes on.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hookcli import escape
+from hookcli.documents import SCHEMA_VERSION
+from hookcli.store.names import records_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.records.layer_records import LayerRecord
 
-FOLDER = "records.parquet"
 _COLUMNS = (
     ("image", pa.string(), "key of the image"),
     ("call_id", pa.string(), "which call of which layer, as tables show it"),
@@ -57,27 +61,27 @@ _ORDER = (
 )
 SCHEMA = pa.schema(
     [pa.field(name, kind, metadata={"description": text}) for name, kind, text in _COLUMNS],
-    metadata={"schema_version": "1", "row_order": _ORDER},
+    metadata={"schema_version": str(SCHEMA_VERSION), "row_order": _ORDER},
 )
 
 
 def write_records(
     write: Callable[[str, bytes], str], number: int, records: Sequence[LayerRecord]
 ) -> str:
-    """Write the records of one part; returns the file, relative to the run folder.
+    """Write the records of one chunk and return the name of the file.
 
     Args:
-        write: writes a file of the run folder.
-        number: of the part, from 0.
-        records: in the order of the images.
+        write: a function that writes a file of the run folder.
+        number: the number of the chunk, from 0.
+        records: the records, in the order of the images.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     table = pa.Table.from_pylist([_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
-    return write(f"{FOLDER}/part-{number:06d}.parquet", stream.getvalue())
+    return write(records_file(number), stream.getvalue())
 
 
 def _row(record: LayerRecord) -> dict[str, object]:

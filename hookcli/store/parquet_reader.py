@@ -1,4 +1,4 @@
-"""``records.parquet`` read back, and refused where it is not the table that a run writes."""
+"""Read ``records.parquet``, and refuse files that are not the table that a run writes."""
 
 from __future__ import annotations
 
@@ -15,39 +15,51 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NEEDED = (
-    "image", "call_id", "module_type", "shape", "dtype", "mean", "std", "min", "max", "nan_count", "inf_count",
-)  # fmt: skip
+    "image",
+    "call_id",
+    "module_type",
+    "shape",
+    "dtype",
+    "mean",
+    "std",
+    "min",
+    "max",
+    "nan_count",
+    "inf_count",
+)
 _WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
-_MOST_ROWS = 1000  # of any file; larger ones have a row in every few bytes at most
-_LEAST_BYTES = 4  # of a row
-_MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of any file, and of every byte of a larger one
+_MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
+_LEAST_BYTES = 4  # of each row
+_MOST_UNPACKED, _RATIO = 1 << 24, 64  # bytes of a small file, and per byte of a larger one
 _LONGEST_TEXT = 1 << 14
 _TEXTS = tuple(field.name for field in SCHEMA if types.is_string(field.type))
 
 
 def read_records(files: Sequence[Path]) -> pa.Table:
-    """The rows of all parts of ``records.parquet`` as one table, in the order of the files.
+    """Return the rows of all files of ``records.parquet`` as one table, in the order of the files.
 
     Raises:
-        ValueError: one has other columns, other types, nulls where there can be none, or more rows than
-            its bytes can hold.
-        pyarrow.ArrowException: one is no Parquet file, or damaged.
-        OSError: one cannot be read, or is no regular file.
+        ValueError: a file lacks columns, or has other types, nulls where there can be none, or more
+            rows than its bytes can hold.
+        pyarrow.ArrowException: a file is not Parquet, or is damaged.
+        OSError: a file cannot be read, or is no regular file.
     """
-    return pa.concat_tables([_read_part(file) for file in files], promote_options="default")
+    return pa.concat_tables([_read_file(file) for file in files], promote_options="default")
 
 
-def _read_part(file: Path) -> pa.Table:
+def _read_file(file: Path) -> pa.Table:
     with open_regular(file) as stream:
         metadata = parquet.read_metadata(stream)
         texts = [name for name in _TEXTS if name in metadata.schema.to_arrow_schema().names]
-        part = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
-        size, rows = stream.seek(0, 2), part.metadata.num_rows
+        opened = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
+        size, rows = stream.seek(0, 2), opened.metadata.num_rows
         _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
-        groups = [part.metadata.row_group(index) for index in range(part.metadata.num_row_groups)]
+        groups = [
+            opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)
+        ]
         unpacked = sum(group.total_byte_size for group in groups)
         _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
-        table = _expand_texts(part.read())
+        table = _expand_texts(opened.read())
     _check_columns(table.schema)
     for name in _WITHOUT_NULLS:
         _expect(not table[name].null_count, f"an empty cell in the column {name!r}")
@@ -56,7 +68,7 @@ def _read_part(file: Path) -> pa.Table:
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """The table with plain text in the columns that were read as numbers of texts.
+    """Return the table with its dictionary-encoded columns as plain text.
 
     Raises:
         ValueError: a text is so long that many rows of it would fill the memory.
@@ -72,10 +84,10 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """See that there are the columns that a run writes; those of later versions may stand beside them.
+    """Raise if the columns are not those that a run writes; later versions may add some.
 
     Raises:
-        ValueError: one is missing, stands there twice, or holds something else.
+        ValueError: a column is missing, appears twice, or has a different type.
     """
     names = schema.names
     for name in _NEEDED:
@@ -88,7 +100,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column holds what is wanted; one that is empty from top to bottom has no type of its own."""
+    """Return whether a column has the wanted type; one of nulls alone has no type of its own."""
     if types.is_list(wanted):
         return bool(types.is_list(kind) and types.is_integer(kind.value_type))
     is_kind = next(

@@ -1,4 +1,4 @@
-"""What a run saved of each call: the index, and rows of its shards as arrays."""
+"""Read the tensors that a run saved: the index, and rows of the shards as arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -23,6 +23,7 @@ from hookcli.documents import (
 from hookcli.errors import RequestError, first_line
 from hookcli.files import open_regular, read_regular
 from hookcli.records.text import shape_text
+from hookcli.store.names import TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,16 +33,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
+Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
 
-INDEX = "tensors/index.json"
 AGAIN = "run hookcli inspect again"
 UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
-    "F64": "f8", "F32": "f4", "F16": "f2", _BFLOAT16: "f4", "C64": "c8", "BOOL": "?",
-    "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1",
-}  # fmt: skip
+    "F64": "f8",
+    "F32": "f4",
+    "F16": "f2",
+    _BFLOAT16: "f4",
+    "C64": "c8",
+    "BOOL": "?",
+    "I64": "i8",
+    "I32": "i4",
+    "I16": "i2",
+    "I8": "i1",
+    "U64": "u8",
+    "U32": "u4",
+    "U16": "u2",
+    "U8": "u1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +62,12 @@ class SavedTensor:
     """One tensor of one shard, as the index describes it.
 
     Attributes:
-        shard: its file, relative to the run folder.
-        tensor: its name in there.
-        shape: (images, …).
-        dtype: as safetensors names it: ``F32``, ``BF16``.
-        images: the key of each row.
-        channels: which were saved; empty when all were.
+        shard: the file that holds the tensor, relative to the run folder.
+        tensor: the name of the tensor in the shard.
+        shape: the shape, (images, …).
+        dtype: the dtype as safetensors names it: ``F32``, ``BF16``.
+        images: the image key of each row.
+        channels: the channels that were saved; empty if all were.
     """
 
     shard: str
@@ -65,13 +78,13 @@ class SavedTensor:
     channels: tuple[Whole, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a shard that is not of this run, and rows that are not those of images.
+        """Check that the shard is in the run folder and that there is one row per image.
 
         Raises:
-            ValueError: it is so.
+            ValueError: a check failed.
         """
         folder, _, name = self.shard.partition("/")
-        if folder != "tensors" or "/" in name or not name.endswith(".safetensors"):
+        if folder != TENSORS or "/" in name or not name.endswith(".safetensors"):
             raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
         if not self.shape or self.shape[0] != len(self.images):
             raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")
@@ -79,11 +92,11 @@ class SavedTensor:
             raise ValueError(f"no tensor has the shape {shape_text(self.shape)}")
 
     @property
-    def array_dtype(self) -> np.dtype[Any]:
-        """What numpy holds it as: bfloat16 as float32.
+    def array_dtype(self) -> np.dtype[np.generic]:
+        """The dtype of the array that is returned: float32 for bfloat16.
 
         Raises:
-            RequestError: numpy has no such type.
+            RequestError: numpy lacks the dtype.
         """
         if self.dtype not in _DTYPES:
             raise RequestError(
@@ -95,58 +108,58 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True)
 class TensorIndex:
-    """What ``tensors/index.json`` says: by call id the tensors that were saved of it, in the order of the shards."""
+    """The content of ``tensors/index.json``: by call id, saved tensors in the order of shards."""
 
     calls: dict[str, tuple[SavedTensor, ...]]
 
 
 def read_index(file: Path) -> dict[str, tuple[SavedTensor, ...]]:
-    """The saved tensors of each call id, in the order of the shards.
+    """Return the saved tensors of each call id, in the order of the shards.
 
     Raises:
-        RequestError: the index is not there, or damaged.
+        RequestError: the index is missing or damaged.
     """
     return read_json(file, TensorIndex)[1].calls
 
 
 def check_shard(folder: Path, tensor: SavedTensor) -> None:
-    """See that a shard holds a tensor as the index says; none of its values is read.
+    """Raise if a shard does not hold a tensor as the index says; no value is read.
 
     Raises:
-        RequestError: the shard is not there, damaged, or not what the index says.
+        RequestError: the shard is missing, damaged, or not what the index says.
     """
     read_rows(folder, tensor, 0, 0)
 
 
-def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> NDArray[Any]:
-    """Rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else of its shard.
+def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array:
+    """Read rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else.
 
     Raises:
-        RequestError: the shard is not there, damaged, or not what the index says, or numpy has no
-            such type.
+        RequestError: the shard is missing, damaged, or not what the index says, or numpy lacks the
+            dtype.
     """
     file, array_dtype = folder / tensor.shard, tensor.array_dtype
     try:
         with open_regular(file) as stream:
-            # By its descriptor, so that what is read is the file that was looked at.
+            # By its descriptor, so that the file that was checked is the one that is read.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
-                part = shard.get_slice(tensor.tensor)
-                dtype, shape = part.get_dtype(), tuple(part.get_shape())
+                saved = shard.get_slice(tensor.tensor)
+                dtype, shape = saved.get_dtype(), tuple(saved.get_shape())
                 if (dtype, shape) != (tensor.dtype, tensor.shape):
                     raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
                 if dtype != _BFLOAT16:
-                    rows: NDArray[Any] = part[start:stop]
+                    rows: Array = saved[start:stop]
                     return rows.astype(array_dtype, copy=False)
             return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:
         raise cannot_read(file, error) from error
 
 
-def read_json(file: Path, kind: type[T]) -> tuple[dict[str, Any], T]:
-    """The object in a JSON file of a run, as it is and as a typed value.
+def read_json(file: Path, kind: type[T]) -> tuple[dict[str, object], T]:
+    """Return the object in a JSON file of a run, as it is and as a typed value.
 
     Raises:
-        RequestError: it is not there, damaged, or was written by a later version.
+        RequestError: the file is missing, damaged, or was written by a later version.
     """
     try:
         return decode_both(read_regular(file, MOST_BYTES), kind)
@@ -159,13 +172,13 @@ def read_json(file: Path, kind: type[T]) -> tuple[dict[str, Any], T]:
 
 
 def cannot_read(file: Path, error: Exception) -> RequestError:
-    """The error for a file of a run that is not there, or not what a run writes."""
+    """Return the error for a file of a run that is missing or not what a run writes."""
     reason = getattr(error, "strerror", None) or first_line(error)
     return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
 
 
 def name_close(wanted: str, known: Iterable[str]) -> str:
-    """A hint: names like ``wanted``, or the first of those there are."""
+    """Return a hint with names similar to ``wanted``, or else with the first known names."""
     names = list(known)
     close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     if close:
@@ -177,7 +190,7 @@ def name_close(wanted: str, known: Iterable[str]) -> str:
 def _read_bfloat16(
     stream: BufferedReader, tensor: SavedTensor, start: int, stop: int
 ) -> NDArray[np.float32]:
-    """Rows as float32, exactly: a bfloat16 is the upper half of one. numpy has no such type."""
+    """Return rows as float32, which is exact: a bfloat16 is the upper half of a float32."""
     width = math.prod(tensor.shape[1:])
     stream.seek(0)
     length = int.from_bytes(stream.read(8), "little")

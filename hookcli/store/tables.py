@@ -1,4 +1,4 @@
-"""Rows as CSV, JSON and Markdown text. Every ``render_`` is pure: the same rows, the same bytes."""
+"""Rows as CSV, JSON and Markdown text. Each ``render_`` is pure: the same rows, the same text."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ import dataclasses
 import io
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli import escape
+from hookcli.documents import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from _typeshed import DataclassInstance
 
-SCHEMA_VERSION = 1
-
 
 def column_names(kind: type[DataclassInstance]) -> list[str]:
-    """The columns of a row type, in order."""
+    """Return the column names of a row type, in order."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """A header and a line a row; shapes as ``1x64x56x56``, missing values empty."""
+    """Return a header and one line per row; shapes as ``1x64x56x56``, None as an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
     return _render_lines([names, *lines])
 
 
 def render_fields(*texts: str) -> str:
-    """Texts as they stand in a line of CSV, with commas between them."""
+    """Return texts as cells of a line of CSV, joined by commas and without the end of the line."""
     return _render_lines([[_cell(text) for text in texts]])[:-1]
 
 
@@ -43,7 +42,7 @@ def _render_lines(lines: Iterable[Sequence[str]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown; cells are plain text."""
+    """Return a table in Markdown; the cells are given as plain text."""
     lines = [header, ["---"] * len(header), *rows]
     cells = [
         [escape.for_markdown(cell) if i != 1 else cell for cell in line]
@@ -52,25 +51,32 @@ def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def render_json(document: dict[str, Any]) -> str:
-    """One document, ``schema_version`` first; numbers that are not finite become null."""
-    whole = {"schema_version": SCHEMA_VERSION} | document
+def render_json(document: Mapping[str, object]) -> str:
+    """Return a document as JSON, ``schema_version`` first; NaN and Inf become null."""
+    whole = {"schema_version": SCHEMA_VERSION, **document}
     return json.dumps(to_plain(whole), indent=1, allow_nan=False, ensure_ascii=True) + "\n"
 
 
 def render_line(row: DataclassInstance) -> str:
-    """A row as a line of JSON, ``schema_version`` first; numbers that are not finite become null."""
-    whole = {"schema_version": SCHEMA_VERSION} | to_plain(row)
+    """Return a row as a line of JSON, ``schema_version`` first; NaN and Inf become null."""
+    whole = {"schema_version": SCHEMA_VERSION, **_plain_fields(row)}
     return json.dumps(whole, allow_nan=False, ensure_ascii=True) + "\n"
 
 
-def to_plain(value: Any) -> Any:
-    """``value`` in terms of JSON: dataclasses as objects, tuples as lists, text reversibly escaped."""
+def plain_object(document: Mapping[str, object]) -> dict[str, object]:
+    """Return a document in terms of JSON, see ``to_plain``."""
+    return {str(name): to_plain(value) for name, value in document.items()}
+
+
+def to_plain(value: object) -> object:
+    """Return ``value`` in terms of JSON.
+
+    Dataclasses become objects, tuples lists, NaN and Inf None; text is reversibly escaped.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: to_plain(getattr(value, name)) for name in names}
+        return _plain_fields(value)
     if isinstance(value, dict):
-        return {str(key): to_plain(part) for key, part in value.items()}
+        return plain_object(value)
     if isinstance(value, (list, tuple)):
         return [to_plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -78,13 +84,14 @@ def to_plain(value: Any) -> Any:
     return escape.reversible(value) if isinstance(value, str) else value
 
 
-def _cell(value: Any) -> str:
+def _plain_fields(row: DataclassInstance) -> dict[str, object]:
+    return {name: to_plain(getattr(row, name)) for name in column_names(type(row))}
+
+
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return "x".join(str(part) for part in value) if _numbers(value) else "; ".join(value)
+        is_shape = all(isinstance(part, int) for part in value)
+        return ("x" if is_shape else "; ").join(map(str, value))
     return escape.for_csv(value) if isinstance(value, str) else repr(value)
-
-
-def _numbers(value: tuple[Any, ...]) -> bool:
-    return all(isinstance(part, int) for part in value)

@@ -1,23 +1,24 @@
-"""Kept activations on disk: safetensors shards that are never changed, and one index over them.
+"""Write saved tensors: safetensors shards that are never changed, and one index over them.
 
-A shard holds what a chunk of images gave. The same tensors give the same bytes, so a run that is
-resumed writes the same shards again. The index is made from the shards' headers alone.
+A shard holds the tensors of one chunk of images. The same tensors make the same bytes, so a resumed
+run writes the same shards again. The index is made from the headers of the shards alone.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from hookcli.documents import decode
+from hookcli.documents import SCHEMA_VERSION, decode
 from hookcli.errors import OutputError
 from hookcli.escape import reversible
 from hookcli.files import open_regular, write_atomic
+from hookcli.store.names import INDEX, shard_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-FOLDER, INDEX = "tensors", "tensors/index.json"
-SCHEMA_VERSION = 1
-_ROWS = "rows"  # the only key of a shard's metadata: safetensors writes several in no fixed order
+_ROWS = "rows"  # the only key of the metadata: safetensors does not keep the order of several
 _RESERVED = "__metadata__"
 
 
@@ -37,22 +36,22 @@ def write_shard(
     number: int,
     kept: Mapping[str, Sequence[tuple[str, Tensor]]],
 ) -> str:
-    """Write ``tensors/shard-000012.safetensors``; returns that name.
+    """Write a shard and return its name, such as ``tensors/shard-000012.safetensors``.
 
-    All images of one shape and dtype are rows of one tensor, named by the call id; other shapes and
-    dtypes are ``call id@1``, ``@2``, in order of appearance. The metadata hold, as JSON under
-    ``rows``, the call id and the images of every tensor, in the order of ``kept``.
+    All images of one shape and dtype are rows of one tensor, named by the call id; those of other
+    shapes and dtypes are named ``call id@1``, ``@2``, in order of appearance. The metadata hold, as
+    JSON under ``rows``, the call id and the images of every tensor, in the order of ``kept``.
 
     Args:
-        write: writes a file of the run folder.
-        number: of the shard, from 0.
-        kept: call id to pairs of image key and tensor (1, …), in the order of the images.
+        write: a function that writes a file of the run folder.
+        number: the number of the shard, from 0.
+        kept: pairs of image key and tensor (1, …) in the order of the images, by call id.
 
     Raises:
-        OutputError: it cannot be written; nothing of it is left behind.
+        OutputError: the shard cannot be written; nothing of it is left behind.
     """
     tensors: dict[str, Tensor] = {}
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, object]] = {}
     taken = {_RESERVED, *map(reversible, kept)}
     for call_id, pairs in kept.items():
         shown = reversible(call_id)
@@ -61,15 +60,14 @@ def write_shard(
             taken.add(name)
             tensors[name] = torch.cat([tensor for _, tensor in group]).cpu().contiguous()
             rows[name] = {"call_id": shown, "images": [reversible(key) for key, _ in group]}
-    name = f"{FOLDER}/shard-{number:06d}.safetensors"
-    return write(name, save(tensors, {_ROWS: json.dumps(rows)}))
+    return write(shard_file(number), save(tensors, {_ROWS: json.dumps(rows)}))
 
 
 def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
-    """Write a state dict, each tensor with memory of its own; what was tied is written twice.
+    """Write a state dict; tensors that share memory are written once for each of their names.
 
     Raises:
-        OutputError: it cannot be written; nothing of it is left behind.
+        OutputError: the file cannot be written; nothing of it is left behind.
     """
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
@@ -82,22 +80,22 @@ def write_index(
     shards: Sequence[str],
     channels: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
-    """Write ``tensors/index.json``; returns that name.
+    """Write ``tensors/index.json`` and return that name; no tensor is loaded.
 
-    Under ``calls`` it holds, for each call id, ``shard``, ``tensor``, ``shape``, ``dtype`` (as
-    safetensors names it: ``F32``, ``BF16``) and ``images`` of each of its tensors, in the order of
-    ``shards``; and ``channels``, where some were chosen. No tensor is loaded.
+    Under ``calls``, the index holds for each tensor of each call id ``shard``, ``tensor``,
+    ``shape``, ``dtype`` (as safetensors names it: ``F32``, ``BF16``), ``images`` and, if some were
+    chosen, ``channels``, in the order of ``shards``.
 
     Args:
-        write: writes a file of the run folder.
-        folder: where the shards are.
-        shards: their names as ``write_shard`` returned them.
-        channels: by call id, which channels were kept of it; without those of which all were.
+        write: a function that writes a file of the run folder.
+        folder: the run folder.
+        shards: the names of the shards, as ``write_shard`` returned them.
+        channels: the channels that were kept, by call id; calls of which all were are left out.
 
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
     """
-    calls: dict[str, list[dict[str, Any]]] = {}
+    calls: dict[str, list[dict[str, object]]] = {}
     chosen = {reversible(call_id): list(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
         for call_id, entry in _read_header(folder, shard):
@@ -110,19 +108,19 @@ def write_index(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What a shard says of one of its tensors."""
+    """The metadata of one tensor of a shard."""
 
     call_id: str
     images: tuple[str, ...]
 
 
 def _open_shard(stream: BufferedReader) -> safe_open:
-    """A shard by the descriptor of its file, so that what is read is what was looked at."""
+    """Open a shard by its descriptor, so that the file that was checked is the one that is read."""
     return safe_open(f"/dev/fd/{stream.fileno()}", framework="np")
 
 
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
-    """The pairs by shape and dtype, in order of appearance."""
+    """Return the pairs grouped by shape and dtype, in order of appearance."""
     groups: dict[object, list[tuple[str, Tensor]]] = {}
     for key, tensor in pairs:
         groups.setdefault((tensor.shape, tensor.dtype), []).append((key, tensor))
@@ -130,7 +128,7 @@ def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]
 
 
 def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
-    """The call id for the first group, then ``@1``, …; past a module that has such a name itself."""
+    """Return the call id for the first group, then ``@1``, …, skipping names that are taken."""
     if place == 0 and call_id != _RESERVED:
         return call_id
     name = f"{call_id}@{max(1, place)}"
@@ -140,20 +138,20 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
     return name
 
 
-def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The call id and index entry of each tensor of a shard."""
+def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the call id and the index entry of each tensor of a shard."""
     try:
         with open_regular(folder / shard) as stream, _open_shard(stream) as file:
             said = (file.metadata() or {}).get(_ROWS, "")
             for name, rows in decode(said.encode(), dict[str, _Rows]).items():
-                part = file.get_slice(name)
+                saved = file.get_slice(name)
                 yield (
                     rows.call_id,
                     {
                         "shard": shard,
                         "tensor": name,
-                        "shape": part.get_shape(),
-                        "dtype": part.get_dtype(),
+                        "shape": saved.get_shape(),
+                        "dtype": saved.get_dtype(),
                         "images": list(rows.images),
                     },
                 )

@@ -1,4 +1,4 @@
-"""The figures of one call over images, in constant memory."""
+"""The figures of one call over many images, in constant memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from hookcli.records.layer_records import LayerRecord
 
-MOST_NAMED = 200  # images that a sign names
+MOST_NAMED = 200  # images that are named for one rule
 
 
 @dataclass(slots=True)
 class RuleHit:
-    """Something about a call that goes beyond a rule's threshold in some images.
+    """A figure of a call that is beyond the threshold of a rule in some images.
 
     Attributes:
-        number: the largest of them; for NaN and Inf the sum.
-        images: the keys of the first 200.
-        against: the call that it was measured against.
+        number: the largest figure; for NaN and Inf the sum of the figures.
+        images: the keys of the first 200 images.
+        against: the call with which it was compared; empty for rules that compare no calls.
     """
 
     number: float = 0.0
@@ -35,7 +35,7 @@ class RuleHit:
     against: str = ""
 
     def merge(self, other: RuleHit, *, adds: bool) -> None:
-        """Take over what later images show."""
+        """Add the hits of later images."""
         self.images = (self.images + other.images)[:MOST_NAMED]
         if adds:
             self.number += other.number
@@ -48,18 +48,29 @@ class CallTally:
     """The figures of one call over the images so far.
 
     Attributes:
-        call: which tensor of which call; with ``layout``, ``shape``, ``dtype`` and ``histogram`` of the
-            first image.
-        images: how many.
-        numel: values of all images; ``finite``, ``zeros``, ``nans`` and ``infs`` are of these.
-        mean: of the finite ones, as ``std`` (population), ``min`` and ``max`` are.
-        low: smallest value of each channel, as float64 bytes; None without channels, or when images differ
-            in their number.
-        high: largest value of each channel.
-        channels: how many the first image has.
-        signs: by rule.
-        changes: sum of the squares of how far the images are from the run without edits; None without one.
-        reason: why an image has no gradient, of the first that has none.
+        call: the call, and which of its tensors it is.
+        layout: the layout of the first image's tensor.
+        shape: the shape of the first image's tensor.
+        dtype: the dtype of the first image's tensor.
+        histogram: the histogram of the first image.
+        images: the number of images.
+        numel: the number of values of all images.
+        finite: the number of finite values.
+        zeros: the number of zeros.
+        nans: the number of NaNs.
+        infs: the number of infinite values.
+        mean: the mean of the finite values.
+        std: the population standard deviation of the finite values.
+        min: the smallest finite value.
+        max: the largest finite value.
+        low: the smallest value of each channel, as bytes of float64; None without channels, or when
+            images differ in the number of channels.
+        high: the largest value of each channel, in the same form.
+        channels: the number of channels of the first image; None without channels.
+        signs: the rules whose thresholds were passed, with what passed them.
+        changes: the sum of the squares of the images' distances from the run without edits; None in
+            a run without edits.
+        reason: why there is no gradient, for the first image that has none.
     """
 
     call: Call
@@ -85,43 +96,52 @@ class CallTally:
     reason: str = ""
 
     def merge(self, other: CallTally) -> None:
-        """Take over the figures of later images."""
-        if other.finite:
-            total = self.finite + other.finite
-            mean, std = self.mean, self.std
-            if self.finite:
-                mean = (self.finite * self.mean + other.finite * other.mean) / total
-                squares = sum(
-                    part.finite * (part.std**2 + (part.mean - mean) ** 2) for part in (self, other)
-                )
-                std = math.sqrt(squares / total)
-            else:
-                mean, std = other.mean, other.std
-            self.finite, self.mean, self.std = total, mean, std
+        """Add the figures of later images."""
+        self._merge_moments(other)
         self.low = _merge_channels(self.low, other.low, np.minimum)
         self.high = _merge_channels(self.high, other.high, np.maximum)
         self.min, self.max = min(self.min, other.min), max(self.max, other.max)
-        for name in ("images", "numel", "zeros", "nans", "infs"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.images += other.images
+        self.numel += other.numel
+        self.zeros += other.zeros
+        self.nans += other.nans
+        self.infs += other.infs
         if other.changes is not None:
             self.changes = (self.changes or 0.0) + other.changes
         self.reason = self.reason or other.reason
         for rule, sign in other.signs.items():
             self.sign(rule, sign)
 
+    def _merge_moments(self, other: CallTally) -> None:
+        """Add the mean, standard deviation and number of finite values of later images."""
+        if not other.finite:
+            return
+        total = self.finite + other.finite
+        mean, std = other.mean, other.std
+        if self.finite:
+            mean = (self.finite * self.mean + other.finite * other.mean) / total
+            squares = sum(
+                each.finite * (each.std**2 + (each.mean - mean) ** 2) for each in (self, other)
+            )
+            std = math.sqrt(squares / total)
+        self.finite, self.mean, self.std = total, mean, std
+
     def sign(self, rule: str, sign: RuleHit) -> None:
-        """Note that a rule's threshold was passed."""
+        """Add that the threshold of a rule was passed."""
         known = self.signs.setdefault(rule, RuleHit(0.0, [], sign.against))
         known.merge(sign, adds=rule in ("nan", "inf"))
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """(C,) smallest and (C,) largest values over all images; None where they are not known."""
+        """Return the smallest and the largest value of each channel over all images, each (C,).
+
+        Return None when they are not known.
+        """
         if self.low is None or self.high is None:
             return None
         return np.frombuffer(self.low), np.frombuffer(self.high)
 
     def row(self) -> LayerRow:
-        """The row of ``layers.csv``."""
+        """Return the row of ``layers.csv``."""
         call, finite = self.call, self.finite > 0
         ranges = self.ranges()
         dead = None if ranges is None else int(((ranges[0] == 0) & (ranges[1] == 0)).sum())
@@ -155,17 +175,26 @@ class CallTally:
 
 
 def tally_of(record: LayerRecord) -> CallTally:
-    """The figures of one image."""
+    """Return the tally of a single image."""
     stats, channels = record.stats, record.channels
     finite = stats.mean is not None and stats.std is not None
     tally = CallTally(
-        record.call, record.layout, stats.shape, stats.dtype, record.histogram, images=1,
-        numel=0 if record.reason else stats.numel, nans=stats.nan_count, infs=stats.inf_count,
-        zeros=round((stats.zero_fraction or 0) * stats.numel),
+        call=record.call,
+        layout=record.layout,
+        shape=stats.shape,
+        dtype=stats.dtype,
+        histogram=record.histogram,
+        images=1,
+        numel=0 if record.reason else stats.numel,
         finite=stats.numel - stats.nan_count - stats.inf_count if finite else 0,
-        mean=stats.mean or 0.0, std=stats.std or 0.0, reason=record.reason,
+        zeros=round((stats.zero_fraction or 0) * stats.numel),
+        nans=stats.nan_count,
+        infs=stats.inf_count,
+        mean=stats.mean or 0.0,
+        std=stats.std or 0.0,
         changes=None if record.change is None else record.change**2,
-    )  # fmt: skip
+        reason=record.reason,
+    )
     if stats.min is not None and stats.max is not None:
         tally.min, tally.max = stats.min, stats.max
     if channels is not None:

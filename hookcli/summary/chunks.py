@@ -1,13 +1,13 @@
-"""A part of a run: some images in a row, and what they gave, in a form that can be put away and read again.
+"""A chunk of a run: some consecutive images and their results, in a form that can be saved.
 
-Everything a run says of its images is the sum of its parts in their order, so a run that was
-interrupted goes on from the parts that are there, and ends with the same bytes.
+Everything that a run reports about its images is the sum of its chunks in their order, so a run
+that was interrupted resumes from the saved chunks and ends with the same bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.records.images import FileState, ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Chunk:
-    """What the images of one part gave.
+    """The results of the images of one chunk. Its field names are those of the saved files.
 
     Attributes:
-        number: from 0.
-        files: one an image of the plan, in its order.
-        images: those that went through, in the same order.
-        skipped: those that did not.
-        calls: their figures, by call id.
-        called: module paths of the selected layers that ran.
-        written: which module wrote over what a call returned, by call id.
-        broken: ``NaN`` and ``Inf``: the first image that holds it.
-        grids: what the pictures show.
-        heats: maps that were drawn over the images.
-        written_files: relative to the run folder.
-        alone: images may not share a forward from here on.
-        halved: batches that ran out of memory and were divided.
-        merge_key: settings that must agree before two chunks may be merged.
+        number: the number of the chunk, from 0.
+        files: the state of each file that was planned, in the order of the plan.
+        images: the images that went through the model, in the same order.
+        skipped: the images that could not be used.
+        calls: the figures of the images, by call id.
+        called: the module paths of the selected layers that ran.
+        written: the module that wrote over the output of a call, by call id.
+        broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
+        grids: the pictures of feature maps, and what they show.
+        heats: the maps that were drawn over the images.
+        written_files: the files that were written, relative to the run folder.
+        alone: whether images may not share a forward from this chunk on.
+        halved: the number of batches that ran out of memory and were divided.
+        merge_key: the settings that must be the same before two chunks may be merged.
     """
 
     number: int = 0
@@ -58,7 +58,23 @@ class Chunk:
 
 @dataclass(slots=True)
 class RunTotals:
-    """What a run has found so far: the sum of its parts."""
+    """The results of a run so far: the sum of its chunks.
+
+    Attributes:
+        tally: the figures of the images.
+        images: the images that went through the model.
+        skipped: the images that could not be used.
+        called: the module paths of the selected layers that ran.
+        written: the module that wrote over the output of a call, by call id.
+        broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
+        grids: the pictures of feature maps, and what they show.
+        heats: the maps that were drawn over the images.
+        files: the files that were written, relative to the run folder.
+        alone: whether images may no longer share a forward.
+        halved: the number of batches that ran out of memory and were divided.
+        top: the images that fire each channel most.
+        focus: the box of ``--focus`` and its place in the network's input; None without a box.
+    """
 
     tally: Tally = field(default_factory=Tally)
     images: list[ImageResult] = field(default_factory=list)
@@ -72,21 +88,21 @@ class RunTotals:
     alone: bool = False
     halved: int = 0
     top: TopImages = field(default_factory=TopImages)
-    focus: dict[str, Any] | None = None  # the box, and where it is in what the network sees
+    focus: dict[str, object] | None = None
 
-    def merge(self, part: Chunk) -> None:
-        """Take over the next part."""
-        self.tally.merge(part.calls)
-        self.images += part.images
-        self.skipped += part.skipped
-        self.called |= part.called
-        self.written |= part.written
-        _add_missing(self.broken, part.broken)
-        self.grids += part.grids
-        self.heats += part.heats
-        self.files += part.written_files
-        self.alone |= part.alone
-        self.halved += part.halved
+    def merge(self, chunk: Chunk) -> None:
+        """Add the next chunk."""
+        self.tally.merge(chunk.calls)
+        self.images += chunk.images
+        self.skipped += chunk.skipped
+        self.called |= chunk.called
+        self.written |= chunk.written
+        _add_missing(self.broken, chunk.broken)
+        self.grids += chunk.grids
+        self.heats += chunk.heats
+        self.files += chunk.written_files
+        self.alone |= chunk.alone
+        self.halved += chunk.halved
 
 
 def _add_missing(known: dict[str, str], more: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The rules with their thresholds, and what they look at."""
+"""The facts about a run on which the rules of findings work."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the rules look at.
+    """The facts about a run on which the rules of findings work.
 
     Attributes:
-        calls: the figures of each call over the images, by its id.
-        uncalled: selected layers that did not run.
-        skipped: images that were not used.
-        model: which model ran.
-        sizes: height and width of each image by key, as given, and of what the network saw of it.
-        producers: who made the first ``NaN`` and ``Inf``, as sentences.
-        written: which module wrote over what a call returned, by call id.
-        files: each image's file as the user gave it, by key.
+        calls: the figures of each call over the images, by call id.
+        uncalled: the selected layers that did not run.
+        skipped: the images that were not used.
+        model: the model that ran.
+        sizes: two sizes of each image, by its key: the height and width of the image as it was
+            given, and of the network's input.
+        producers: a sentence about the module that produced the first ``NaN`` or ``Inf``, by that
+            name.
+        written: the module that wrote over the output of a call, by call id.
+        files: the file of each image as the user gave it, by its key.
     """
 
     calls: Mapping[str, CallTally]
@@ -37,8 +39,3 @@ class Evidence:
     producers: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-
-
-def count_layers(count: int, more: str = "") -> str:
-    """``1 layer``, ``2 layers``."""
-    return f"{count} {more}layer{'' if count == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""What deserves a look: rules over the records of a run, ranked.
+"""Findings, which deserve a look: rules that are applied to the records of a run, and ranked.
 
-Everything is told from records and their per-channel summary; nothing here sees a tensor. A rule that
-needs the model itself (who produced a NaN) is given what was found out.
+Everything is derived from records and their summaries per channel; nothing here sees a tensor. A
+rule that needs the model itself (which module produced a NaN) is given the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["RULES", "Evidence", "find"]
 
 
 def find(evidence: Evidence, thresholds: Mapping[str, float] = RULES) -> tuple[Finding, ...]:
-    """All findings, the gravest rule first, within a rule the largest number first."""
+    """Return all findings, the gravest rule first, and the largest number first within a rule."""
     limits = {**RULES, **thresholds}
     found = [
         *layer_findings.find_not_finite(evidence, limits),

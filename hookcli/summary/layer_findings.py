@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, its channels, and its spread beside that of the layer before."""
+"""Rules about one layer: its values, its channels, and its spread next to the layer before it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.records.calls import RECOMPUTED
 from hookcli.records.runs import Finding
+from hookcli.records.text import and_more
 from hookcli.summary.call_tally import MOST_NAMED
-from hookcli.summary.evidence import count_layers
-from hookcli.summary.tally import FLOAT16_LARGEST
+from hookcli.summary.rules import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,20 +22,20 @@ _ENDS = {
     "Hardsigmoid": (0.0, 1.0),
     "ReLU6": (None, 6.0),
     "Tanh": (-0.99, 0.99),
-    "Hardswish": (None, 3.0),  # from there on it is the identity; its lower end is zero
+    "Hardswish": (None, 3.0),  # above 3 it is the identity; its lower end is zero
 }
-_LEAST_VALUES = 4  # of a channel, over all images
+_LEAST_VALUES = 4  # per channel, over all images
 
 
 def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """NaN and Inf: who produced them, and how many layers were seen to hold them."""
+    """Yield findings about NaN and Inf: which module made them, and how many layers hold them."""
     for rule, name in (("nan", "NaN"), ("inf", "Inf")):
         signs = _signs(evidence, rule)
         made = evidence.producers.get(name, "")
         if not signs and not made:
             continue
         layer, total = next(iter(signs), ""), sum(sign.number for sign in signs.values())
-        held = f"{_values(int(total), name)} in {count_layers(len(signs))}, first in {layer}"
+        held = f"{_values(int(total), name)} in {_layers(len(signs))}, first in {layer}"
         parts = [made] * bool(made) + [held] * bool(signs)
         images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
         yield Finding(
@@ -49,7 +49,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Channels that are dead, constant or saturated in all images of the run."""
+    """Yield findings about channels that are dead, constant or saturated in all images."""
     for call_id, tally in evidence.calls.items():
         ranges = tally.ranges()
         if ranges is None or tally.call.side != "output" or not _says_something(tally):
@@ -71,7 +71,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """The spread of a layer over that of the layer of the same type before it, image by image."""
+    """Yield findings about spreads, compared with the layer of the same type before, per image."""
     for rule, verb in (("exploding", "larger"), ("vanishing", "smaller")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, sign in _signs(evidence, rule).items():
@@ -80,7 +80,7 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
         for group in by_layer.values():
             call_id, sign = max(group, key=lambda pair: pair[1].number)
             kind = evidence.calls[call_id].call.layer.module_type
-            more = _more_calls(len(group) - 1)
+            more = and_more(len(group) - 1, " (and {} more call{s} of it, alike)")
             sentence = (
                 f"the spread of {call_id} is {sign.number:.3g} times {verb} than that of "
                 f"{sign.against}, the {kind} {_place(call_id)} it{more}"
@@ -89,7 +89,7 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
 
 
 def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Layers whose output gets no gradient."""
+    """Yield findings about layers whose output gets no gradient."""
     alike: dict[str, list[str]] = {}
     for call_id, tally in evidence.calls.items():
         again = tally.reason == RECOMPUTED
@@ -98,14 +98,14 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
     for reason, group in alike.items():
         if len(group) > limits["no-gradient"]:
             label = group[0].removeprefix("grad_output:")
-            more = f" (and {len(group) - 1} more, alike)" if len(group) > 1 else ""
+            more = and_more(len(group) - 1, " (and {} more, alike)")
             sentence = f"{label} gets no gradient: {reason}{more}"
             number = float(len(group))
             yield Finding("no-gradient", group[0], number, limits["no-gradient"], sentence)
 
 
 def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """float16 near the largest number it holds."""
+    """Yield findings about float16 values near the largest that float16 can hold."""
     for call_id, sign in _signs(evidence, "float16").items():
         largest, share = sign.number * FLOAT16_LARGEST, sign.number
         sentence = f"{call_id} reaches {largest:.0f}, {share:.0%} of what float16 can hold"
@@ -113,35 +113,38 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 
 
 def _place(call_id: str) -> str:
-    """Where the layer stands that one is measured against: gradients go backwards."""
+    """Return where the layer is with which a call is compared: gradients go backwards."""
     return "after" if call_id.startswith("grad_output:") else "before"
 
 
-def _more_calls(count: int) -> str:
-    return f" (and {count} more call{'' if count == 1 else 's'} of it, alike)" if count else ""
-
-
 def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:
-    """By call id, where the rule's threshold was passed in some image, in the order of the calls."""
+    """Return the hits of a rule by call id, in the order of the calls."""
     calls = sorted(evidence.calls.items(), key=lambda pair: _moment(pair[1].call))
     return {call_id: tally.signs[rule] for call_id, tally in calls if rule in tally.signs}
 
 
 def _moment(call: Call) -> tuple[int, str]:
-    """When a tensor is there, among those of its kind: gradients come from the end, of an output first."""
+    """Return a sort key for the moment at which a tensor exists, among those of its kind.
+
+    Gradients come from the end of the model, and that of an output before that of an input.
+    """
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
 
 
 def _says_something(tally: CallTally) -> bool:
-    """Whether a channel was seen at several places or in several images: one value may be zero by chance."""
+    """Return whether each channel has several values: a single one may be zero by chance."""
     return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:
     bottom, top = _ENDS.get(module_type, (None, None))
     return (bottom is not None and high <= bottom) or (top is not None and low >= top)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'' if count == 1 else 's'}"
 
 
 def _values(count: int, name: str) -> str:

@@ -1,4 +1,8 @@
-"""Rules about the run: what did not run, was skipped, is written over, too small or not trained."""
+"""Rules about the whole run.
+
+They find layers that did not run, skipped images, outputs that are written over, images that are
+too small, and weights that are not trained.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.records.runs import Finding
-from hookcli.summary.evidence import count_layers
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,15 +20,15 @@ if TYPE_CHECKING:
     from hookcli.summary.evidence import Evidence
 
 _ANY_SIZE = ("segmentation", "detection", "optical_flow")
-_ROUNDING = 8  # pixels that a network's own steps may add
+_ROUNDING = 8  # pixels that the preprocessing of a network may add
 
 
 def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Values that a naive hook would show wrong: the module after writes over them."""
+    """Yield a finding about outputs that are written over later, which a naive hook shows wrong."""
     written = [call_id for call_id in evidence.calls if call_id in evidence.written]
     if len(written) > limits["overwritten"]:
-        first, rest = written[0], len(written) - 1
-        more = f", as with {count_layers(rest, 'more ')}" if rest else ""
+        first = written[0]
+        more = and_more(len(written) - 1, ", as with {} more layer{s}")
         sentence = (
             f"what {first} returns is written over in place {evidence.written[first]}{more}; "
             "the figures are of what was returned"
@@ -33,38 +37,54 @@ def find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 
 def find_in_run(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """What is said about the run as a whole."""
+    """Yield the findings about the run as a whole."""
+    yield from _find_uncalled(evidence, limits)
+    yield from _find_skipped(evidence, limits)
+    yield from _find_untrained(evidence)
+    yield from _find_small_images(evidence, limits)
+
+
+def _find_uncalled(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    if len(evidence.uncalled) <= limits["uncalled"]:
+        return
     alike: dict[str, list[Uncalled]] = {}
     for uncalled in evidence.uncalled:
-        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # whatever the module's path
+        kind = re.sub(r"inside \S+ ", "inside ", uncalled.reason)  # the same for all module paths
         alike.setdefault(kind, []).append(uncalled)
-    if len(evidence.uncalled) > limits["uncalled"]:
-        for group in alike.values():
-            head, rest = group[0], len(group) - 1
-            label = head.layer.label
-            more = f" (and {rest} more, alike)" if rest else ""
-            sentence = f"{label} did not run: {head.reason}{more}"
-            yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
+    for group in alike.values():
+        head = group[0]
+        label = head.layer.label
+        more = and_more(len(group) - 1, " (and {} more, alike)")
+        sentence = f"{label} did not run: {head.reason}{more}"
+        yield Finding("uncalled", label, float(len(group)), limits["uncalled"], sentence)
+
+
+def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     if len(evidence.skipped) > limits["skipped"]:
         first, count = evidence.skipped[0], len(evidence.skipped)
-        more = f" (and {count - 1} more)" if count > 1 else ""
+        more = and_more(count - 1, " (and {} more)")
         images = f"{count} image{'s' if count > 1 else ''}"
         sentence = f"{images} skipped, see skipped.csv: {first.file!r} {first.reason}{more}"
         yield Finding("skipped", "", float(count), limits["skipped"], sentence)
+
+
+def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
     if evidence.model is not None and not evidence.model.trained:
-        sentence = f"the weights are not trained ({evidence.model.weights}): figures say nothing about the model"
+        sentence = (
+            f"the weights are not trained ({evidence.model.weights}): "
+            "figures say nothing about the model"
+        )
         yield Finding("untrained", "", None, None, sentence)
-    yield from _small_images(evidence, limits)
 
 
 def _made_for(model: ModelInfo | None) -> int:
-    """The short side of what a model was made for, where it takes pictures of one size; else 0."""
+    """Return the shorter side of the input that a model was made for; 0 if it takes any size."""
     if model is None or model.task in _ANY_SIZE:
         return 0
     return min(model.input_shape[-2:], default=0)
 
 
-def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     wanted = {
         key: max(min(seen), _made_for(evidence.model)) for key, (_, seen) in evidence.sizes.items()
     }
@@ -77,9 +97,12 @@ def _small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
     if small:
         key = min(small, key=lambda each: small[each])
         given, seen = evidence.sizes[key]
-        rest, name = len(small) - 1, repr(evidence.files.get(key, key))
-        more = f" (and {rest} more image{'s' if rest > 1 else ''})" if rest else ""
-        sentence = f"{name} is {given[1]} by {given[0]} pixels, and the network was made for {wanted[key]} at least{more}"
+        name = repr(evidence.files.get(key, key))
+        more = and_more(len(small) - 1, " (and {} more image{s})")
+        sentence = (
+            f"{name} is {given[1]} by {given[0]} pixels, and the network was made for "
+            f"{wanted[key]} at least{more}"
+        )
         if seen != given:
             sentence = (
                 f"{name} is {given[1]} by {given[0]} pixels and was resized to the {seen[1]} by "

@@ -1,7 +1,7 @@
-"""Records of many images put together as they come: the figures of a call in constant memory.
+"""The figures of all calls over many images, added up as they come, in constant memory.
 
 A tally of some images can be merged with that of the images after them; the same images in the same
-parts give the same bytes.
+chunks give the same bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli.summary.call_tally import CallTally, RuleHit, tally_of
+from hookcli.summary.rules import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,24 +19,23 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.rows import LayerRow
 
-FLOAT16_LARGEST = 65504.0
 _PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth")
 
 
 @dataclass(slots=True)
 class Tally:
-    """All calls, in the order in which they came first.
+    """The figures of all calls, in the order in which the calls were first observed.
 
     Attributes:
-        limits: thresholds of the rules that look at one image.
-        calls: by call id.
+        limits: the thresholds of the rules that look at one image.
+        calls: the figures of each call, by its id.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
     calls: dict[str, CallTally] = field(default_factory=dict)
 
     def add(self, records: Iterable[LayerRecord]) -> None:
-        """Take over the records of an image, or of several."""
+        """Add the records of one or more images."""
         ordered = sorted(records, key=lambda r: (r.image, r.call.order))
         for record in ordered:
             self._merge(tally_of(record))
@@ -45,12 +45,12 @@ class Tally:
         self._compare(backwards)
 
     def merge(self, calls: Mapping[str, CallTally]) -> None:
-        """Take over the tally of later images."""
+        """Add the tally of later images."""
         for tally in calls.values():
             self._merge(tally)
 
     def rows(self) -> tuple[LayerRow, ...]:
-        """One a layer call and output, in the order in which the calls started."""
+        """Return one row per call and output, in the order in which the calls started."""
         rows = (tally.row() for tally in self.calls.values())
         return tuple(sorted(rows, key=lambda row: (row.order, row.side)))
 
@@ -66,7 +66,7 @@ class Tally:
             self.calls[record.call.id].sign(rule, RuleHit(number, [record.image], against))
 
     def _look(self, record: LayerRecord) -> None:
-        """Hold one image's figures against the thresholds."""
+        """Compare the figures of one image with the thresholds."""
         stats, limits = record.stats, self.limits
         for rule, count in (("nan", stats.nan_count), ("inf", stats.inf_count)):
             if count > limits.get(rule, math.inf):
@@ -77,7 +77,7 @@ class Tally:
                 self._sign("float16", record, share)
 
     def _compare(self, records: Iterable[LayerRecord]) -> None:
-        """Hold each record against the one of the same image, type and form before it."""
+        """Compare each record with the one before it of the same image, type and form."""
         before: dict[tuple[str, str, str], LayerRecord] = {}
         for record in records:
             call, layout = record.call, record.layout
@@ -95,7 +95,7 @@ class Tally:
 
 
 def aggregate_layers(records: Iterable[LayerRecord]) -> tuple[LayerRow, ...]:
-    """One row a layer call and output, over all images of ``records``."""
+    """Return one row per call and output, over all images of ``records``."""
     tally = Tally()
     tally.add(records)
     return tally.rows()

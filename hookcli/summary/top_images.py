@@ -1,4 +1,4 @@
-"""The images that fire each channel most, kept while a run goes, in memory that does not grow with the images."""
+"""The images that fire each channel most, kept in memory that does not grow with the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from hookcli.documents import decode_escaped, encode_escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TopImages:
-    """For every channel of every call the images with the largest values, the largest first.
+    """The images with the largest values of every channel of every call, the largest first.
 
-    Of equal values the image that came first stands first; NaN and minus infinity are left out.
+    Of equal values that of the earlier image comes first; NaN and minus infinity are left out.
 
     Attributes:
-        count: how many images a channel keeps.
-        parts: of the run that have been taken in.
-        values: by call id, (C, count) largest values; minus infinity where there are fewer images.
-        places: by call id, (C, count) positions of the images in the run; -1 where there are fewer.
+        count: the number of images that are kept per channel.
+        parts: the number of chunks that have been added.
+        values: the largest values of each call, (C, count), by call id; minus infinity when there
+            are fewer images.
+        places: the positions of these images in the run, (C, count), by call id; -1 when there are
+            fewer images.
     """
 
     count: int = 0
@@ -37,33 +39,35 @@ class TopImages:
     places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(self, records: Iterable[LayerRecord], positions: Mapping[str, int]) -> None:
-        """Take in the next part; images whose number of channels is another are left out."""
+        """Add the next chunk; images with a different number of channels are left out."""
         self.parts += 1
         if not self.count:
             return
-        groups: dict[str, list[LayerRecord]] = {}
+        groups: dict[str, list[tuple[int, Sequence[float]]]] = {}
         for record in records:
             if record.channels is not None and record.call.side == "output":
-                groups.setdefault(record.call.id, []).append(record)
+                best = (positions[record.image], record.channels.high)
+                groups.setdefault(record.call.id, []).append(best)
         for call_id, group in groups.items():
-            self._add_call(call_id, group, positions)
+            self._add_call(call_id, group)
 
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
-        """Call id, channel, rank from 1, position of the image, value."""
+        """Yield the call id, the channel, the rank from 1, the image's position, and the value."""
         for call_id, values in self.values.items():
             channels = zip(values.tolist(), self.places[call_id].tolist(), strict=True)
-            for channel, (mine, places) in enumerate(channels):
-                for rank, (value, place) in enumerate(zip(mine, places, strict=True), 1):
+            for channel, (best, places) in enumerate(channels):
+                for rank, (value, place) in enumerate(zip(best, places, strict=True), 1):
                     if place >= 0:
                         yield call_id, channel, rank, place, value
 
     def strongest(self, call_id: str, most: int) -> list[int]:
-        """Up to ``most`` channels of a call, by how far their best image stands out from their last one.
+        """Return up to ``most`` channels of a call whose best image stands out most from the last.
 
-        ``(best - last) / (last + usual)``, where ``usual`` is the mean of the best values of the layer's
-        channels: of 10.71 and 2.98 the best counts for much, of 100 and 90 for little, and so does
-        0.01 and 0 in a layer that reaches 5. Below zero a channel is silent: a last value there counts
-        as 0, and a channel whose best is not positive, or not finite, is left out.
+        They are ranked by ``(best - last) / (last + usual)``, where ``usual`` is the mean of the
+        best values of the layer's channels: 10.71 and 2.98 are far apart, 100 and 90 are not, nor
+        are 0.01 and 0 in a layer that reaches 5. Below zero a channel is silent: a last value below
+        zero counts as 0, and a channel whose best value is not positive, or not finite, is left
+        out.
         """
         values = self.values[call_id]
         best = values[:, 0]
@@ -77,7 +81,7 @@ class TopImages:
         return [int(channel) for channel in firing[order[:most]]]
 
     def to_bytes(self) -> bytes:
-        """Everything, for :func:`read_top_images`."""
+        """Return everything as bytes, for :func:`read_top_images`."""
         calls = tuple(
             _SavedCall(call_id, len(values), values.tobytes(), self.places[call_id].tobytes())
             for call_id, values in self.values.items()
@@ -85,17 +89,14 @@ class TopImages:
         saved = _SavedTop(self.count, self.parts, calls, _digest(self.count, self.parts, calls))
         return encode_escaped(saved)
 
-    def _add_call(
-        self, call_id: str, group: list[LayerRecord], positions: Mapping[str, int]
-    ) -> None:
-        first = group[0].channels
-        assert first is not None  # noqa: S101  only such records are grouped
-        size = len(self.values[call_id]) if call_id in self.values else len(first.high)
-        fitting = [r for r in group if r.channels is not None and len(r.channels.high) == size]
+    def _add_call(self, call_id: str, group: list[tuple[int, Sequence[float]]]) -> None:
+        """Add images of one call, each as its position and the largest value of each channel."""
+        size = len(self.values[call_id]) if call_id in self.values else len(group[0][1])
+        fitting = [(position, high) for position, high in group if len(high) == size]
         values = self.values.get(call_id, np.full((size, self.count), -np.inf))
         places = self.places.get(call_id, np.full((size, self.count), -1))
-        new = np.array([r.channels.high for r in fitting if r.channels]).reshape(len(fitting), size)
-        at = np.array([positions[record.image] for record in fitting], dtype=np.int64)
+        new = np.array([high for _, high in fitting]).reshape(len(fitting), size)
+        at = np.array([position for position, _ in fitting], dtype=np.int64)
         values = np.concatenate([values, np.where(np.isnan(new), -np.inf, new).T], 1)
         places = np.concatenate([places, np.broadcast_to(at, (size, len(at)))], 1)
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
@@ -105,7 +106,7 @@ class TopImages:
 
 @dataclass(frozen=True, slots=True)
 class _SavedCall:
-    """The top images of a call as they are put away; ``values`` and ``places`` as in ``TopImages``."""
+    """The top images of a call as they are saved; ``values`` and ``places`` as in ``TopImages``."""
 
     call_id: str
     channels: int
@@ -115,7 +116,7 @@ class _SavedCall:
 
 @dataclass(frozen=True, slots=True)
 class _SavedTop:
-    """Top images as they are put away; the digest tells whether the file is as it was written."""
+    """Top images as they are saved; the digest shows whether the file has changed since."""
 
     count: int
     parts: int
@@ -124,11 +125,11 @@ class _SavedTop:
 
 
 def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
-    """What ``to_bytes`` put away; None when it is damaged.
+    """Return the top images that ``to_bytes`` saved, or None if the data are damaged.
 
     Args:
-        data: as it was read.
-        images: how many the run has; a place beyond them is damage.
+        data: the bytes.
+        images: the number of images of the run; data that name a later one are damaged.
     """
     try:
         saved = decode_escaped(data, _SavedTop)
@@ -138,20 +139,20 @@ def read_top_images(data: bytes, images: int | None = None) -> TopImages | None:
         for call in saved.calls:
             form = (call.channels, saved.count)
             top.values[call.call_id] = np.frombuffer(call.values, np.float64).reshape(form)
-            top.places[call.call_id] = places = np.frombuffer(call.places, np.int64).reshape(form)
-            if (
-                images is not None
-                and places.size
-                and not -1 <= places.min() <= places.max() < images
-            ):
-                return None
+            top.places[call.call_id] = np.frombuffer(call.places, np.int64).reshape(form)
     except ValueError:
+        return None
+    if images is not None and not all(_are_places(each, images) for each in top.places.values()):
         return None
     return top
 
 
+def _are_places(places: NDArray[np.int64], images: int) -> bool:
+    return not places.size or bool(-1 <= places.min() <= places.max() < images)
+
+
 def _digest(count: int, parts: int, calls: tuple[_SavedCall, ...]) -> str:
-    """sha256 of all that is put away."""
+    """Return the sha256 of everything that is saved."""
     digest = hashlib.sha256(f"{count} {parts}".encode())
     for call in calls:
         digest.update(f"{call.call_id!r} {call.channels} {len(call.values)}".encode())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -247,27 +245,10 @@ def test_a_bug_in_any_command_is_raised_so_that_python_ends_with_1(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interrupt_and_a_bug_go_before_skipped_images_and_rules(run, monkeypatch, error):
-    monkeypatch.setattr("hookcli.run.pipeline.close", raises(error))
+    monkeypatch.setattr("hookcli.run.pipeline.close_run", raises(error))
     words = ("inspect", *SKIPS, "--fail-on", "skipped")
     if error is KeyboardInterrupt:
         assert run(*words).code == 130
     else:
         with pytest.raises(error):
             run(*words)
-
-
-@pytest.mark.parametrize(
-    ("to", "more", "code"),
-    [
-        ("| true", (), 6),
-        ("| true", ("--fail-on", "skipped"), 7),
-        ("> /dev/full", ("--fail-on", "skipped"), 5),
-    ],
-)
-def test_a_reader_that_leaves_changes_no_code_and_a_full_disk_goes_before_the_others(
-    to, more, code
-):
-    words = " ".join(["inspect", *SKIPS, *more])
-    script = f"{sys.executable} -m hookcli {words} {to}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == code

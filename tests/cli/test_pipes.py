@@ -191,6 +191,7 @@ def read_a_line(number):
 
 
 def run(mode, words):
+    mode = mode.partition(",")[0]
     with open("err.txt", "wb") as err:
         os.dup2(err.fileno(), 2)
     reader, writer = os.pipe()
@@ -213,8 +214,10 @@ def run(mode, words):
         return leave.code, open("err.txt").read()
 
 
-commands, modes = json.loads(sys.stdin.read())
-ended = {mode: {name: run(mode, words) for name, words in commands.items()} for mode in modes}
+ended = {
+    mode: {name: run(mode, words) for name, words in commands.items()}
+    for mode, commands in json.loads(sys.stdin.read()).items()
+}
 with open("ended.json", "w") as file:
     json.dump(ended, file)
 """
@@ -241,6 +244,17 @@ EVERY = {
     "help of a command": ("ablate", "--help"),
     "version": ("--version",),
 }  # fmt: skip
+# Each command and each format, but not each pair of them.
+FEWER = {
+    name: words for place, (name, words) in enumerate(EVERY.items()) if place >= 30 or place % 6 < 2
+}
+# What a run with an image that is skipped ends with, in its own folder.
+SKIPS = ("inspect", "net.py:Net", "pixels.npy", "text.png", "--device", "cpu", "-o")
+CODES = {
+    "at once": {"skipped": 6, "a rule": 7},
+    "full": {"a rule": 5},
+}
+RULES = {"skipped": (), "a rule": ("--fail-on", "skipped")}
 ITS_TALK = re.compile(
     r"warning: the weights are as net\.py:Net made them, trained or not\n"
     r"|net\.py:Net: 6 channels of 3 layers, 1 image, 2 forwards of up to 6\n"
@@ -254,24 +268,53 @@ def ended(tmp_path_factory):
     """The code and what stood on stderr, of every command and each way to treat its stdout."""
     with contextlib.chdir(tmp_path_factory.mktemp("ended")):
         write_small_net()
-        request = json.dumps([EVERY, ["at once", "line", "both", "full"]])
+        Path("text.png").write_text("hello")
+        request = {"at once": EVERY, "line": FEWER, "both": FEWER, "full": EVERY}
+        request |= {
+            f"{mode}, codes": {name: (*SKIPS, f"{name} {mode}", *RULES[name]) for name in codes}
+            for mode, codes in CODES.items()
+        }
         command = [sys.executable, "-c", DRIVER]
-        done = subprocess.run(command, input=request, text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            command, input=json.dumps(request), text=True, capture_output=True, check=False
+        )
         assert done.returncode == 0, done.stderr
-        return json.loads(Path("ended.json").read_text())
+        return json.loads(Path("ended.json").read_text()) | {
+            "files": [str(file) for file in Path().rglob("*")]
+        }
+
+
+def told(ended):
+    return {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended.items()}
 
 
 @pytest.mark.parametrize("mode", ["at once", "line", "both"])
 def test_a_reader_that_leaves_is_no_error_of_any_command_in_any_format(ended, mode):
-    told = {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended[mode].items()}
-    assert {name: end for name, end in told.items() if end != (0, "")} == {}
-    assert told.keys() == EVERY.keys()
+    ends = told(ended[mode])
+    assert {name: end for name, end in ends.items() if end != (0, "")} == {}
+    assert ends.keys() == (EVERY if mode == "at once" else FEWER).keys()
+    forms = {tuple(name.split()) for name in FEWER if name.partition(" ")[0] in LISTS}
+    assert {name for name, *_ in forms} == LISTS.keys()
+    assert {form for _, *rest in forms for form in rest} == {"table", "json", "jsonl", "csv", "md"}
 
 
 def test_a_full_disk_behind_stdout_is_an_error_of_every_command_in_every_format(ended):
-    told = {name: (code, ITS_TALK.sub("", err)) for name, (code, err) in ended["full"].items()}
     said = re.compile("error: cannot write to stdout: [Nn]o space left( on device)?\n")
-    assert {n: end for n, end in told.items() if end[0] != 5 or not said.fullmatch(end[1])} == {}
+    ends = told(ended["full"])
+    assert {n: end for n, end in ends.items() if end[0] != 5 or not said.fullmatch(end[1])} == {}
+    assert ends.keys() == EVERY.keys()
+
+
+@pytest.mark.parametrize("mode", CODES)
+def test_a_reader_that_leaves_changes_no_code_and_a_full_disk_goes_before_the_others(ended, mode):
+    assert {name: code for name, (code, _) in ended[f"{mode}, codes"].items()} == CODES[mode]
+
+
+def test_a_run_is_done_though_a_full_disk_cannot_take_its_table(ended):
+    assert ended["full, codes"]["a rule"][1].endswith(
+        "error: cannot write to stdout: No space left on device\n"
+    )
+    assert {"a rule full/manifest.json", "a rule full/report.html"} <= set(ended["files"])
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>&1 | true", "2>&1 | head -1"])

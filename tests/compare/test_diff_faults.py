@@ -24,7 +24,7 @@ DAMAGED = "'a/manifest.json' is damaged:"
 GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
 SAME_KIND = "run both with --sketch, or both with --save tensors for exact figures"
 SAME_LAYERS = (
-    "record the same layers and sides; of layers with other names: hookcli diff --match order"
+    "record the same layers and sides; if layers have other names: hookcli diff --match order"
 )
 
 
@@ -69,14 +69,14 @@ def test_what_is_not_there(refused):
 
 def test_a_folder_that_is_no_run(refused):
     Path("empty").mkdir()
-    wanted = ("'empty' is not a run's folder", "give the folder of a run")
+    wanted = ("'empty' is not the folder of a run", "give the folder of a run")
     assert refused("empty", "a") == refused("a", "empty") == wanted
 
 
 def test_a_run_without_manifest(refused):
     Path("a/manifest.json").unlink()
     assert refused("a", "a") == (
-        "'a' is of a run that did not come to its end", "finish it: the same command with --resume",
+        "'a' is the folder of an unfinished run", "finish it: the same command with --resume",
     )  # fmt: skip
 
 
@@ -323,7 +323,7 @@ def test_a_shard_that_is_not_what_the_index_says(refused):
 def test_a_part_of_the_records_that_is_there_twice(refused):
     shutil.copy("a/records.parquet/part-000000.parquet", "a/records.parquet/part-000001.parquet")
     assert refused("a", "a") == (
-        "'a' is damaged: the call of 'cat' 'conv' stands there 2 times", "make it again",
+        "'a' is damaged: the call of 'cat' 'conv' appears 2 times", "make it again",
     )  # fmt: skip
 
 
@@ -331,7 +331,7 @@ def test_records_of_another_image(refused):
     run_of({"dog": {"conv": array([3, 4])}}).write("b")
     shutil.copy("b/records.parquet/part-000000.parquet", "a/records.parquet/part-000000.parquet")
     assert refused("a", "a") == (
-        "'a' is damaged: 'conv' is of 'dog', and no image is called so", "make it again",
+        "'a' is damaged: 'conv' is of the image 'dog', which is not in the run", "make it again",
     )  # fmt: skip
 
 
@@ -390,7 +390,7 @@ def test_json_that_is_no_golden_file(refused, text):
     ("name", "message"),
     [
         ("a/manifest.json", "'a/manifest.json' is neither a run's folder nor a golden file"),
-        ("a/records.parquet", "'a/records.parquet' is not a run's folder"),
+        ("a/records.parquet", "'a/records.parquet' is not the folder of a run"),
     ],
 )
 def test_a_part_of_a_run_in_place_of_the_run(refused, name, message):
@@ -428,21 +428,21 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
         ({"shape": [1.5, 2]}, "calls[0].shape[0]: expected `int`, got `float`"),
         ({"shape": [-1, 2]}, "calls[0].shape[0]: expected `int` >= 0"),
         ({"shape": [True, 2]}, "calls[0].shape[0]: expected `int`, got `bool`"),
-        ({"shape": [2**40, 2**40]}, f"'conv' has no shape, but [{2**40}, {2**40}]"),
+        ({"shape": [2**40, 2**40]}, f"'conv' has an impossible shape: [{2**40}, {2**40}]"),
         ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
-        ({"std": None}, "'conv' has figures that are none of a tensor"),
+        ({"std": None}, "'conv' has figures that no tensor can have"),
         ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
         ({"inf_count": 1.5}, "calls[0].inf_count: expected `int | null`, got `float`"),
-        ({"nan_count": 500}, "'conv' has figures that are none of a tensor"),
+        ({"nan_count": 500}, "'conv' has figures that no tensor can have"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),
         ({"sketch": NOT_FINITE}, "the sketch of 'conv' is not finite"),
-        ({"image": "dog"}, "'conv' is of 'dog', and no image is called so"),
+        ({"image": "dog"}, "'conv' is of the image 'dog', which is not in the run"),
         ({"call_id": 3}, "calls[0].call_id: expected `str`, got `int`"),
         ({"call_id": None}, "calls[0].call_id: expected `str`, got `null`"),
         ({"calls": [3]}, "calls[0]: expected `object`, got `int`"),
         ({"model": {}}, "model lacks 'name'"),
-        ({"images": []}, "'conv' is of 'cat', and no image is called so"),
+        ({"images": []}, "'conv' is of the image 'cat', which is not in the run"),
     ],
 )
 def test_a_golden_file_that_lacks_what_is_needed(refused, values, message):
@@ -472,7 +472,7 @@ def test_calls_and_images_that_stand_there_twice(refused):
     for key, noun in (("calls", "call of 'cat' 'conv'"), ("images", "image 'cat'")):
         write_json(Path("b.json"), document | {key: document[key] * 2})
         assert refused("a", "b.json") == (
-            f"'b.json' is damaged: the {noun} stands there 2 times", "make it again",
+            f"'b.json' is damaged: the {noun} appears 2 times", "make it again",
         )  # fmt: skip
 
 

@@ -284,7 +284,7 @@ def test_a_golden_file_is_replaced_and_another_file_is_not(run):
             5,
             "",
             (
-                "error: 'notes.json' is there already and is not a golden file\n"
+                "error: 'notes.json' already exists and is not a golden file\n"
                 "hint: replace it with --overwrite, or choose another -o\n"
             ),
         )
@@ -375,7 +375,7 @@ def test_skipped_images_end_with_6_and_are_listed(run):
         (["out", "--seed", "0"], "--seed is for a model and images, and 'out' is a run's folder"),
         (["out", "--device=auto"], "--device is for a model and images, and 'out' is a run's folder"),
         (["out", "--model-arg", "a=1"], "--model-arg is for a model and images, and 'out' is a run's folder"),
-        (["."], "'.' is not a run's folder"),
+        (["."], "'.' is not the folder of a run"),
         (["resnet18", "no-such.png"], "no image can be used: 'no-such.png' does not exist"),
     ],
 )  # fmt: skip

@@ -799,7 +799,7 @@ REFUSED = {
         ("model=nets.py:Wide",),
         2,
         "no call is in both: 'conv' in A, and 'first' and 12 more in B",
-        "record the same layers and sides; of layers with other names: hookcli diff --match order",
+        "record the same layers and sides; if layers have other names: hookcli diff --match order",
     ),
 }
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from hookcli.edits.grammar import Edit, read_edit
 from hookcli.edits.operations import apply_edit, check_channels
 from hookcli.errors import EditSyntaxError, RequestError
+from tests.conftest import every_pair
 
 SIDES = ("output", "input", "grad_output", "grad_input", "param")
 WHATS = "zero, scale=V, clamp=LO:HI, clip-norm=V, mean, set=V"
@@ -91,42 +92,42 @@ def test_nan_can_be_set():
     assert math.isnan(read_edit("conv:set=nan", "output").value)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "conv",
-        "conv[16]",
-        "conv[-2:-1]",
-        "Conv2d[1:4]",
-        "layer1.0.conv1",
-        "layer1.0.relu#1",
-        "self_attention[1]",
-        "layer1.0.relu#1[out]",
-        "layer1.*",
-        "layer[12].*",
-        "layer[!a:c].*",
-        "path:norm",
-        "path:mean",
-        "path:zero",
-        "(model)",
-        "all",
-        "mean",
-        "zero",
-        "output",
-        "re:^a:b$",
-        r"re:^features\.\d+:x$",
-        r"re:\d{2}",
-        "re:^conv{3,7}",
-        "re:a{2,}",
-        "re:a{,2}",
-        r"re:layer\d{1,2}$",
-        "re:^(?:a|b):zero$",
-        "re:^a:set=1$",
-        "re:a:zero|b",
-    ],
-)
-@pytest.mark.parametrize("what", ["zero", "scale=2", "clamp=-1:1", "clamp=0:", "clamp=:6"])
-@pytest.mark.parametrize("side", ["", "output", "input", "grad_output", "grad_input"])
+FORMS = [
+    "conv",
+    "conv[16]",
+    "conv[-2:-1]",
+    "Conv2d[1:4]",
+    "layer1.0.conv1",
+    "layer1.0.relu#1",
+    "self_attention[1]",
+    "layer1.0.relu#1[out]",
+    "layer1.*",
+    "layer[12].*",
+    "layer[!a:c].*",
+    "path:norm",
+    "path:mean",
+    "path:zero",
+    "(model)",
+    "all",
+    "mean",
+    "zero",
+    "output",
+    "re:^a:b$",
+    r"re:^features\.\d+:x$",
+    r"re:\d{2}",
+    "re:^conv{3,7}",
+    "re:a{2,}",
+    "re:a{,2}",
+    r"re:layer\d{1,2}$",
+    "re:^(?:a|b):zero$",
+    "re:^a:set=1$",
+    "re:a:zero|b",
+]
+WHAT = ["zero", "scale=2", "clamp=-1:1", "clamp=0:", "clamp=:6"]
+SIDES = ["", "output", "input", "grad_output", "grad_input"]
+
+
+@pytest.mark.parametrize(("form", "what", "side"), every_pair(FORMS, WHAT, SIDES))
 def test_what_stands_before_the_last_colon_with_a_verb_is_the_layers(form, what, side):
     read = read_edit(f"{side}:{form}:{what}" if side else f"{form}:{what}", "grad_output")
     assert (read.side, read.layers, read.channels) == (side or "grad_output", form, None)

@@ -22,15 +22,15 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.models.scores import score_output
 from hookcli.passes.backward import BackwardSettings, run_backward
+from tests.small_models import SMALL_MODELS, build_small
 
-MODELS = {
-    "resnet18": 64, "vgg11_bn": 64, "densenet121": 64, "mobilenet_v2": 64, "vit_b_16": 224, "swin_t": 64,
-    "convnext_tiny": 64,
-}  # fmt: skip
-WORKING_IN_PLACE = ("resnet18", "vgg11_bn", "mobilenet_v2", "densenet121")
+MODELS = ("resnet18", "mobilenet_v2", "vgg", "densenet", "vit", "swin", "convnext")
+WORKING_IN_PLACE = ("resnet18", "vgg", "mobilenet_v2", "densenet")
 
 
 def build(name):
+    if name in SMALL_MODELS:
+        return build_small(name)
     torch.manual_seed(0)
     return getattr(torchvision.models, name)(weights=None).eval()
 
@@ -114,7 +114,7 @@ def assert_close(found, expected):
 def test_every_leaf_agrees_with_probes(name):
     model = build(name)
     leaves = [layer.module_path for layer in select_layers(model, ["leaf"])]
-    pixels = photo(MODELS[name]).requires_grad_()
+    pixels = photo(64).requires_grad_()
     found, absent = observe(model, ["leaf"], pixels * 1)
     expected = probe(model, leaves, pixels * 1)
     sides = {place for place in found if place[0] != "param"}
@@ -125,7 +125,7 @@ def test_every_leaf_agrees_with_probes(name):
         assert_close(found[place], gradient)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "swin_t"])
+@pytest.mark.parametrize("name", ["resnet18", "swin"])
 def test_blocks_agree_with_probes_too(name):
     model = build(name)
     paths = [layer.module_path for layer in select_layers(model, ["all"], ["leaf"])]
@@ -137,11 +137,11 @@ def test_blocks_agree_with_probes_too(name):
         assert_close(found[place], gradient)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "densenet121", "vit_b_16"])
+@pytest.mark.parametrize("name", ["resnet18", "densenet", "vit"])
 def test_parameters_have_the_gradient_of_a_plain_backward(name):
     model = build(name)
-    found, _ = observe(model, ["leaf"], photo(MODELS[name]))
-    model(photo(MODELS[name]))[0, 7].backward()
+    found, _ = observe(model, ["leaf"], photo(64))
+    model(photo(64))[0, 7].backward()
     names = dict(model.named_parameters())
     seen = {f"{path}.{key}": g for (side, path, _, key), g in found.items() if side == "param"}
     assert len(seen) > 50
@@ -385,7 +385,7 @@ def test_an_edit_of_parameters_leaves_frozen_ones_alone():
     assert model[0].weight.grad is None
     assert model[1].weight.grad.tolist() == [[0, 0]]
     with (
-        pytest.raises(RequestError, match=r"0\.weight takes no gradient"),
+        pytest.raises(RequestError, match=r"0\.weight has no gradient that could be changed"),
         hookcli.capture(model, "all", gradients=True, edits=["param:0.weight:zero"]),
     ):
         pass
@@ -592,16 +592,16 @@ def test_grids_of_the_activation_times_the_gradient():
     assert picture.content.figures[:2, 0].tolist() == [-4, 4]
 
 
-def test_memory_is_flat_over_a_thousand_steps():
+def test_memory_is_flat_over_hundreds_of_steps():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 2))
     pixels, counts = photo(4), []
     edits = ["grad_output:conv:clip-norm=1", "param:*.bias:zero"]
-    for step in range(1000):
+    for step in range(300):
         with hookcli.capture(model, layers="leaf", gradients=True, edits=edits) as captured:
             model(pixels).sum().backward()
         assert len(captured.records) == 4 + 4 + 3 + 4
         model.zero_grad()
-        if step in (99, 999):
+        if step in (49, 299):
             gc.collect()
             counts.append(len(gc.get_objects()))
     assert counts[1] - counts[0] < 100

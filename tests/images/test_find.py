@@ -16,8 +16,8 @@ from PIL import Image
 
 from hookcli.errors import RequestError
 from hookcli.files import safe_name
-from hookcli.images.find import find_files, unique_keys
-from hookcli.images.read import read_images
+from hookcli.images.find import find_files
+from hookcli.images.read import list_images, read_images
 from hookcli.records.images import SkippedImage
 
 OURS = json.dumps({"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})
@@ -533,7 +533,7 @@ def test_a_file_whose_name_begins_with_an_at_sign_can_be_named():
 def test_a_list_that_does_not_exist_is_refused():
     assert refused("@gone.txt") == (
         "cannot read the list '@gone.txt': No such file or directory",
-        "it would be names of images, one a line; a file of this name is './@gone.txt'",
+        "a list has one image name per line; a file of this name is written './@gone.txt'",
     )
 
 
@@ -552,15 +552,15 @@ def test_standard_input_that_cannot_be_read_is_refused():
     stdin.close()
     assert refused("-", stdin=stdin) == (
         "cannot read the list '-': I/O operation on closed file.",
-        "it would be names of images, one a line; a file of this name is './-'",
+        "a list has one image name per line; a file of this name is written './-'",
     )
 
 
 def test_an_image_in_place_of_a_list_is_refused():
     Image.new("RGB", (2, 2)).save("a.png")
     assert refused("@a.png") == (
-        "the list '@a.png' is not text with a name on each line: it has a NUL in it",
-        "add -0 if a NUL stands between its names; or is it an image, or UTF-16?",
+        "the list '@a.png' is not text with a name on each line: it contains a NUL",
+        "add -0 if its names are separated by NUL; or is it an image, or UTF-16 text?",
     )
 
 
@@ -574,6 +574,10 @@ def test_standard_input_twice_is_refused_before_it_is_read():
 
 
 # --- keys
+
+
+def unique_keys(files):
+    return [image.key for image in list_images(files)]
 
 
 def one_after_the_other(files):

@@ -195,7 +195,7 @@ def test_a_file_of_another_model_is_refused_in_a_few_words(trained):
 def test_a_file_with_one_tensor_of_another_shape_is_refused(trained):
     torch.save(trained | {"features.0.bias": torch.zeros(65)}, "w.pth")
     assert refusal(WeightsError, weights="w.pth").message == (
-        "w.pth does not fit the model: 1 of another shape (features.0.bias is 65 and not 64)"
+        "w.pth does not fit the model: 1 of a different shape (features.0.bias is 65 and not 64)"
     )
 
 

@@ -89,12 +89,12 @@ def test_the_mean_length_of_the_last_flow():
 def test_all_numbers_of_any_output_add_up():
     output = {"a": [leaf(1.0, 2.0), torch.arange(3)], "b": (leaf(4.0),), "c": "text"}
     assert score(output, "sum").score.value == 7
-    with pytest.raises(ModelError, match="must be one number"):
+    with pytest.raises(ModelError, match="the score must be one number"):
         score({"c": "text"}, "sum")
 
 
 def test_what_has_no_score_is_refused():
-    with pytest.raises(RequestError, match="no form whose score is known"):
+    with pytest.raises(RequestError, match="hookcli knows no score for an output of this form"):
         score({"what": leaf(LOGITS)})
     with pytest.raises(RequestError, match="there is no class 3"):
         score(leaf(LOGITS), target=3)

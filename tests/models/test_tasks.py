@@ -552,6 +552,14 @@ def test_a_score_that_is_not_a_number_is_none():
     assert said[0].value is None
 
 
+@pytest.mark.parametrize("side", [math.nan, math.inf])
+def test_a_box_with_a_side_that_is_not_finite_is_none(side):
+    broken = boxes(0.5, 0.25)
+    broken["boxes"][0, 2] = side
+    (said,) = read_predictions([broken], ())
+    assert [p.box for p in said] == [None, (0.0, 0.0, 2.0, 2.0)]
+
+
 def test_flow_is_the_mean_and_the_greatest_length_of_the_last():
     last = torch.tensor([[[3.0, 0.0]], [[4.0, 0.0]]]).unsqueeze(0)  # lengths 5 and 0
     (said,) = read_predictions([torch.full((1, 2, 1, 2), 99.0), last], ())

@@ -151,3 +151,28 @@ def test_a_model_that_turns_channels_last_half_way_is_followed():
         "linear": "last",
         "act": "likely last",
     }
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "order", "maps"),
+    [
+        (nchw(5, 7), (2, 3, 5, 7), (0, 1, 2, 3), (2, 3, 5, 7)),
+        (nhwc(5, 7), (2, 5, 7, 3), (0, 3, 1, 2), (2, 3, 5, 7)),
+        (Layout("NCDHW", 1, 5, 7), (2, 3, 4, 5, 7), (0, 1, 2, 3, 4), (2, 3, 4, 5, 7)),
+        (Layout("NDHWC", 4, 5, 7), (2, 4, 5, 7, 3), (0, 4, 1, 2, 3), (2, 3, 4, 5, 7)),
+        (Layout("NLC", 2, 5, 7, 1), (2, 36, 3), (0, 2, 1), (2, 3, 5, 7)),
+        (Layout("NCL", 1, 1, 9), (2, 3, 9), (0, 1, 2), (2, 3, 9)),
+    ],
+)
+def test_a_layout_knows_the_order_and_the_shape_of_its_feature_maps(layout, shape, order, maps):
+    assert (layout.channels_first, layout.maps_shape(shape)) == (order, maps)
+
+
+def test_only_clips_have_an_axis_of_frames():
+    clips = (Layout("NCDHW", 1, 5, 7), Layout("NDHWC", 4, 5, 7))
+    assert [layout.frame_axis for layout in clips] == [2, 1]
+    assert [layout.frame_axis for layout in (UNKNOWN, nchw(5, 7), Layout("NC", 1))] == [None] * 3
+
+
+def test_an_unknown_layout_has_no_order_that_puts_channels_first():
+    assert UNKNOWN.channels_first == ()

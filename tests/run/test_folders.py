@@ -34,8 +34,10 @@ from hookcli.run import pipeline
 from hookcli.store import chunks
 from hookcli.store.directory import Directory
 from tests.configs import changed, inspect_config
-from tests.toy_models import SLOW_NET
+from tests.conftest import own_state
+from tests.toy_models import SLOW_NET, Squeezed
 
+MODEL = "tests.toy_models:Squeezed"
 LAYERS = ("features.0", "features.3.expand1x1", "classifier.1")
 RANDOM = ("--weights", "random", "--device", "cpu", "--grids", "none")
 PLAIN = (*RANDOM, "--size", "32", *(word for each in LAYERS for word in ("--layers", each)))
@@ -58,7 +60,7 @@ def photos(count, folder="photos"):
 
 
 def asked(*images, out, **other):
-    model = ModelRequest("squeezenet1_1", weights="random", device="cpu", size=32)
+    model = ModelRequest(MODEL, weights="random", device="cpu", size=32)
     style = GridStyle("none")
     return inspect_config(model, *images, layers=LAYERS, out=out, grids=style, **other)
 
@@ -123,33 +125,20 @@ def test_every_way_to_name_the_files_gives_the_same_figures(run, monkeypatch, tm
         "input": ["-"],
     }
     for way, words in ways.items():
-        code, _, err = run("inspect", "squeezenet1_1", *words, *PLAIN, "-o", tmp_path / way)
+        code, _, err = run("inspect", MODEL, *words, *PLAIN, "-o", tmp_path / way)
         assert code == 0, (way, err)
         assert files(way) == names, way
         assert Path(way, "layers.csv").read_bytes() == Path("named/layers.csv").read_bytes(), way
     assert layers("named")[0]["images"] == "12"
 
 
-def test_names_on_standard_input_may_end_with_nul():
+def test_names_on_standard_input_may_end_with_nul(run, monkeypatch):
     names = [draw("photos/a\nb.png", 1), draw("photos/ c .png", 2)]
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "hookcli",
-            "inspect",
-            "squeezenet1_1",
-            "-",
-            "-0",
-            *PLAIN,
-            "-o",
-            "out",
-        ],
-        input=b"\0".join(name.encode() for name in names),
-        capture_output=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    given = io.BytesIO(b"\0".join(name.encode() for name in names))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
+    code, _, err = run("inspect", MODEL, "-", "-0", *PLAIN, "-o", "out")
+    assert code == 0, err
+    assert files() == ["photos/a\nb.png", "photos/ c .png"]
     inspect(*names, out="named")
     assert Path("out/layers.csv").read_bytes() == Path("named/layers.csv").read_bytes()
 
@@ -157,7 +146,7 @@ def test_names_on_standard_input_may_end_with_nul():
 def test_no_recursive_takes_the_folder_itself_alone(run):
     draw("photos/top.png", 1)
     draw("photos/deep/low.png", 2)
-    code, _, err = run("inspect", "squeezenet1_1", "photos", "--no-recursive", *PLAIN, "-o", "out")
+    code, _, err = run("inspect", MODEL, "photos", "--no-recursive", *PLAIN, "-o", "out")
     assert (code, files()) == (0, ["photos/top.png"]), err
 
 
@@ -180,7 +169,7 @@ def test_a_name_that_is_not_utf8_comes_back_from_every_table(run, count):
     bad = os.fsdecode(b"photos/r\xfc.png")
     draw(odd, 77)
     Path(bad).write_bytes(b"no picture")
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert code == 6, err
     assert unquote(files()[0], errors="surrogateescape") == odd
     assert [unquote(name, errors="surrogateescape") for name in skipped()] == [bad]
@@ -204,9 +193,7 @@ def test_names_that_are_not_utf8_survive_an_interruption():
 def test_the_run_folder_in_the_photo_folder_is_left_out(run):
     photos(3)
     for _ in range(2):
-        code, _, err = run(
-            "inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "photos/out", "--overwrite"
-        )
+        code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "photos/out", "--overwrite")
         assert code == 0, err
         assert files("photos/out") == ["photos/p000.png", "photos/p001.png", "photos/p002.png"]
 
@@ -215,13 +202,13 @@ def test_a_picture_in_the_output_folder_is_left_out_before_a_run_stands_there(ru
     names = photos(2)
     draw("photos/out/own.png", 7)
     words = (*PLAIN, "-o", "photos/out", "--overwrite")
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *words)
+    code, _, err = run("inspect", MODEL, "photos", *words)
     assert (code, files("photos/out")) == (0, names), err
 
 
 def test_an_empty_folder_ends_with_3(run):
     Path("photos").mkdir()
-    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert (code, out) == (3, "")
     assert err.splitlines()[0] == (
         "error: no image can be used: 'photos' is a folder without images"
@@ -233,7 +220,7 @@ def test_a_folder_of_bad_images_ends_with_3_and_lists_them(run):
     Path("photos").mkdir()
     for number in range(40):
         Path(f"photos/b{number:02}.png").write_bytes(b"no picture")
-    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert (code, out) == (3, "")
     assert "error: no image can be used: 'photos/b00.png' " in err
     assert "(and 39 more)" in err
@@ -290,10 +277,10 @@ def outputs(model, layer, arrays):
 
 @pytest.fixture(scope="module")
 def squeezenet():
-    """The network of seed 0, built by torchvision."""
+    """The network of seed 0."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return torchvision.models.squeezenet1_1(weights=None).eval()
+        return Squeezed().eval()
 
 
 def save_arrays(sizes):
@@ -371,7 +358,7 @@ def test_bad_images_are_skipped_and_the_records_of_good_ones_stay_the_same_bytes
         Path(name).write_bytes(data)
     Path("photos/p003x-folder.png").mkdir()  # a folder of that name is walked, not an image
     Path("photos/p004x-link.png").symlink_to("nowhere.png")
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "--batch-size", 1, "-o", "out")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "--batch-size", 1, "-o", "out")
     told = skipped()
     assert code == 6, err
     assert list(told) == sorted([*bad, "photos/p004x-link.png"])
@@ -687,7 +674,7 @@ def test_a_run_whose_first_part_holds_no_image_is_resumed_to_the_same_bytes():
 
 
 OTHERS = {
-    "model": (["squeezenet1_0"], "with squeezenet1_1, not squeezenet1_0"),
+    "model": (["squeezenet1_0"], f"with {MODEL}, not squeezenet1_0"),
     "layers": (["--layers", "features.1"], "without --layers features.1"),
     "weights": (["--seed", "1"], "without --seed 1"),
     "size": (["--size", "33"], "with --size 32, not --size 33"),
@@ -705,7 +692,7 @@ def test_another_request_is_refused_and_its_difference_named(run, cut, state, ot
         shutil.rmtree("out")
         shutil.copytree(cut, "out")
     before = all_files("out")
-    model = "squeezenet1_1"
+    model = MODEL
     if other == "model":
         (model,), words = words, []
     code, out, err = run("inspect", model, "photos", *PLAIN, *words, "-o", "out", "--resume")
@@ -720,12 +707,12 @@ def test_other_weights_under_the_same_name_are_refused(run, squeezenet):
     photos(40)
     torch.save(squeezenet.state_dict(), "weights.pth")
     request = asked("photos", out="out")
-    request = changed(request, model=changed(request.model, weights="weights.pth"))
+    request = changed(request, model=replace(request.run.model, weights="weights.pth"))
     interrupt(request, at="p035")
     state = squeezenet.state_dict()
     torch.save({name: value + 1 for name, value in state.items()}, "weights.pth")
     words = [word if word != "random" else "weights.pth" for word in PLAIN]
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *words, "-o", "out", "--resume")
+    code, _, err = run("inspect", MODEL, "photos", *words, "-o", "out", "--resume")
     assert code == 2
     assert "was begun with a different model " in err
 
@@ -734,7 +721,7 @@ def test_another_version_of_the_tool_is_refused(run, cut):
     request = Path("out/run.json")
     begun = json.loads(request.read_bytes())
     request.write_text(json.dumps(begun | {"hookcli": "0.0.1"}))
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert code == 2
     assert "was begun with a different hookcli: 0.0.1, not " in err
 
@@ -743,9 +730,9 @@ def test_another_version_of_the_tool_is_refused(run, cut):
 def test_parts_without_their_request_are_nobodys_and_are_left_alone(run, cut, how):
     Path("out/run.json").write_bytes(b"")
     before = all_files("out")
-    ended = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", how)
+    ended = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", how)
     assert (ended.code, all_files("out")) == (5, before)
-    assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that is not a run's"
+    assert ended.err.splitlines()[0] == "error: 'out' holds a run.json that no run wrote"
 
 
 def test_what_a_killed_writer_left_half_written_is_gone_at_the_end(cut):
@@ -762,14 +749,14 @@ def test_a_complete_run_is_left_as_it_is(run, seventy):
     shutil.copytree(seventy / "photos", "photos")
     shutil.copytree(seventy / "whole", "out")
     times = {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")}
-    code, out, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    code, out, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert (code, out, err) == (0, "", "the run in 'out' is complete\n")
     assert {file: file.stat().st_mtime_ns for file in Path("out").rglob("*")} == times
 
 
 def test_a_dry_run_of_a_complete_run_says_so_and_is_no_error(run):
     photos(2)
-    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert run(*words).code == 0
     ended = run(*words, "--resume", "--dry-run")
     assert ended == (0, "", "the run in 'out' is complete\n")
@@ -778,7 +765,7 @@ def test_a_dry_run_of_a_complete_run_says_so_and_is_no_error(run):
 def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
     shutil.copytree(cut, "done")
     shutil.copytree("out/parts", "done/parts")
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "done", "--resume")
     assert (code, err) == (0, "the run in 'done' is complete\n")
     assert_same_folders("done", cut)
 
@@ -787,7 +774,7 @@ def test_a_complete_run_of_another_version_is_not_taken_for_this_one(run, cut):
     shutil.copytree(cut, "done")
     old = manifest("done")
     Path("done/manifest.json").write_text(json.dumps(old | {"hookcli": "0.0.1"}))
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "done", "--resume")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "done", "--resume")
     assert code == 2
     assert f"a different hookcli: 0.0.1, not {old['hookcli']}" in err
 
@@ -808,7 +795,7 @@ def test_resume_of_nothing_starts(run, seventy, folder):
     shutil.copytree(seventy / "photos", "photos")
     if folder == "empty":
         Path("out").mkdir()
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     assert code == 0, err
     assert "going on" not in err
     assert_same_folders("out", seventy / "whole")
@@ -821,7 +808,7 @@ def test_overwrite_of_an_interrupted_run_starts_again(cut):
 
 def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
     before = all_files("out")
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert (code, all_files("out")) == (5, before)
     assert err.splitlines() == [
         "error: 'out' holds a run that was interrupted",
@@ -867,7 +854,7 @@ def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
         "the second part": (first + second) // 2,
         "report.html": Path("whole/report.html").stat().st_size - 1,
     }[where]
-    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "--workers", 0, "-o", "out")
+    words = ("inspect", MODEL, "photos", *PLAIN, "--workers", 0, "-o", "out")
     words += ("--top-images", 0)
     with largest_file(limit):
         code, out, err = run(*words)
@@ -935,17 +922,30 @@ def children(process):
     return [int(number) for number in listed.split()]
 
 
+SLOW = inspect_config(
+    ModelRequest("net.py:make", weights="random", device="cpu", size=16),
+    "photos",
+    layers=("conv",),
+    out="whole",
+    grids=GridStyle("none"),
+)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slow")
+    with own_state(folder):
+        Path("net.py").write_text(SLOW_NET)
+        photos(130)
+        pipeline.inspect_images(SLOW)
+    return folder
+
+
 @pytest.fixture
-def net():
+def net(slow, tmp_path):
     """A model that takes its time, and 130 pictures; a whole run without haste is ``whole``."""
-    Path("net.py").write_text(SLOW_NET)
-    photos(130)
-    request = ModelRequest("net.py:make", weights="random", device="cpu", size=16)
-    config = inspect_config(
-        request, "photos", layers=("conv",), out="whole", grids=GridStyle("none")
-    )
-    pipeline.inspect_images(config)
-    return changed(config, out="out")
+    shutil.copytree(slow, tmp_path, dirs_exist_ok=True)
+    return changed(SLOW, out="out")
 
 
 def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed(run, net, start):
@@ -996,7 +996,8 @@ def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
 
 def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net, start):
     """What it was sending is cut off in the middle, and must not be waited for."""
-    words = [word if word != "16" else "224" for word in (*NET[:1], "photos", *NET[1:])]
+    some = "photos/p0[0-6]?.png"
+    words = [word if word != "16" else "224" for word in (*NET[:1], some, *NET[1:])]
     first = start(*words, "--workers", 2, "-o", "out", NAP="0.1")
     wait_for("out/parts/000000.json", first)
     for worker in children(first):
@@ -1004,14 +1005,15 @@ def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net,
     _, err = first.communicate(timeout=PATIENCE)
     assert first.returncode == 0, err
     assert "warning: a process that prepared images was killed; it is replaced" in err
-    assert layers()[0]["images"] == "130"
+    assert layers()[0]["images"] == "70"
 
 
 def test_a_run_with_workers_needs_no_large_shared_memory(net):
     """As in a container, whose ``/dev/shm`` may be 64 MB: here 1 MB, less than two images."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("may not mount")
-    words = [word if word != "16" else "384" for word in (*NET[:1], "photos", *NET[1:])]
+    some = "photos/p0[0-3]?.png"
+    words = [word if word != "16" else "384" for word in (*NET[:1], some, *NET[1:])]
     tool = [sys.executable, "-m", "hookcli", "inspect", *words, "--workers", "2", "-o", "out"]
     ended = subprocess.run(
         ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
@@ -1022,7 +1024,7 @@ def test_a_run_with_workers_needs_no_large_shared_memory(net):
         timeout=PATIENCE,
     )
     assert ended.returncode == 0, ended.stderr
-    assert layers()[0]["images"] == "130"
+    assert layers()[0]["images"] == "40"
 
 
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
@@ -1041,7 +1043,7 @@ def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resum
     with pytest.raises(HookcliError) as raised:
         pipeline.run(prepare_run(changed(net, workers=1)), listener)
     assert raised.value.exit_code == 4
-    assert raised.value.message == "processes that prepare images are killed again and again"
+    assert raised.value.message == "processes that prepare images are killed repeatedly"
     assert told == ["a process that prepared images was killed; it is replaced"]
     pipeline.inspect_images(changed(net, workers=0, resume=True))
     assert_same_folders("out", "whole")
@@ -1053,7 +1055,7 @@ def test_a_glob_leaves_out_what_the_run_before_wrote(run, mode):
     Path("photos/album").mkdir()
     draw("photos/album/more.png", 99)
     words = [word for word in PLAIN if word not in ("--grids", "none")]
-    command = ("inspect", "squeezenet1_1", "photos/**/*.*", *words, "-o", "photos/out")
+    command = ("inspect", MODEL, "photos/**/*.*", *words, "-o", "photos/out")
     for last in ((), (f"--{mode}",)):
         code, _, err = run(*command, *last)
         assert code == 0, err
@@ -1064,7 +1066,7 @@ def test_a_glob_leaves_out_what_the_run_before_wrote(run, mode):
 def test_a_glob_into_a_run_takes_what_it_names(run):
     photos(3)
     inspect(*files_of("photos"), out="out")
-    code, _, err = run("inspect", "squeezenet1_1", "out/seen/*.jpg", *PLAIN, "-o", "again")
+    code, _, err = run("inspect", MODEL, "out/seen/*.jpg", *PLAIN, "-o", "again")
     assert code == 0, err
     assert len(files("again")) == 3
 
@@ -1098,8 +1100,8 @@ def test_named_images_beside_a_folder_that_got_one_begin_again_with_sheets():
 def test_the_same_images_in_another_order_are_named_as_the_difference(run):
     photos(2)
     one, two = files_of("photos")
-    run("inspect", "squeezenet1_1", one, two, *PLAIN, "-o", "out")
-    code, _, err = run("inspect", "squeezenet1_1", two, one, *PLAIN, "-o", "out", "--resume")
+    run("inspect", MODEL, one, two, *PLAIN, "-o", "out")
+    code, _, err = run("inspect", MODEL, two, one, *PLAIN, "-o", "out", "--resume")
     assert code == 2
     assert f"{one} {two}" in err
     assert f"{two} {one}" in err
@@ -1178,14 +1180,14 @@ def test_a_tensor_file_is_read_once_for_all_its_rows(monkeypatch):
 
 def test_a_picture_that_was_replaced_after_it_ran_is_not_shown(monkeypatch):
     photos(210)
-    before = pipeline.close
+    before = pipeline.close_run
 
     def replace_first(*arguments):
         for file in files_of("photos"):
             draw(file, 5000)
         return before(*arguments)
 
-    monkeypatch.setattr(pipeline, "close", replace_first)
+    monkeypatch.setattr(pipeline, "close_run", replace_first)
     inspect("photos")
     assert not Path("out/seen").exists()
 
@@ -1274,7 +1276,7 @@ def test_a_single_image_that_takes_too_much_memory_is_the_models_error(run, monk
 def test_quiet_says_nothing_but_warnings(run):
     photos(70)
     Path("photos/bad.png").write_bytes(b"")
-    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     code, _, err = run(*words, "--quiet")
     assert code == 6
     assert err.splitlines() == [
@@ -1285,11 +1287,11 @@ def test_quiet_says_nothing_but_warnings(run):
 
 def test_a_short_wait_is_told_in_three_lines(run):
     photos(70)
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     count = len(all_files("out"))
     assert code == 0
     assert err.splitlines() == [
-        "squeezenet1_1: 3 layers, 70 images, no grids, about 79 files, up to about 1.2 MB, into out",
+        f"{MODEL}: 3 layers, 70 images, no grids, about 79 files, up to about 0.6 MB, into out",
         "warning: the weights are RANDOM, as asked for",
         f"wrote {count} files into out",
     ]
@@ -1342,7 +1344,7 @@ def test_what_is_written_of_all_layers_is_hardly_more_than_the_plan_says():
 
 def test_a_resumed_run_says_that_it_begins_again(run, parts_two):
     draw("photos/p003.png", 777)
-    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out", "--resume")
+    words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
     code, _, err = run(*words)
     assert code == 0
     assert (
@@ -1353,7 +1355,7 @@ def test_a_resumed_run_says_that_it_begins_again(run, parts_two):
 
 def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):
     shutil.copytree("out", "quiet")
-    words = ("inspect", "squeezenet1_1", "photos", *PLAIN, "--resume")
+    words = ("inspect", MODEL, "photos", *PLAIN, "--resume")
     loud, quiet = run(*words, "-o", "out"), run(*words, "--quiet", "-o", "quiet")
     assert loud.err.splitlines()[2] == "going on after 32 of 70 images"
     assert quiet.err.splitlines() == ["warning: the weights are RANDOM, as asked for"]
@@ -1366,7 +1368,7 @@ def test_every_ten_seconds_a_line_says_how_far_it_is(run, monkeypatch):
     monkeypatch.setattr(
         "hookcli.cli.output.progress.time", SimpleNamespace(monotonic=lambda: next(ticks))
     )
-    code, _, err = run("inspect", "squeezenet1_1", "photos", *PLAIN, "-o", "out")
+    code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert code == 0
     told = [line for line in err.splitlines() if " images/s" in line]
     assert told == [

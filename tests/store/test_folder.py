@@ -17,7 +17,7 @@ from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
 from hookcli.store.directory import Directory
 from hookcli.store.folder import RunFolder
-from hookcli.store.ownership import PlannedNames
+from hookcli.store.names import PlannedNames
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
 SAID = {"schema_version": 1, **REQUEST}
@@ -173,7 +173,7 @@ def test_a_run_that_is_being_written_is_not_said_to_be_interrupted():
 def test_files_of_others_are_protected_though_a_run_may_be_replaced():
     Path("run").mkdir()
     Path("run/notes.txt").write_text("mine")
-    assert refusal(replace_run=True) == "'run' holds files that are not a run's"
+    assert refusal(replace_run=True) == "'run' holds files that no run wrote"
 
 
 def test_a_file_in_the_way_is_refused():
@@ -273,7 +273,7 @@ def test_a_manifest_of_another_tool_is_no_runs_and_nothing_of_it_goes(listed, ho
     Path("run/manifest.json").write_text(json.dumps(listed))
     for name in ("report.html", "layers.csv", "overview.png"):
         (Path("run") / name).write_text("mine")
-    assert refusal(**how) == "'run' holds a manifest.json that is not a run's"
+    assert refusal(**how) == "'run' holds a manifest.json that no run wrote"
 
 
 def test_only_what_the_manifest_lists_goes():
@@ -324,7 +324,7 @@ def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, stat
         return  # it is the run's own
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("mine")
-    message = f"'run/{name}' is not a run's, and this run would write over it"
+    message = f"'run/{name}' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True, replace_run=state != "no run") == message
 
 
@@ -337,7 +337,7 @@ def test_what_stands_in_the_place_of_a_folder_is_named(name, kind):
         Path("run", name).symlink_to(Path("elsewhere").resolve())
     else:
         Path("run", name).touch()
-    message = f"'run/{name}' is not a run's, and this run would write over it"
+    message = f"'run/{name}' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True) == message
 
 
@@ -356,7 +356,7 @@ def test_a_file_that_somebody_makes_while_the_run_is_going_on_stays():
         Path("run/layers.csv").write_text("mine")
         with pytest.raises(OutputError) as caught:
             run.write("layers.csv", b"rows")
-    assert caught.value.message.startswith("'run/layers.csv' is not a run's")
+    assert caught.value.message.startswith("'run/layers.csv' was not written by a run")
     assert Path("run/layers.csv").read_text() == "mine"
 
 
@@ -391,7 +391,7 @@ def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said, ho
     Path("run/run.json").write_text(json.dumps(said))
     for name in ("tensors/shard-000000.safetensors", "skipped.csv", "overview.png"):
         (Path("run") / name).write_text("mine")
-    assert refusal(**how) == "'run' holds a run.json that is not a run's"
+    assert refusal(**how) == "'run' holds a run.json that no run wrote"
 
 
 def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
@@ -399,7 +399,7 @@ def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
     Path("run/run.json").touch()
     assert refusal() == "'run' holds a run that was interrupted"
     Path("run/notes.txt").write_text("mine")
-    assert refusal(replace_any=True) == "'run' holds a run.json that is not a run's"
+    assert refusal(replace_any=True) == "'run' holds a run.json that no run wrote"
     Path("run/notes.txt").unlink()
     with open_folder(replace_run=True):
         assert json.loads(Path("run/run.json").read_text()) == SAID
@@ -436,7 +436,7 @@ def test_a_line_of_the_journal_that_was_cut_off_is_of_no_file():
     file.write_bytes(file.read_bytes() + b'"sheets/cat.png"')
     Path("run/sheets").mkdir()
     Path("run/sheets/cat.png").write_text("mine")
-    message = "'run/sheets/cat.png' is not a run's, and this run would write over it"
+    message = "'run/sheets/cat.png' was not written by a run, and this run would overwrite it"
     assert refusal(replace_any=True) == message
 
 
@@ -553,7 +553,7 @@ def test_a_request_that_is_a_link_is_not_followed(how):
     Path("mine.txt").write_text("mine")
     Path("run").mkdir()
     Path("run/run.json").symlink_to(Path("mine.txt").resolve())
-    assert refusal(**how) == "'run' holds a run.json that is not a run's"
+    assert refusal(**how) == "'run' holds a run.json that no run wrote"
     assert Path("mine.txt").read_text() == "mine"
 
 

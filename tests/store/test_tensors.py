@@ -33,6 +33,7 @@ from hookcli.records.rows import LayerRow
 from hookcli.store.load import choose_calls, load_run
 from hookcli.store.tables import render_csv
 from hookcli.store.tensors import write_index, write_shard
+from tests.conftest import every_pair
 from tests.toy_runs import write_into
 
 MEAN = SaveStyle("mean")
@@ -73,9 +74,10 @@ def test_without_a_style_everything_is_kept_as_it_is():
     assert kept.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("pool", ["none", "mean", "max", "1", "3"])
-@pytest.mark.parametrize("channels", [None, (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize(
+    ("name", "pool", "channels"),
+    every_pair(SHAPES, ["none", "mean", "max", "1", "3"], [None, (0, 1, 2, 3, 4)]),
+)
 def test_writing_over_the_activation_does_not_change_what_was_kept(name, pool, channels):
     shape, layout = SHAPES[name]
     activation = counting(*shape)
@@ -287,9 +289,10 @@ def test_what_was_taken_in_inference_mode_can_be_written(tmp_path):
     assert read_shard(tmp_path)["conv"].tolist() == [[[[1, 1], [1, 1]], [[1, 1], [1, 1]]]]
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("pool", ["none", "mean", "max", "1", "3", "7"])
-@pytest.mark.parametrize("channels", [None, (3, 1), (4, 5), (9,)])
+@pytest.mark.parametrize(
+    ("name", "pool", "channels"),
+    every_pair(SHAPES, ["none", "mean", "max", "1", "3", "7"], [None, (3, 1), (4, 5), (9,)]),
+)
 def test_the_shape_is_known_without_a_tensor(name, pool, channels):
     shape, layout = SHAPES[name]
     style = SaveStyle(pool, channels=channels)
@@ -635,7 +638,7 @@ def test_tables_that_are_not_there_or_damaged_are_named():
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert refusal(lambda: load_run("nowhere"))[0] == "there is no folder 'nowhere'"
     Path("photos").mkdir()
-    assert refusal(lambda: load_run("photos"))[0] == "'photos' is not a run's folder"
+    assert refusal(lambda: load_run("photos"))[0] == "'photos' is not the folder of a run"
     (Path("photos") / "manifest.json").write_text('{"name": "an app"}')
     damaged = "'photos/manifest.json' is damaged: it lacks 'hookcli'"
     assert refusal(lambda: load_run("photos"))[0] == damaged
@@ -645,7 +648,7 @@ def test_a_run_that_did_not_come_to_its_end_is_refused():
     home = three_images()
     (home / "manifest.json").unlink()
     assert refusal(lambda: load_run(home)) == (
-        "'run' is of a run that did not come to its end",
+        "'run' is the folder of an unfinished run",
         "finish it: the same command with --resume",
     )
 

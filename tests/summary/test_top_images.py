@@ -307,4 +307,4 @@ def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
         words = (escape.for_csv(f"key {names[place]}"), escape.for_csv(names[place]))
         value = float(top.values["layer,1"][0][rank - 1])
         writer.writerow(["layer,1", 0, rank, *words, repr(value)])
-    assert render_top_rows(SimpleNamespace(sources=sources), top) == stream.getvalue().encode()
+    assert render_top_rows(sources, top) == stream.getvalue().encode()

@@ -79,7 +79,7 @@ def home(folder, run, monkeypatch):
     assert run(*few, *words, "-o", "done").code == 0
     assert run("golden", "done", "-o", "golden.json").code == 0
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "_finish", interrupt)
+        patch.setattr(pipeline, "close_run", interrupt)
         assert run(*WORDS, "-o", "killed").code == 130
     Path("outside.txt").write_text("outside")
     return folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import functools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from hookcli.hooks.layers import list_layers
 from hookcli.models.load import build_skeleton
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.survey import survey
+from tests.small_models import SMALL_MODELS, build_small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,22 +43,16 @@ ORACLES = Path(__file__).parents[1] / "oracles"
 TABLES = sorted(file.stem for file in ORACLES.glob("*.csv"))
 FAMILIES = {  # a model of each family, and a side of the square that it is quick with
     "resnet18": 64,
-    "vgg11_bn": 64,
     "squeezenet1_1": 64,
-    "densenet121": 64,
     "mobilenet_v2": 64,
     "mobilenet_v3_small": 64,
     "efficientnet_b0": 64,
-    "convnext_tiny": 64,
     "regnet_y_400mf": 64,
     "shufflenet_v2_x0_5": 64,
     "googlenet": 64,
     "inception_v3": 75,
-    "vit_b_32": 224,
-    "swin_t": 64,
-    "swin_v2_t": 64,
-    "maxvit_t": 224,
     "mnasnet0_5": 64,
+    **dict.fromkeys(SMALL_MODELS, 64),
 }
 
 
@@ -206,8 +202,13 @@ def test_the_first_layers_of_resnet18_are_what_functional_operations_give():
     assert_same_figures(records, by_hand)
 
 
-def test_the_first_layers_of_vgg11_are_what_functional_operations_give():
-    model, pixels = seeded("vgg11"), noise(1, 64)
+@pytest.fixture(scope="module")
+def vgg11() -> nn.Module:
+    return seeded("vgg11")
+
+
+def test_the_first_layers_of_vgg11_are_what_functional_operations_give(vgg11):
+    model, pixels = vgg11, noise(1, 64)
     first, second = model.features[0], model.features[3]
     by_hand = {"features.0": fn.conv2d(pixels, first.weight, first.bias, padding=1)}
     by_hand["features.1"] = fn.relu(by_hand["features.0"])
@@ -217,8 +218,10 @@ def test_the_first_layers_of_vgg11_are_what_functional_operations_give():
     assert_same_figures(observed(model, list(by_hand), pixels), by_hand)
 
 
-def test_the_hook_of_the_tutorials_loses_the_minimum_of_the_first_conv_of_vgg11_and_ours_keeps_it():
-    model, pixels = seeded("vgg11"), noise(1, 64)
+def test_the_hook_of_the_tutorials_loses_the_minimum_of_the_first_conv_of_vgg11_and_ours_keeps_it(
+    vgg11,
+):
+    model, pixels = vgg11, noise(1, 64)
     first, kept = model.features[0], []
     handle = first.register_forward_hook(lambda _m, _i, out: kept.append(out.detach()))
     with torch.no_grad():
@@ -233,7 +236,7 @@ def test_the_hook_of_the_tutorials_loses_the_minimum_of_the_first_conv_of_vgg11_
 # Several images
 
 
-@pytest.fixture(scope="module", params=["resnet18", "swin_v2_t", "vit_b_32"])
+@pytest.fixture(scope="module", params=["resnet18", "swin_v2", "vit"])
 def two_ways(request: pytest.FixtureRequest) -> tuple[list[Any], list[list[LayerRecord]]]:
     """The results of one batch of two images, and the records of each image alone."""
     model, pixels = seeded(request.param), noise(2, FAMILIES[request.param])
@@ -375,6 +378,7 @@ def read_table(name: str) -> list[TableRow]:
         ]
 
 
+@functools.cache
 def survey_down_to(table: str, depth: int) -> list[SurveyRow]:
     """The called rows of a table's model; a table made with a batch of two is run with one image."""
     name, pixels = table.split("_")[:2]
@@ -408,6 +412,8 @@ def follower(row: SurveyRow) -> str:
 
 
 def seeded(name: str) -> nn.Module:
+    if name in SMALL_MODELS:
+        return build_small(name)
     torch.manual_seed(0)
     return zoo.get_model(name, weights=None).eval()
 

@@ -133,7 +133,7 @@ def begin_run(run, monkeypatch, dice):
         first = "gradients" if "--cam" in options else "inspect"
         with monkeypatch.context() as patch:
             if state != "complete":
-                name = "_finish" if state == "killed" else "_read_parts"
+                name = "close_run" if state == "killed" else "_read_chunks"
                 patch.setattr(pipeline, name, interrupt)
             ended = run(first, *inspect(*options)[1:])
         assert ended.code == (0 if state == "complete" else 130), ended.err

@@ -1,1 +1,1 @@
-"""One module for each command; it is imported when the command is named."""
+"""The commands, one module for each, which is imported only when the command is named."""

@@ -31,7 +31,7 @@ Top = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Channels in the table; csv, json and jsonl hold all.",
+        help="Number of channels in the table; csv, json and jsonl have all.",
         rich_help_panel="Output",
     ),
 ]
@@ -42,8 +42,8 @@ _LOOK = Look(
     fold=("layer",),
     drop=("plain", "score"),
 )
-_IMAGES = 10  # whose scores are shown
-_LONG = 10.0  # seconds, from which on an estimate is told
+_IMAGES = 10  # scores are shown for so many images
+_LONG = 10.0  # an ablation of more seconds announces how long it will take
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ChannelOptions:
 
     channels: options.Channels = "all"
     batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Channels in one forward, at most.")
+        int, typer.Option(metavar="N", min=1, help="Most channels in one forward.")
     ] = AblationStyle().batch_size
 
     def style(self) -> AblationStyle:
@@ -141,7 +141,7 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
 
 
 class _Forwards:
-    """Tells how the forwards go: the plan before the first, and what is left where that is long."""
+    """Prints the plan before the first forward, and progress if the ablation takes long."""
 
     def __init__(self, config: AblationConfig, stack: ExitStack, *, quiet: bool) -> None:
         self._config, self._stack, self._quiet = config, stack, quiet
@@ -150,13 +150,13 @@ class _Forwards:
         self._bar: Progress | None = None
 
     def planned(self, plan: AblationPlan) -> None:
-        """Say what is going to be done."""
+        """Print what is going to be done."""
         console.say(_plan_text(self._config, plan), quiet=self._quiet)
         self._total = plan.forwards
         self._began = time.monotonic()
 
     def done(self) -> None:
-        """Count a forward; the first tells how long all will take."""
+        """Count a forward; the first one shows how long all of them will take."""
         from hookcli.cli.output.progress import Progress
 
         self._count += 1
@@ -174,14 +174,15 @@ class _Forwards:
 def _plan_text(config: AblationConfig, plan: AblationPlan) -> str:
     rows = max(batch.rows for batch in plan.batches)
     return (
-        f"{config.run.model.name}: {count(len(plan.places), 'channel')} of {count(len(plan.layers), 'layer')}, "
+        f"{config.run.model.name}: {count(len(plan.places), 'channel')} "
+        f"of {count(len(plan.layers), 'layer')}, "
         f"{count(plan.images, 'image')}, {count(plan.forwards, 'forward')}"
         + (f" of up to {rows}" if rows > 1 else "")
     )
 
 
 def _caption(result: AblationResult, shown: int) -> Iterator[str]:
-    """What stands below the table: the weights, and what was looked at in each image."""
+    """Yield the lines below the table: the weights, and the score of each image."""
     if shown < len(result.rows):
         yield f"the first {shown} of {len(result.rows)} channels; all of them: --format csv"
     yield weights_text(result.model)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FORMS = (
     "model=M weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
 )
-_FEW_IMAGES = 8  # that need no bar
+_FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
 
 
@@ -38,7 +38,7 @@ class AgainstOptions:
 
     against: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="WHAT", help=f"What is another in B: {_FORMS}. Repeatable."),
+        typer.Option(metavar="WHAT", help=f"What is different in B: {_FORMS}. Repeatable."),
     ]
 
 
@@ -58,7 +58,7 @@ def compare(
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
 ) -> None:
-    """Run images both ways, and say which layer differs first and by how much; ends with 7 if one does.
+    """Run a model two ways: which layer differs first, and by how much. Code 7 if one does.
 
     Example: hookcli compare resnet34 cat.jpg --against dtype=bfloat16
     """
@@ -78,10 +78,14 @@ def compare(
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """What ``--against`` asks for.
+    """Return the second way to run the model, as ``--against`` describes it.
+
+    Args:
+        words: what is different, in the user's words.
+        request: the first way.
 
     Raises:
-        RequestError: one cannot be read.
+        RequestError: a word cannot be parsed.
     """
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:

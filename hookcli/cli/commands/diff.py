@@ -24,7 +24,7 @@ MatchChoice = Annotated[
     typer.Option(
         "--match",
         rich_help_panel="Tolerance",
-        help="Which calls belong together: of one name, or, where names changed, in their order.  "
+        help="Which calls belong together: those of one name, or, if names changed, by order.  "
         "[default: id, of one model only]",
     ),
 ]
@@ -33,7 +33,8 @@ Pictures = Annotated[
     typer.Option(
         metavar="DIR",
         rich_help_panel="Output",
-        help="Make a page there with pictures of the calls that differ most; both runs need --save tensors.",
+        help="Also write a page with pictures of the calls that differ most; both runs need "
+        "--save tensors.",
     ),
 ]
 _SIDE = "The folder of a run, a golden file, or - for one on standard input"
@@ -49,7 +50,7 @@ def diff(
     pictures: Pictures = None,
     output_format: options.Format = "table",
 ) -> None:
-    """Say which layer differs first between two runs, and by how much; ends with 7 if one does.
+    """Compare two runs: which layer differs first, and by how much. Code 7 if one does.
 
     Example: hookcli diff golden.json new.json
     """

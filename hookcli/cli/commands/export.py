@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
     from hookcli.store.load import Run
 
-_MOST_COLUMNS = 16_384  # what a spreadsheet opens
+_MOST_COLUMNS = 16_384  # the most that spreadsheets can open
 _IMAGES = "images"
-_LIST = ".hookcli-export.json"  # which files of a folder are known to be exports
+_LIST = ".hookcli-export.json"  # names the files in a folder that an export wrote
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     to: Annotated[
         Literal["npy", "csv"],
-        typer.Option(help="npy: an array (images, …) a call; csv: a row an image."),
+        typer.Option(help="npy: one array (images, …) per call; csv: one row per image."),
     ],
     out: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def export(
         list[str],
         typer.Option(
             metavar="CALL_ID",
-            help="Which calls, by id or glob: 'layer1.*'. Repeatable.  [default: all that were saved]",
+            help="Which calls, by id or glob: 'layer1.*'. Repeatable.  [default: all saved ones]",
         ),
     ] = [],  # noqa: B006
     overwrite: Annotated[
@@ -58,6 +58,7 @@ def export(
     Example: hookcli export hookcli-runs/resnet34-photos --to npy
     """
     from hookcli.store.load import choose_calls, load_run
+    from hookcli.store.names import MANIFEST, REQUEST
 
     opened = load_run(run)
     warn_of_damage(opened.damage)
@@ -65,20 +66,20 @@ def export(
     folder = out or Path("hookcli-exports") / run.resolve().name
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
-    if any((folder / name).exists() for name in ("run.json", "manifest.json")):
+    if any((folder / name).exists() for name in (REQUEST, MANIFEST)):
         raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
     _check_shapes(opened, chosen, to)
     names = _name_files(chosen)
     keys = {folder / name: rows for name, rows in _list_keys(opened, names, to).items()}
     files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
-    mine = [file.name for file in (*files.values(), *keys)]
-    known = _check_names(folder, mine, overwrite=overwrite)
-    _write_list(folder, {*known, *mine})
+    planned = [file.name for file in (*files.values(), *keys)]
+    known = _check_names(folder, planned, overwrite=overwrite)
+    _write_list(folder, {*known, *planned})
     write = _write_npy if to == "npy" else _write_csv
     try:
         print_files(_write_files(opened, files, keys, write), output_format)
-    finally:  # what was not written is nobody's, and may be somebody's tomorrow
-        _write_list(folder, {name for name in {*known, *mine} if os.path.lexists(folder / name)})
+    finally:  # a file that was not written must not count as ours if somebody makes it later
+        _write_list(folder, {name for name in {*known, *planned} if os.path.lexists(folder / name)})
 
 
 def _write_files(
@@ -87,7 +88,7 @@ def _write_files(
     keys: dict[Path, tuple[str, tuple[str, ...]]],
     write: Callable[[IO[bytes], Run, str], None],
 ) -> Iterator[FileRow]:
-    """Write the arrays or tables, then what names their rows; each file comes when it is there."""
+    """Write the arrays or tables, then the names of their rows; yields each file when written."""
     from hookcli.files import open_atomic
 
     for call_id, file in files.items():
@@ -101,18 +102,23 @@ def _write_files(
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Refuse before anything is written what cannot become one array, or is too wide for a table."""
+    """Check before anything is written that no table becomes too wide.
+
+    Raises:
+        RequestError: one would.
+    """
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
             raise RequestError(
-                f"{call_id!r} has {values:,} values an image, and a table at most {_MOST_COLUMNS:,} columns",
+                f"{call_id!r} has {values:,} values per image, and a table at most "
+                f"{_MOST_COLUMNS:,} columns",
                 "save with --pool mean, or export --to npy",
             )
 
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
-    """A file name for each call id, without its ending; safe, and unique whatever the case."""
+    """Return a file name without extension for each call id, unique even if case is ignored."""
     from hookcli.files import safe_name
 
     names: dict[str, str] = {}
@@ -129,9 +135,9 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
 
 
 def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Files that name the rows of the arrays, with the call and its images: one for each call that lacks some.
+    """Return the files that name the rows of the arrays, each with its call and that call's images.
 
-    The others share one, of no call. A table names its rows itself.
+    Calls that have all images share one file, which belongs to no call. A table names its own rows.
     """
     of_all = {f"{_IMAGES}.csv": ("", run.images)}
     if to == "csv":
@@ -144,10 +150,10 @@ def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str,
 
 
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
-    """The files that exports into this folder are known to have written; only these are ever replaced.
+    """Return the files that exports are known to have written here; only these are ever replaced.
 
     Raises:
-        OutputError: a file is there already that is not one of them, or that may not be replaced.
+        OutputError: a file exists that no export wrote, or that may not be replaced.
     """
     from hookcli.documents import DamagedError, FileList, read_document
 
@@ -177,7 +183,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 
 def _write_list(folder: Path, names: set[str]) -> None:
-    """Say which files exports wrote, before they are written."""
+    """Write the list of the files that exports write, before they are written."""
     from hookcli import __version__
     from hookcli.files import write_atomic
     from hookcli.store.tables import render_json
@@ -193,7 +199,10 @@ def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
-    """A row an image, a column a value in the order of the axes, in as few digits as give it back."""
+    """Write one row per image and one column per value, in the order of the axes.
+
+    Each value has the fewest digits from which it can be read back exactly.
+    """
     values = run[call_id]
     flat = values.reshape(len(values), -1)
     header = ["image", *map(str, _name_columns(run, call_id, values.shape[1:]))]
@@ -203,7 +212,7 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _name_columns(run: Run, call_id: str, shape: tuple[int, ...]) -> Iterable[int]:
-    """The channels, where one value of each was saved, or else the values counted from 0."""
+    """Return the numbers of the channels if each saved one value, else those of the values."""
     kept = {tensor.channels for tensor in run.saved[call_id]}
     channels = kept.pop() if len(kept) == 1 else ()
     return channels if shape == (len(channels),) else range(math.prod(shape))
@@ -218,9 +227,9 @@ def _write_keys(stream: IO[bytes], run: Run, keys: Sequence[str]) -> None:
     _write_rows(stream, [["row", "image", "file"]], rows)
 
 
-def _write_rows(stream: IO[bytes], *parts: Iterable[Sequence[object]]) -> None:
+def _write_rows(stream: IO[bytes], *tables: Iterable[Sequence[object]]) -> None:
     text = io.TextIOWrapper(stream, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    for part in parts:
-        writer.writerows(part)
-    text.detach()  # flushed, and the stream left open for whoever opened it
+    for rows in tables:
+        writer.writerows(rows)
+    text.detach()  # flushes, and leaves the stream open for whoever opened it

@@ -7,7 +7,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,12 +27,12 @@ ModelOrRun = Annotated[
     str,
     typer.Argument(
         metavar="MODEL|RUN",
-        help="A model, as hookcli inspect takes it, or the folder of a run with sketches.",
+        help="A model, as for hookcli inspect, or the folder of a run with sketches.",
         autocompletion=options.complete_model,
     ),
 ]
 MaybeImages = Annotated[
-    list[str], typer.Argument(metavar="IMAGE", help="With MODEL: as hookcli inspect takes it.")
+    list[str], typer.Argument(metavar="IMAGE", help="With MODEL: images, as for hookcli inspect.")
 ]
 _ROOM = "set TMPDIR to a folder where there is room"
 _OF_RUN = (
@@ -54,7 +54,7 @@ class FileOptions:
         typer.Option("-o", "--out", metavar="FILE", help="The golden file.  [default: stdout]"),
     ] = None
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is not a golden file.")
+        bool, typer.Option("--overwrite", help="Replace the file even if it is not a golden file.")
     ] = False
 
 
@@ -75,7 +75,7 @@ def golden(
     batch_size: options.BatchSize = DEFAULTS.batch_size,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write what a run gave as one small file, that hookcli diff holds later runs against.
+    """Write the results of a run as one small file, with which hookcli diff compares later runs.
 
     Example: hookcli golden resnet34 cat.jpg --layers conv -o golden.json
     """
@@ -109,8 +109,12 @@ def golden(
     raise typer.Exit(exit_code)
 
 
-def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
-    """The document of a run that is done already; nothing can be asked of it."""
+def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
+    """Return the golden document of a finished run, for which no option of a model makes sense.
+
+    Raises:
+        RequestError: there is no such run, or an option for a model was given.
+    """
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run
 
@@ -123,7 +127,8 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise RequestError(
-                f"--{name.replace('_', '-')} is for a model and images, and {folder!r} is a run's folder",
+                f"--{name.replace('_', '-')} is for a model and images, "
+                f"and {folder!r} is a run's folder",
                 "leave it out, or hookcli golden MODEL IMAGE...",
             )
     run = load_run(folder)
@@ -131,12 +136,12 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, Any]:
     return make_golden(run)
 
 
-def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, Any], int]:
-    """The document of a run into a folder that goes again, and the exit code of the run."""
+def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, object], int]:
+    """Run the model into a temporary folder; returns the golden document and the exit code."""
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run
 
-    with _passing_folder() as folder:
+    with _temporary_folder() as folder:
         try:
             result = run_config(
                 replace(config, folder=FolderRequest(folder)), quiet=quiet, keeps=False
@@ -154,8 +159,8 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, Any], i
 
 
 @contextmanager
-def _passing_folder() -> Iterator[Path]:
-    """A new folder that is gone when the block ends, also by Ctrl-C and SIGTERM."""
+def _temporary_folder() -> Iterator[Path]:
+    """Make a folder that is deleted when the block ends, also by Ctrl-C or SIGTERM."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

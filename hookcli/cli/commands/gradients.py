@@ -27,7 +27,7 @@ def gradients(
     time: options.ShowTime = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Run images through a model and back; record the gradients of chosen layers and their parameters.
+    """Run images through a model and back, and write gradients of chosen layers and their weights.
 
     Example: hookcli gradients resnet34 cat.jpg --layers conv --target 'tabby'
     """

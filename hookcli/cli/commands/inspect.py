@@ -29,7 +29,7 @@ def inspect(
     time: options.ShowTime = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Run images through a model and write feature-map grids and statistics of chosen layers.
+    """Run images through a model, and write feature-map grids and statistics of chosen layers.
 
     Example: hookcli inspect resnet34 cat.jpg --layers conv
     """

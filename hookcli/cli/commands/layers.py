@@ -47,7 +47,7 @@ def layers(
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and the traps they set for hooks.
 
-    Loads no weights and computes no values. FLOPs are two a multiply-add.
+    Loads no weights and computes no values. A multiply-add counts as two FLOPs.
     Example: hookcli layers vit_b_16 --layers 'attention'
     """
     from hookcli.cli.completion import save_model_names
@@ -63,7 +63,11 @@ def layers(
         chosen = select_layers(loaded.module, listed.layers, listed.exclude)
         rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed)
     save_model_names()
-    document = {"model": model, "input_shape": loaded.info.input_shape, "layers": rows}
+    document: dict[str, object] = {
+        "model": model,
+        "input_shape": loaded.info.input_shape,
+        "layers": rows,
+    }
     print_listing(Listing(SurveyRow, rows, _cells, document), _LOOK, output_format)
 
 

@@ -26,7 +26,7 @@ def models(
 ) -> None:
     """List torchvision's models, their weights, and whether these are in the local cache.
 
-    GFLOPs are two a multiply-add. Example: hookcli models 'resnet*'
+    A multiply-add counts as two floating point operations. Example: hookcli models 'resnet*'
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.models.zoo.catalog import CatalogEntry, list_catalog

@@ -18,27 +18,31 @@ from hookcli.records.rows import FileRow
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     single_file: Annotated[
-        bool, typer.Option("--single-file", help="Put the pictures into the page, to mail it.")
+        bool,
+        typer.Option(
+            "--single-file", help="Put the pictures into the page itself, to send it as one file."
+        ),
     ] = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the page in the browser.")
+    ] = False,
     output_format: options.FileFormat = "text",
 ) -> None:
-    """Make the page of a run again, from what is in its folder; no model and no image is touched.
+    """Make the page of a run again from its folder; needs neither the model nor the images.
 
     Example: hookcli report hookcli-runs/resnet34-cat --open
     """
     from hookcli.render.report.page import remake_report
-    from hookcli.store.folder import replace_page
+    from hookcli.store.finished import replace_page
 
-    page, document = remake_report(run, single_file=single_file)
-    if document["missing"]:
-        first, *rest = document["missing"]
+    page, state = remake_report(run, single_file=single_file)
+    if state.missing:
+        first, *rest = state.missing
         console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
-    warn_of_damage(document["damage"])
-    if not document["complete"]:
+    warn_of_damage(state.damage)
+    if not state.complete:
         console.warn(f"{str(run)!r} has no whole manifest: the run did not come to its end")
     file = replace_page(run, page.encode())
-    facts = {name: document[name] for name in ("complete", "missing")}
-    print_files([FileRow(str(file))], output_format, **facts)
+    print_files([FileRow(str(file))], output_format, complete=state.complete, missing=state.missing)
     if open_page:
         webbrowser.open(file.resolve().as_uri())

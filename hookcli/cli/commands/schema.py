@@ -23,8 +23,8 @@ def schema(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A command, as 'inspect'; its lines, 'inspect.jsonl'; or a file: run.json, manifest.json, "
-            "report.json, index.json.  [default: all in one]",
+            help="A command, such as 'inspect'; its lines, 'inspect.jsonl'; or a file: run.json, "
+            "manifest.json, report.json, index.json.  [default: all in one]",
         ),
     ] = "",
 ) -> None:
@@ -39,10 +39,10 @@ def schema(
 
 
 def _cut_out(whole: dict[str, Any], name: str) -> dict[str, Any]:
-    """The schema of one document, with the parts that it needs and no others.
+    """Return the schema of one document, with the definitions that it needs and no others.
 
     Raises:
-        RequestError: there is none of this name.
+        RequestError: there is no schema of this name.
     """
     known = [_name_of(each["$ref"]) for each in whole["anyOf"]]
     if name not in known:
@@ -62,7 +62,7 @@ def _cut_out(whole: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _list_parts(value: Any) -> Iterator[str]:
-    """Names of the parts that a schema refers to, wherever it does."""
+    """Yield the names of the definitions that a schema refers to."""
     for each in value.values() if isinstance(value, dict) else value:
         if isinstance(each, (dict, list)):
             yield from _list_parts(each)

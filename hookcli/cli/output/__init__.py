@@ -1,1 +1,1 @@
-"""Everything that commands print."""
+"""What the commands print."""

@@ -1,8 +1,8 @@
-"""What is printed of two runs that were compared: the verdict, the calls, and what else changed."""
+"""What a comparison of two runs prints: the verdict, the calls, and what else changed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli import escape
 from hookcli.cli.output import console
@@ -18,25 +18,34 @@ if TYPE_CHECKING:
 
 _LOOK = Look(
     header=(
-        "#", "call", "type", "shape", "rel L2", "max abs", "mean abs", "cosine", "tolerance", "holds",
+        "#",
+        "call",
+        "type",
+        "shape",
+        "rel L2",
+        "max abs",
+        "mean abs",
+        "cosine",
+        "tolerance",
+        "holds",
     ),
     words=("call", "type", "shape", "holds"),
     fold=("call", "holds"),
     drop=("type", "shape", "cosine", "mean abs", "max abs", "tolerance"),
-)  # fmt: skip
+)
 _METRICS = {
     "rel-l2": "relative L2",
     "max-abs": "largest difference",
     "mean-abs": "mean difference",
     "cosine": "1 - cosine",
 }
-_CHANGED = 60  # characters of a value that is not the same
+_CHANGED = 60  # so many characters are shown of a value that changed
 
 
 def print_comparison(
     comparison: Comparison, command: tuple[str, ...], output_format: str, top: int
 ) -> None:
-    """The verdict first, then the ``top`` worst calls, or all of them for programs, on stdout."""
+    """Print the verdict, then the ``top`` worst calls; formats for programs have all of them."""
     verdict = verdict_text(comparison)
     has_all = output_format not in ("table", "md")
     rows = comparison.rows if has_all else comparison.rows[:top]
@@ -52,16 +61,17 @@ def print_comparison(
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """One line: the call that differs first, or that none does."""
+    """Return one line that names the call that differs first, or says that none does."""
     first, rows = comparison.first, comparison.rows
     if first is not None:
         which = first.call_id
         if first.other_call_id not in ("", first.call_id):
             which += f" (in B {first.other_call_id})"
         where = f" (worst in {first.image})" if len(comparison.images) > 1 else ""
+        failed = len(comparison.failed)
         return (
             f"{which} differs first: {first.reason or _distance(first)}{where}; "
-            f"{len(comparison.failed)} of {count(len(rows), 'call')} {_verb('differ', len(comparison.failed))}"
+            f"{failed} of {count(len(rows), 'call')} {_verb('differ', failed)}"
         )
     images = count(len(comparison.images), "image")
     if not comparison.equal:
@@ -69,7 +79,8 @@ def verdict_text(comparison: Comparison) -> str:
         return f"{count(missing, 'image')} in one run only; in the other {images} nothing differs"
     measured = [row for row in rows if row.tolerance is not None]
     farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
-    return f"no difference: {count(len(rows), 'call')} of {images} {_verb('hold', len(rows))}{farthest}"
+    calls = count(len(rows), "call")
+    return f"no difference: {calls} of {images} {_verb('hold', len(rows))}{farthest}"
 
 
 def _verb(verb: str, number: int) -> str:
@@ -78,14 +89,18 @@ def _verb(verb: str, number: int) -> str:
 
 def _distance(row: DiffRow) -> str:
     angle = None if row.cosine is None else 1 - row.cosine
-    value = {
-        "rel-l2": row.rel_l2, "max-abs": row.max_abs, "mean-abs": row.mean_abs, "cosine": angle,
-    }[row.metric]  # fmt: skip
+    values = {
+        "rel-l2": row.rel_l2,
+        "max-abs": row.max_abs,
+        "mean-abs": row.mean_abs,
+        "cosine": angle,
+    }
+    value = values[row.metric]
     return f"{_METRICS[row.metric]} {figure_text(value)}, tolerance {figure_text(row.tolerance)}"
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
-    """What else there is to say of the images, the figures and what is the same."""
+    """Yield a line for whatever else must be known about the images and the figures."""
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
@@ -95,7 +110,8 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
     ]
     if others:
         more = f", and of {len(others) - 1} more" * (len(others) > 1)
-        yield f"the dtype of {others[0].call_id} is {others[0].dtype}, now {others[0].other_dtype}{more}"
+        row = others[0]
+        yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
     for source in sorted(sources - {"tensors", "sketches"}):
         yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
@@ -110,7 +126,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
-    """What stands below the table."""
+    """Yield the lines below the table."""
     rows = comparison.rows
     if shown < len(rows):
         yield f"the worst {shown} of {len(rows)} calls; all of them: --format csv"
@@ -121,11 +137,11 @@ def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
 
 
 def changed_text(changed: ChangedFact) -> str:
-    """``changed: torch: 2.11.0, now 2.12.0``."""
+    """Return a fact that is not the same: ``changed: torch: 2.11.0, now 2.12.0``."""
     return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     text = fact_text(value)
     return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
 

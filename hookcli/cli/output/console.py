@@ -1,11 +1,11 @@
-"""Everything that reaches the terminal: data on stdout, talk on stderr."""
+"""Everything that reaches the terminal: data on stdout, messages on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def print_data(text: str) -> None:
-    """Write to stdout; a reader that has closed the pipe is no error."""
+    """Write to stdout; it is no error if the reader has closed the pipe.
+
+    Raises:
+        OutputError: stdout cannot be written.
+    """
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -30,26 +34,26 @@ def print_data(text: str) -> None:
 
 @contextlib.contextmanager
 def no_data() -> Iterator[None]:
-    """What is printed inside goes to stderr: code of the user's runs there, and may print."""
+    """Send what is printed in the block to stderr: the user's own code runs there and may print."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def keep_stdout() -> None:
-    """Give stdout to our data alone: what libraries and programs write there from now on goes to stderr."""
-    with contextlib.suppress(OSError, ValueError):  # one of them was closed before we came
-        mine = os.dup(sys.stdout.fileno())
+    """Keep stdout for our data alone: what libraries write there from now on goes to stderr."""
+    with contextlib.suppress(OSError, ValueError):  # one of them was closed before we started
+        stdout = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        sys.stdout = open(mine, "w", encoding=sys.stdout.encoding)  # noqa: PTH123, SIM115
+        sys.stdout = open(stdout, "w", encoding=sys.stdout.encoding)  # noqa: PTH123, SIM115
 
 
 def is_plain() -> bool:
-    """Whether the environment asks for text without escape sequences (https://no-color.org)."""
+    """Return whether the environment asks for text without colours (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def close_stdout() -> None:
-    """Flush stdout without complaint, so that the interpreter does not complain at exit."""
+    """Flush stdout and ignore errors, so that the interpreter does not report them at exit."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -57,32 +61,37 @@ def close_stdout() -> None:
 
 
 def say(text: str, *, quiet: bool = False) -> None:
-    """Progress and plans, on stderr."""
+    """Print progress or a plan on stderr."""
     if not quiet:
-        _talk(escape.for_terminal(text), dim=True)
+        _print_on_stderr(escape.for_terminal(text), dim=True)
 
 
 def warn(text: str) -> None:
-    """A warning, on stderr, whatever ``--quiet`` says."""
-    _talk(f"warning: {escape.for_terminal(text)}", fg="yellow", bold=True)
+    """Print a warning on stderr, with ``--quiet`` too."""
+    _print_on_stderr(f"warning: {escape.for_terminal(text)}", colour="yellow", bold=True)
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """One line that names the thing, one that says what to type."""
-    _talk(f"error: {escape.for_terminal(message)}", fg="red", bold=True)
+    """Print an error on stderr: a line that says what is wrong, and one that says what to type."""
+    _print_on_stderr(f"error: {escape.for_terminal(message)}", colour="red", bold=True)
     if hint:
-        _talk(f"hint: {escape.for_terminal(hint)}")
+        _print_on_stderr(f"hint: {escape.for_terminal(hint)}")
 
 
-def _talk(text: str, **style: Any) -> None:
-    """A line on stderr.
+def _print_on_stderr(
+    text: str, *, colour: str | None = None, bold: bool | None = None, dim: bool | None = None
+) -> None:
+    """Print a line on stderr.
 
-    A reader that has closed it stops the talk, not the run; code of the user's that has closed it does not.
+    If its reader has closed it, the line is lost and the run goes on. If the user's own code has
+    closed it, it is opened again.
     """
     if sys.stderr is not None and sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     try:
-        typer.secho(text, err=True, color=False if is_plain() else None, **style)
+        typer.secho(
+            text, err=True, color=False if is_plain() else None, fg=colour, bold=bold, dim=dim
+        )
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

@@ -1,4 +1,4 @@
-"""How a long run goes, on stderr: a bar at a terminal that takes escapes, else a line every ten seconds."""
+"""The progress of a long run on stderr: a bar on a colour terminal, else a line every 10 s."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Progress(ProgressListener):
-    """A ``with`` block in which a run tells how it goes; silent where it is not to be shown."""
+    """A ``with`` block in which the progress of a run is shown, or nothing unless ``is_shown``."""
 
     def __init__(self, total: int, noun: str = "images", *, is_shown: bool) -> None:
         self._total, self._noun, self._is_shown = total, noun, is_shown
         self._began = self._said = time.monotonic()
-        self._first = 0  # images that an earlier run had done
+        self._first = 0  # so many images were done by the run that was interrupted
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
         if self._is_shown and sys.stderr.isatty() and not console.is_plain():
             self._bar = Bar(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
-                console=Console(stderr=True, markup=False, highlight=False), transient=True,
-            )  # fmt: skip
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True, markup=False, highlight=False),
+                transient=True,
+            )
             self._task = self._bar.add_task(self._noun, total=self._total, rate="")
             self._bar.start()
         return self
@@ -45,13 +49,13 @@ class Progress(ProgressListener):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        """``done`` images stand from the run that was interrupted."""
+        """Note that the interrupted run had done ``done`` images, and say so."""
         self._first = done
         if self._is_shown and done:
             console.say(f"going on after {done} of {self._total} {self._noun}")
 
     def chunk_done(self, done: int, skipped: int) -> None:
-        """``done`` of all have been done so far, or been skipped."""
+        """Show that ``done`` images are done, of which ``skipped`` were skipped."""
         if not self._is_shown:
             return
         now = time.monotonic()
@@ -65,5 +69,5 @@ class Progress(ProgressListener):
             console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
 
     def warn(self, text: str) -> None:
-        """Something that the user must know."""
+        """Print a warning."""
         console.warn(text)

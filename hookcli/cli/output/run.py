@@ -1,4 +1,4 @@
-"""What is printed when a run has ended."""
+"""What is printed when a run has ended: table, predictions, findings, and what was written."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import ModelInfo, RunResult
 
-_FOCUSED = 5  # channels of a layer
+_FOCUSED = 5  # so many channels of a layer are named that fire inside the box
 _MOST_FLOAT16 = 65_504
-_SAID = ("untrained", "skipped", "uncalled")  # which have lines of their own
-_IMAGES = 10  # whose predictions are shown
-_FINDINGS = 8  # shown below the table
+_SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
+_IMAGES = 10  # predictions are shown for so many images
+_FINDINGS = 8  # so many findings are shown below the table
 _WORDS = ("call", "type", "shape", "layout")
 _DROPS = {
     "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
@@ -39,12 +39,12 @@ _LOOKS = {
 
 
 def count(number: int, noun: str) -> str:
-    """``1 file``, ``2 files``."""
+    """Return a number with its noun: ``1 file``, ``2 files``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def print_result(config: RunConfig, result: RunResult, output_format: str) -> None:
-    """The table, what was predicted and what deserves a look, on stdout."""
+    """Print the table, what was predicted, and what deserves a look."""
     rows, columns = result.rows, _columns(config)
     drop = tuple(name for name in _DROPS[config.command] if name in columns)
     look = Look(columns, _WORDS, fold=("call",), drop=drop)
@@ -56,7 +56,7 @@ def print_result(config: RunConfig, result: RunResult, output_format: str) -> No
 
 
 def _caption(result: RunResult) -> Iterator[str]:
-    """What stands below the table: the weights, and what the network saw."""
+    """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
     absent: dict[str, list[str]] = {}
     for row in result.rows:
@@ -109,7 +109,7 @@ def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) ->
 
 
 def _columns(config: RunConfig) -> tuple[str, ...]:
-    """The columns of the table; what edits and pruning did has columns of its own."""
+    """Return the columns of the table; edits and pruning add columns for what they did."""
     extra = ["change"] * bool(config.run.edits or config.run.prunes) + ["sparse"] * bool(
         config.run.prunes
     )
@@ -151,7 +151,7 @@ def _number(value: float | None) -> str:
 
 
 def weights_text(model: ModelInfo) -> str:
-    """Where the weights are from, and that they are not trained where they are not."""
+    """Return where the weights come from, and a note if they are not trained."""
     return f"weights: {model.weights}{'' if model.trained else ', NOT TRAINED'}"
 
 
@@ -169,7 +169,7 @@ def _plain_score(image: ImageResult) -> str:
 
 
 def score_text(score: Score) -> str:
-    """``logit of tabby (281) = 8.31``."""
+    """Return a score as text: ``logit of tabby (281) = 8.31``."""
     of = "" if score.target is None else f" of {score.category} ({score.target})"
     value = "not finite" if score.value is None else f"{score.value:.5g}"
     return f"{score.kind}{of} = {value}"
@@ -189,31 +189,32 @@ def _prediction(prediction: Prediction) -> str:
 
 
 def warn_of_damage(damage: Sequence[str]) -> None:
-    """Say which pictures and pages of a run are no longer as the run wrote them."""
+    """Warn about pictures and pages of a run that are no longer as the run wrote them."""
     if damage:
         more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
         console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
 
 
 def print_warnings(config: RunConfig, result: RunResult) -> None:
-    """What was asked for and could not be given in full."""
+    """Warn about what was asked for and could not be done in full."""
     _warn_of_missing_channels(config, result)
     _warn_of_overflow(config, result)
     if result.undrawn:
         more = f" and {len(result.undrawn) - 1} more" if len(result.undrawn) > 1 else ""
         console.warn(
-            f"--cam: no picture of {result.undrawn[0]}{more}: no gradient came, or it has no feature maps"
+            f"--cam: no picture of {result.undrawn[0]}{more}: "
+            "no gradient came, or it has no feature maps"
         )
 
 
 def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
-    """Say which of the channels that were asked for do not exist."""
+    """Warn about channels that were asked for and do not exist."""
     drawn = None if config.grids.mode == "none" else config.grids.channels
     saved = None if config.tensors.save is None else config.tensors.save.channels
     counts = {
         row.call_id: row.channels
         for row in result.rows
-        if row.channels and math.prod(row.shape) > row.channels  # more than one place a channel
+        if row.channels and math.prod(row.shape) > row.channels  # a channel has more than one value
     }
     for option, channels in (("--channels", drawn), ("--tensor-channels", saved)):
         short = [call_id for call_id, count in counts.items() if count <= max(channels or (-1,))]
@@ -224,7 +225,7 @@ def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
 
 
 def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
-    """Say which calls hold finite values that float16 does not."""
+    """Warn about calls whose finite values are too large for float16."""
     if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
     over = [row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > _MOST_FLOAT16]
@@ -232,7 +233,8 @@ def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
         most = max(abs(over[0].min or 0), abs(over[0].max or 0))
         more = f", and {len(over) - 1} more" if len(over) > 1 else ""
         console.warn(
-            f"--tensor-dtype float16 holds values up to {_MOST_FLOAT16}: larger ones were saved as inf; "
+            f"--tensor-dtype float16 holds values up to {_MOST_FLOAT16}: "
+            "larger ones were saved as inf; "
             f"{over[0].call_id} reaches {most:.4g}{more}; bfloat16 holds them"
         )
 
@@ -244,13 +246,13 @@ def print_notes(
     quiet: bool,
     chosen: Collection[str] = (),
 ) -> None:
-    """What the model was shown instead of one picture, and which layers did not run, on stderr.
+    """Print on stderr what the model saw instead of one picture, and which layers did not run.
 
     Args:
-        images: of the run.
+        images: the images of the run.
         uncalled: the layers that did not run.
-        quiet: say nothing.
-        chosen: the names of all layers that were chosen, where they are known.
+        quiet: print nothing.
+        chosen: the labels of all chosen layers, if known.
     """
     for note in dict.fromkeys(image.note for image in images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)
@@ -258,14 +260,14 @@ def print_notes(
 
 
 def print_uncalled(uncalled: Sequence[Uncalled], chosen: Collection[str], *, quiet: bool) -> None:
-    """Which layers did not run and why, a line a reason, on stderr."""
+    """Print on stderr which layers did not run, one line for each reason."""
     for group in group_uncalled([(each.layer.label, each.reason) for each in uncalled], chosen):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
         console.say(f"not called{number}: {group.names}: {group.reason}", quiet=quiet)
 
 
 def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
-    """What happened and where it is, on stderr."""
+    """Print on stderr what was written and where, and which rules failed."""
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
     left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"

@@ -1,4 +1,4 @@
-"""Rows on stdout, in the format that was asked for."""
+"""Rows printed on stdout, in the format that was asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hookcli import escape
 from hookcli.cli.output import console
@@ -16,14 +16,17 @@ from hookcli.cli.output import console
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from _typeshed import DataclassInstance
     from rich.table import Table
 
     from hookcli.records.rows import FileRow
 
-_FOLDED = 32
-_WIDE = 400  # without a terminal nothing is cut
-_USUAL = 80  # of a terminal that does not say how wide it is
-_NARROW = 20
+Row = TypeVar("Row", bound="DataclassInstance")
+
+_FOLDED = 32  # the width of a column whose text may be wrapped
+_WIDE = 400  # the width of a table that is not printed on a terminal
+_USUAL = 80  # the width of a terminal that does not report one
+_NARROW = 20  # the least width of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,10 @@ class Look:
     """How rows look as a table.
 
     Attributes:
-        header: the columns.
-        words: the columns that hold words; the others hold numbers and stand right.
-        fold: the columns that wrap when all else does not help.
-        drop: the columns that are left out when the terminal is narrow, the first to go first.
+        header: the names of the columns.
+        words: the columns that hold text; the others hold numbers, which are aligned to the right.
+        fold: the columns whose text may be wrapped.
+        drop: the columns that a narrow terminal leaves out, beginning with the first.
     """
 
     header: tuple[str, ...]
@@ -44,25 +47,25 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Rows to be shown.
+class Listing(Generic[Row]):
+    """Rows to print.
 
     Attributes:
         kind: the dataclass of the rows; its fields are the columns of the CSV form.
-        rows: the facts.
-        cells: a row as people read it.
+        rows: the rows.
+        cells: turns a row into the cells of the table.
         document: the JSON form.
-        caption: lines that stand below the table and its Markdown form.
+        caption: the lines below the table, and below its Markdown form.
     """
 
-    kind: type[Any]
-    rows: Sequence[Any]
-    cells: Callable[[Any], list[str]]
-    document: dict[str, Any]
+    kind: type[Row]
+    rows: Sequence[Row]
+    cells: Callable[[Row], list[str]]
+    document: dict[str, object]
     caption: tuple[str, ...] = ()
 
 
-def print_listing(listing: Listing, look: Look, output_format: str) -> None:
+def print_listing(listing: Listing[Row], look: Look, output_format: str) -> None:
     """Write the rows to stdout as ``table``, ``json``, ``jsonl``, ``csv`` or ``md``."""
     from hookcli.store import tables
 
@@ -86,16 +89,22 @@ def print_listing(listing: Listing, look: Look, output_format: str) -> None:
     console.print_data("".join(lines))
 
 
-def print_lines(rows: Iterable[Any]) -> None:
-    """Write each row to stdout as a line of JSON, and each line at once: a reader sees whole ones."""
+def print_lines(rows: Iterable[DataclassInstance]) -> None:
+    """Write each row to stdout as one whole line of JSON, as soon as there is one."""
     from hookcli.store import tables
 
     for row in rows:
         console.print_data(tables.render_line(row))
 
 
-def print_files(rows: Iterable[FileRow], output_format: str, **facts: Any) -> None:
-    """Write what was written as ``text`` or ``jsonl``, file by file, or as ``json`` with more ``facts``."""
+def print_files(rows: Iterable[FileRow], output_format: str, **facts: object) -> None:
+    """Print which files were written.
+
+    Args:
+        rows: one for each file, as soon as it is written.
+        output_format: ``text`` or ``jsonl``, one line for each file, or ``json``.
+        facts: what else the JSON document says.
+    """
     from hookcli.store import tables
 
     if output_format == "json":
@@ -108,12 +117,12 @@ def print_files(rows: Iterable[FileRow], output_format: str, **facts: Any) -> No
 
 
 def _shown(name: str) -> str:
-    """A name as it is for another program, and harmless for a terminal."""
+    """Return a name as it is for a program, and escaped for a terminal."""
     return escape.for_terminal(name) if sys.stdout.isatty() else name
 
 
 def _wrapped(line: str) -> str:
-    """A line that fits the terminal, in several if it must."""
+    """Wrap a line so that it fits the terminal."""
     indent = " " * (len(line) - len(line.lstrip()))
     return textwrap.fill(
         line, text_width(), subsequent_indent=f"{indent}    ", break_long_words=False
@@ -121,9 +130,9 @@ def _wrapped(line: str) -> str:
 
 
 def text_width() -> int:
-    """Columns to fill: ``COLUMNS``, the terminal's, or plenty when stdout is no terminal.
+    """Return the width to fill: ``COLUMNS``, the terminal's, or a large one without a terminal.
 
-    Where a width of 0 stands, as in a terminal that was given none, it is not known.
+    A width of 0, as some terminals report, means that it is not known.
     """
     with contextlib.suppress(ValueError):
         if (asked := int(os.environ.get("COLUMNS", "0"))) > 0:
@@ -137,7 +146,7 @@ def text_width() -> int:
 
 
 def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
-    """A table that fits the terminal; the cells are plain text."""
+    """Print a table that fits the terminal; the cells are plain text."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -158,7 +167,7 @@ def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
-    """The columns that have room; one that wraps needs no more than ``_FOLDED``."""
+    """Return the columns for which there is room; one that wraps needs no more than ``_FOLDED``."""
     widths = {}
     for place, name in enumerate(look.header):
         longest = max([len(name), *(len(row[place]) for row in rows)])

@@ -1,11 +1,11 @@
-"""What torchvision offers: names, builders, weights and what their meta data says."""
+"""Torchvision's models: their names, builders, weights, and the weights' metadata."""
 
 from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 
@@ -13,27 +13,66 @@ from hookcli.errors import UnknownModelError
 from hookcli.models.zoo.torchvision_import import torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import nn
+
+    Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 TASKS = ("detection", "segmentation", "video", "optical_flow", "quantization")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
-    """One torchvision model as its weights' meta data describes it.
+class Preset(Protocol):
+    """A transform of torchvision.
 
     Attributes:
-        name: what ``inspect`` takes.
+        crop_size: the sides of the crop; only presets that crop have it.
+        resize_size: the sides after resizing; only presets that resize have it.
+    """
+
+    crop_size: list[int]
+    resize_size: list[int]
+
+    def __call__(self, *pictures: object) -> Any:
+        """Return the pixels of pictures."""
+
+
+class WeightsMember(Protocol):
+    """One set of trained weights of a torchvision model, with its metadata."""
+
+    name: str
+    url: str
+    transforms: Callable[..., Preset]
+    meta: Mapping[str, Any]
+
+
+class WeightsEnum(Protocol):
+    """All trained weights of a torchvision model."""
+
+    DEFAULT: WeightsMember
+    __members__: Mapping[str, WeightsMember]
+
+    def __iter__(self) -> Iterator[WeightsMember]:
+        """Iterate over the members; an alias such as ``DEFAULT`` is not repeated."""
+
+    def __getitem__(self, name: str) -> WeightsMember:
+        """Return the member of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A torchvision model as the metadata of its weights describes it.
+
+    Attributes:
+        name: the name that ``inspect`` takes.
         task: ``classification``, ``detection``, ``segmentation``, ``video``, ``optical_flow`` or
-            ``quantization`` (of classification models).
-        weights: members of its weights, the default first.
-        params: parameters with the default weights.
-        gflops: 1e9 floating point operations for one input, two a multiply-add (torchvision's own
-            figure counts a multiply-add as one).
-        file_mb: size of the default weights' file, in 1e6 bytes.
+            ``quantization`` (quantized classification models).
+        weights: the members of its weights, the default first.
+        params: the number of parameters with the default weights.
+        gflops: 1e9 floating-point operations for one input, counting two per multiply-add
+            (torchvision's own figure counts one).
+        file_mb: the size of the default weights' file, in 1e6 bytes.
         cached: the members whose file is in torch's cache.
     """
 
@@ -47,10 +86,10 @@ class CatalogEntry:
 
 
 def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
-    """Every torchvision model whose name matches the glob ``pattern``, by name.
+    """Return every torchvision model whose name matches the glob ``pattern``, sorted by name.
 
     Raises:
-        UnknownModelError: none does.
+        UnknownModelError: no name matches.
     """
     names = fnmatch.filter(list_names(), pattern)
     if not names:
@@ -59,12 +98,12 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
 
 
 def list_names() -> list[str]:
-    """All model names, sorted."""
+    """Return all model names, sorted."""
     return sorted(torchvision.models.list_models())
 
 
 def find_builder(name: str) -> Callable[..., nn.Module]:
-    """Torchvision's builder.
+    """Return torchvision's builder of a model.
 
     Raises:
         UnknownModelError: no model has this name.
@@ -76,18 +115,19 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def find_task(name: str) -> str:
-    """The task that a model is made for, told by where torchvision keeps its builder."""
+    """Return the task of a model, derived from the package of its builder."""
     module = find_builder(name).__module__
     return next((task for task in TASKS if f".{task}." in module), "classification")
 
 
-def find_weights(name: str) -> Any:
-    """The weights' enum of a model; its members carry ``url``, ``transforms`` and ``meta``."""
-    return torchvision.models.get_model_weights(name)
+def find_weights(name: str) -> WeightsEnum:
+    """Return the weights' enum of a model."""
+    weights: WeightsEnum = torchvision.models.get_model_weights(name)
+    return weights
 
 
 def cache_file(url: str) -> Path:
-    """Where torch keeps the file of ``url``."""
+    """Return the path at which torch caches the file of ``url``."""
     return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
 
 

@@ -1,9 +1,9 @@
-"""What weights are, in one number: so that two runs can tell whether they had the same."""
+"""A hash of a model's weights, by which two runs can tell whether they used the same."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 def hash_weights(module: nn.Module) -> str:
-    """sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict, in its order.
+    """Return the sha256, in hexadecimal, of names, dtypes, shapes and bytes of the state dict.
 
-    The same on every device. Of quantized and sparse tensors, the values that they stand for. Empty where
-    there is something of which that cannot be told, such as parameters that have no shape yet.
+    It is the same on every device. Quantized and sparse tensors are hashed by the values that they
+    represent. It is empty if something has no such bytes, for example a parameter without a shape.
     """
     digest = hashlib.sha256()
     try:
         with ForeignCode("state_dict"):
-            for part in _list_parts(module.state_dict()):
-                digest.update(part)
+            for data in _list_bytes(module.state_dict()):
+                digest.update(data)
     except ModelError:
         return ""
     return digest.hexdigest()
 
 
-def _list_parts(value: Any) -> Iterator[Any]:
-    """The bytes of what a state dict holds, each with what says how to read it."""
+def _list_bytes(value: object) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of what a state dict holds, each after a description of its type."""
     if isinstance(value, dict):
         yield f"dict {len(value)}\n".encode()
         for name, each in value.items():
             yield f"{name!r}\n".encode()
-            yield from _list_parts(each)
+            yield from _list_bytes(each)
     elif isinstance(value, (list, tuple)):  # packed weights of quantized modules
         yield f"list {len(value)}\n".encode()
         for each in value:
-            yield from _list_parts(each)
+            yield from _list_bytes(each)
     elif isinstance(value, Tensor):
         yield f"{value.dtype} {tuple(value.shape)}\n".encode()
         yield _to_bytes(value)

@@ -1,4 +1,4 @@
-"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or code of the user's."""
+"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or the user's own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -24,10 +24,13 @@ from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
 from hookcli.models.zoo.timm_models import find_timm_builder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from types import ModuleType
+
+    from hookcli.models.zoo.catalog import Preset, WeightsEnum
 
 OWN, TIMM = "own", "timm"
-_FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
+_FACTORY = "FACTORY in FILE.py:FACTORY must be a function or a class that makes an nn.Module"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,70 +38,93 @@ class Origin:
     """A model that can be built.
 
     Attributes:
-        name: as the user wrote it.
+        name: the name as the user wrote it.
         task: torchvision's task, ``timm``, or ``own``.
-        builder: makes the module from keyword arguments.
+        builder: builds the module from keyword arguments.
         weights: torchvision's enum of weights; None for other models.
     """
 
     name: str
     task: str
     builder: Callable[..., nn.Module]
-    weights: Any = None
+    weights: WeightsEnum | None = None
+
+    @property
+    def preset(self) -> Callable[..., Preset] | None:
+        """The maker of torchvision's default preprocessing; None for other models."""
+        return None if self.weights is None else self.weights.DEFAULT.transforms
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The class names by index of torchvision's default weights; empty for other models."""
+        return (
+            () if self.weights is None else tuple(self.weights.DEFAULT.meta.get("categories", ()))
+        )
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
-        """A ``with`` block for asking a model of it for anything: one of the user's own may raise anything."""
+        """Return a ``with`` block for using the model in any way.
+
+        A model of the user's own may raise any exception; it becomes a ModelError.
+        """
         return ForeignCode(self.name) if self.task == OWN else contextlib.nullcontext()
 
 
 def find_origin(name: str, seed: int) -> Origin:
-    """The model called ``name``: a torchvision name, ``timm:NAME``, ``package.module:factory`` or ``file.py:factory``.
+    """Return the origin of the model called ``name``.
 
-    The last two import, and so run, the code that they name, after ``torch.manual_seed(seed)``.
+    ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
+    ``file.py:factory``. The last two import, and so run, the code that they name, after
+    ``torch.manual_seed(seed)``.
 
     Raises:
         UnknownModelError: no model has this name.
         RequestError: timm is not installed, or there is no such file, module or factory.
-        ModelError: the code raised.
+        ModelError: the code raised an exception.
     """
     if name.startswith("timm:"):
         return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
     if ":" in name:
         return Origin(name, OWN, _own_builder(name, seed))
     if name.endswith(".py"):
-        raise RequestError(f"{name!r} names no model in it", "write FILE.py:FACTORY")
+        raise RequestError(f"{name!r} is a file, not a model in it", "write FILE.py:FACTORY")
     return Origin(name, find_task(name), find_builder(name), find_weights(name))
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """A ``with`` block after ``torch.manual_seed(seed)``; the caller's generator is left alone."""
+    """Return a ``with`` block that starts with ``torch.manual_seed(seed)``.
+
+    The caller's random generator is left unchanged.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
-    place, _, attribute = name.rpartition(":")
+    place, _, path = name.rpartition(":")
     surroundings = Surroundings()
     with ForeignCode(f"the code in {place}", surroundings), seeded(seed):
-        target: Any = import_code(place)
-        for part in attribute.split("."):  # a module may run code for its attributes too
-            if not hasattr(target, part):
-                close = difflib.get_close_matches(part, dir(target), n=3)
+        target: object = import_code(place)
+        for attribute in path.split("."):  # a module may run code for its attributes too
+            if not hasattr(target, attribute):
+                close = difflib.get_close_matches(attribute, dir(target), n=3)
                 raise RequestError(
-                    f"{place} has no {attribute!r}",
+                    f"{place} has no {path!r}",
                     f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
                 )
-            target = getattr(target, part)
+            target = getattr(target, attribute)
     return partial(_make_own, name, target, surroundings)
 
 
-def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments: Any) -> nn.Module:
-    """The module itself, or what the factory returns.
+def _make_own(
+    name: str, target: object, surroundings: Surroundings, /, **arguments: object
+) -> nn.Module:
+    """Return the module that ``target`` is, or that it returns as a factory.
 
     Raises:
-        ModelError: the factory raised, or it is not a module that can be walked.
+        ModelError: the factory raised an exception, or the result is not a module that can be
+            walked.
     """
     with ForeignCode(name, surroundings):
         made = _call_factory(name, target, arguments)
@@ -106,32 +132,32 @@ def _make_own(name: str, target: Any, surroundings: Surroundings, /, **arguments
     return made
 
 
-def _call_factory(name: str, target: Any, arguments: dict[str, Any]) -> nn.Module:
+def _call_factory(name: str, target: object, arguments: Mapping[str, object]) -> nn.Module:
     if isinstance(target, nn.Module):
         if arguments:
             raise RequestError(f"{name} is a module already, and takes no --model-arg")
         return target
     if not callable(target):
         kind = type(target).__name__
-        raise ModelError(f"{name} is of type {kind}: not a module, not a factory", _FACTORY)
+        raise ModelError(f"{name} is of type {kind}: neither a module nor a factory", _FACTORY)
     made = target(**arguments)
     if not isinstance(made, nn.Module):
         raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FACTORY)
     return made
 
 
-def import_code(place: str) -> Any:
-    """The module that ``FILE.py`` or ``PACKAGE.MODULE`` names, which is run.
+def import_code(place: str) -> ModuleType:
+    """Import, and so run, the module that ``FILE.py`` or ``PACKAGE.MODULE`` names.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no such module.
     """
     return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
 
 
-def _import_file(file: Path) -> Any:
+def _import_file(file: Path) -> ModuleType:
     try:
-        open_regular(file).close()  # Python would wait at a pipe
+        open_regular(file).close()  # Python would block on a pipe
     except FileNotFoundError as error:
         raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY") from error
     except (OSError, ValueError) as error:
@@ -149,7 +175,7 @@ def _import_file(file: Path) -> Any:
     return module
 
 
-def _import_module(name: str) -> Any:
+def _import_module(name: str) -> ModuleType:
     absent = RequestError(
         f"there is no Python module {name!r} here",
         "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",

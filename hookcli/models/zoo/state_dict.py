@@ -1,4 +1,4 @@
-"""Files of torchvision's weights: from its servers into torch's cache."""
+"""The files of torchvision's weights: downloaded from its servers into torch's cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import http.client
 import re
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
 import torch
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hookcli.models.zoo.catalog import WeightsMember
+
 CONNECT_SECONDS = 10
 UNREACHABLE = (OSError, http.client.HTTPException)
-_HASH = re.compile(
-    r"-([a-f0-9]*)\."
-)  # torchvision puts the start of the sha256 into the file's name
+_HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
 
 
-def cache_weights(member: Any, *, progress: bool) -> Path:
-    """The file of a torchvision weights member in torch's cache, downloaded if it is not there.
+def cache_weights(member: WeightsMember, *, progress: bool) -> Path:
+    """Return the file of a torchvision weights member in torch's cache; download it if necessary.
 
     Raises:
-        WeightsError: the file that came has another hash.
-        OSError: the network, or the cache folder, is out of reach (``UNREACHABLE``).
+        WeightsError: the downloaded file does not have the expected hash.
+        OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` has all types.
     """
     file = cache_file(member.url)
     if file.is_file():
@@ -56,7 +56,7 @@ def cache_weights(member: Any, *, progress: bool) -> Path:
 
 @contextmanager
 def _connection_timeout() -> Iterator[None]:
-    """Let no connection of torch.hub hang: it sets no timeout of its own."""
+    """Set a timeout for connections, since torch.hub sets none and could hang."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:

@@ -1,11 +1,11 @@
-"""Models of timm, when it is installed: built, loaded and preprocessed as timm says."""
+"""Models of timm, if it is installed: built, loaded and preprocessed as timm does it."""
 
 from __future__ import annotations
 
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.models.zoo.state_dict import CONNECT_SECONDS
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
+    from hookcli.models.zoo.catalog import Transform
 
 _HUB = ("huggingface.co", 443)
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
 def find_timm_builder(name: str) -> Callable[..., nn.Module]:
-    """Timm's builder of a model; ``pretrained=True`` loads weights.
+    """Return timm's builder of a model; it loads weights if called with ``pretrained=True``.
 
     Raises:
         RequestError: timm is not installed.
@@ -36,14 +37,14 @@ def find_timm_builder(name: str) -> Callable[..., nn.Module]:
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
     try:
         timm.get_pretrained_cfg(name)
-    except RuntimeError as error:  # what follows the dot
+    except RuntimeError as error:  # the tag after the dot is unknown
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise UnknownModelError(f"timm:{name}", [f"timm:{known}" for known in tagged]) from error
     return partial(timm.create_model, name)
 
 
 def has_timm_weights(name: str) -> bool:
-    """Whether timm knows of trained weights for ``timm:NAME``."""
+    """Return whether timm has trained weights for ``timm:NAME``."""
     import timm
 
     config = timm.get_pretrained_cfg(name.removeprefix("timm:"))
@@ -51,7 +52,10 @@ def has_timm_weights(name: str) -> bool:
 
 
 def fail_fast_offline() -> None:
-    """Let timm look into its cache only when its hub is out of reach: else it tries for most of a minute."""
+    """Make timm use only its cache if its hub cannot be reached.
+
+    Otherwise timm would keep trying to connect for most of a minute.
+    """
     from huggingface_hub import constants
 
     if any(os.environ.get(name) for name in _PROXIES):
@@ -63,7 +67,7 @@ def fail_fast_offline() -> None:
 
 
 def timm_categories(module: nn.Module) -> tuple[str, ...]:
-    """Class names by index, where timm knows them."""
+    """Return the class names by index; empty if timm does not know them."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     subset = infer_imagenet_subset(module)
@@ -73,15 +77,18 @@ def timm_categories(module: nn.Module) -> tuple[str, ...]:
     return tuple(names.index_to_description(index) for index in range(names.num_classes()))
 
 
-def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Any, tuple[int, int]]:
-    """Timm's own preprocessing with what ``request`` changes, and the height and width that it leaves."""
+def timm_transform(module: nn.Module, request: ModelRequest) -> tuple[Transform, tuple[int, int]]:
+    """Return timm's own preprocessing, and the height and width that it produces.
+
+    It has the changes that ``request`` asks for.
+    """
     from timm.data import create_transform, resolve_model_data_config
 
     config = resolve_model_data_config(module)
     if request.size is not None:
         config["input_size"] = (config["input_size"][0], request.size, request.size)
     if request.resize is not None:
-        # half a pixel more, since timm divides again and rounds down
+        # Half a pixel is added since timm divides by this and rounds down.
         config["crop_pct"] = config["input_size"][1] / (request.resize + 0.5)
     for key in ("mean", "std", "interpolation"):
         if getattr(request, key) is not None:

@@ -12,7 +12,6 @@ from hookcli.models.zoo.build import (
     SkipInitialisation,
     build_model,
     build_random,
-    categories_of,
 )
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.models.zoo.from_file import load_from_file
@@ -23,20 +22,21 @@ from hookcli.models.zoo.weights_file import UNREADABLE
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
+    from hookcli.models.zoo.catalog import WeightsMember
     from hookcli.models.zoo.origin import Origin
 
 
 def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """The model with the weights that were asked for.
+    """Build the model with the weights that were asked for.
 
     Raises:
         RequestError: the builder refuses an argument.
-        WeightsError: what was asked for by name cannot be loaded.
-        ModelError: code of the user's raised.
+        WeightsError: weights that were asked for by name cannot be loaded.
+        ModelError: the user's own code raised an exception.
     """
     names = () if origin.weights is None else tuple(origin.weights.__members__)
     if request.weights == "random":
-        return replace(_random(origin, request), warning="the weights are RANDOM, as asked for")
+        return _random(origin, request, "the weights are RANDOM, as asked for")
     if request.weights == "auto":
         return _trained_or_random(origin, request)
     if request.weights == "pretrained" or request.weights in names:
@@ -51,7 +51,10 @@ def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
 
 
 def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """The trained weights or, where they cannot be had or do not fit what was asked for, random ones."""
+    """Return the model with its trained weights, or with random ones.
+
+    They are random if the trained ones are unavailable or do not fit what was asked for.
+    """
     if origin.task == OWN:
         module = build_random(origin, request)
         return ModelWithWeights(
@@ -60,29 +63,29 @@ def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeight
             warning=f"the weights are as {request.name} made them, trained or not",
             sha256=hash_weights(module),
         )
-    classes = len(categories_of(origin))
+    classes = len(origin.categories)
     if classes and dict(request.arguments).get("num_classes", str(classes)) != str(classes):
-        text = f"trained weights have {classes} classes, and another num_classes was asked for"
-        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
-    if origin.task == TIMM and not has_timm_weights(request.name):
-        text = f"timm has no trained weights for {request.name}"
-        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
-    try:
-        return _pretrained(origin, request, "pretrained")
-    except UNREACHABLE as error:
-        reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
-        text = f"trained weights are neither cached nor reachable ({reason})"
-        return replace(_random(origin, request), warning=f"{text}: the weights are RANDOM")
+        why = f"trained weights have {classes} classes, and another num_classes was asked for"
+    elif origin.task == TIMM and not has_timm_weights(request.name):
+        why = f"timm has no trained weights for {request.name}"
+    else:
+        try:
+            return _pretrained(origin, request, "pretrained")
+        except UNREACHABLE as error:
+            reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
+            why = f"trained weights are neither cached nor reachable ({reason})"
+    return _random(origin, request, f"{why}: the weights are RANDOM")
 
 
-def _random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
+def _random(origin: Origin, request: ModelRequest, warning: str) -> ModelWithWeights:
     module = build_random(origin, request)
     return ModelWithWeights(
         module,
         f"random (seed {request.seed})",
-        None if origin.weights is None else origin.weights.DEFAULT.transforms,
-        timm_categories(module) if origin.task == TIMM else categories_of(origin),
+        origin.preset,
+        timm_categories(module) if origin.task == TIMM else origin.categories,
         trained=False,
+        warning=warning,
         sha256=hash_weights(module) if origin.task == OWN else "",
     )
 
@@ -95,14 +98,16 @@ def _pretrained(origin: Origin, request: ModelRequest, name: str) -> ModelWithWe
             f"{request.name} has no pretrained weights that hookcli knows of",
             "let its own code load them, or pass a file: --weights FILE",
         )
-    return _pretrained_torchvision(origin, request, "DEFAULT" if name == "pretrained" else name)
+    member = origin.weights["DEFAULT" if name == "pretrained" else name]
+    return _pretrained_torchvision(origin, request, member)
 
 
-def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) -> ModelWithWeights:
-    """Torchvision's own way to load a member: some models rename keys or drop auxiliary heads."""
-    member = origin.weights[name]
+def _pretrained_torchvision(
+    origin: Origin, request: ModelRequest, member: WeightsMember
+) -> ModelWithWeights:
+    """Load a member as torchvision itself does: some models rename keys or drop auxiliary heads."""
     file = cache_weights(member, progress=request.progress)
-    arguments = {"weights": member}
+    arguments: dict[str, object] = {"weights": member}
     if member.meta.get("backend") is not None:
         arguments["quantize"] = True
     try:
@@ -120,10 +125,11 @@ def _pretrained_torchvision(origin: Origin, request: ModelRequest, name: str) ->
 
 
 def _pretrained_timm(origin: Origin, request: ModelRequest) -> ModelWithWeights:
-    """What timm loads by itself, from its cache or the network.
+    """Load the weights with timm, from its cache or the network.
 
     Raises:
-        OSError: they are neither cached nor reachable.
+        WeightsError: timm has no weights for this model.
+        OSError: the weights are neither cached nor reachable.
     """
     fail_fast_offline()
     try:

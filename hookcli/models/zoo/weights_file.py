@@ -1,7 +1,8 @@
-"""What a file of weights holds, read without running anything of it, and whether that fits a model.
+"""The content of a weights file, read without running any code in it, and whether it fits a model.
 
-Such files come from strangers. A tensor in them may claim to be larger than the file, have no values at
-all, or be of a kind that a model's parameters are not: all of this is refused before a model is built.
+Such files come from strangers. A tensor in them may claim to be larger than the file, have no
+values, or be of a kind that a model's parameters are not. All of this is refused before a model is
+built.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 import warnings
 import zipfile
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -29,36 +30,55 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
-# What torch raises at a file that is damaged, or made to harm
+# What torch raises if a file is damaged or malicious
 UNREADABLE = (
-    pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError,
-    AssertionError, ArithmeticError, MemoryError, ImportError, struct.error, zipfile.BadZipFile,
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+    ImportError,
+    struct.error,
+    zipfile.BadZipFile,
     SafetensorError,
-)  # fmt: skip
-COUNTER = "num_batches_tracked"  # of a norm: in older files absent, or of another dtype
+)
+COUNTER = "num_batches_tracked"  # a norm's; older files lack it, or have a different dtype
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
-_MOST_PREFIXES = 8  # one in the other; a name that is nothing but prefixes would take for ever
+_MOST_PREFIXES = 8  # in one name; a name made of prefixes alone could take for ever
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 _ZIP = b"PK\x03\x04"
-_PICKLE = b"\x80"  # from before torch 1.6
-_MOST_UNPACKED = 2  # times the size of a file; torch itself does not compress
+_PICKLE = b"\x80"  # the format before torch 1.6
+_MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 _MOST_VERSION = 2**31
-_LONGEST = 120  # characters of a name, or of what is said of one
+_LONGEST = 120  # characters of a name, or of a description with a name, in a message
 _INTEGERS = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.uint16, torch.uint32, torch.uint64,
-)  # fmt: skip
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+)
+_SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """What a file holds.
+    """The content of a weights file.
 
     Attributes:
-        tensors: by key; dense, on the CPU, and each no larger than the memory it lies in.
-        versions: of the modules that were saved, by module path; empty where the file does not tell.
-        note: which of several sets of weights these are; empty where the file holds one.
+        tensors: the tensors by key: dense, on the CPU, and none larger than the memory behind it.
+        versions: the versions of the saved modules, by module path; empty if the file has none.
+        note: which of several sets of weights these are; empty if the file holds one set.
     """
 
     tensors: dict[str, Tensor]
@@ -67,15 +87,15 @@ class WeightsFile:
 
 
 def read_weights_file(file: Path) -> WeightsFile:
-    """The state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file, unwrapped.
+    """Return the unwrapped state dict in a ``.pth``, ``.pt`` or ``.safetensors`` file.
 
     Raises:
-        WeightsError: it cannot be read, holds no tensors or such as no model has, or would have to be
-            unpickled.
+        WeightsError: the file cannot be read, has no tensors or has tensors that no model has, or
+            would have to be unpickled.
     """
     try:
         with open_regular(file) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of sparse tensors, which are refused below
+            warnings.simplefilter("ignore")  # on sparse tensors, which are refused below
             content = _load(file, stream)
     except NotRegularError as error:
         raise WeightsError(f"cannot read the weights {file}: it is not a regular file") from error
@@ -89,14 +109,14 @@ def read_weights_file(file: Path) -> WeightsFile:
     return WeightsFile(_list_tensors(file, state), _list_versions(state), note)
 
 
-def fit_names(held: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """``held`` under the names of a model: without the prefixes of parallel and compiled models.
+def fit_names(saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
+    """Rename ``saved`` for a model: remove the prefixes that parallel and compiled models add.
 
     Args:
-        held: as read.
+        saved: the file's content.
         expected: the keys of the model's own state dict, which may begin like a prefix too.
     """
-    tensors, versions = held.tensors, held.versions
+    tensors, versions = saved.tensors, saved.versions
     for _ in range(_MOST_PREFIXES):
         prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), "")
         if not prefix or any(key in expected for key in tensors):
@@ -108,17 +128,17 @@ def fit_names(held: WeightsFile, expected: Collection[str]) -> WeightsFile:
             if f"{path}.".startswith(prefix)
         }
     tensors = {_new_name(key, expected): value for key, value in tensors.items()}
-    return replace(held, tensors=tensors, versions=versions)
+    return replace(saved, tensors=tensors, versions=versions)
 
 
-def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any]) -> None:
-    """See that ``state`` has exactly the keys and shapes of ``expected``, and values of the same kinds.
+def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
+    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``.
 
-    The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can hold.
-    Whatever changes from one kind to another loses values without a word.
+    The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can
+    hold. A change from one kind to another would lose values silently.
 
     Raises:
-        WeightsError: it has not; names the first few differences and counts the rest.
+        WeightsError: it does not; the message names the first few differences and counts the rest.
     """
     missing = [key for key in expected if key not in state]
     unexpected = [key for key in state if key not in expected]
@@ -128,38 +148,38 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, Any
         if key in state and isinstance(wanted, Tensor) and not is_lazy(wanted)
     }
     misshaped = [
-        f"{key} is {shape_text(mine.shape)} and not {shape_text(wanted.shape)}"
-        for key, (mine, wanted) in shared.items()
-        if mine.shape != wanted.shape
+        f"{key} is {shape_text(saved.shape)} and not {shape_text(wanted.shape)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape != wanted.shape
     ]
     changed = [
-        f"{key} is {_name(mine.dtype)} and not {_name(wanted.dtype)}"
-        for key, (mine, wanted) in shared.items()
-        if mine.shape == wanted.shape and not _keeps_kind(key, mine, wanted.dtype)
+        f"{key} is {_name(saved.dtype)} and not {_name(wanted.dtype)}"
+        for key, (saved, wanted) in shared.items()
+        if saved.shape == wanted.shape and not _keeps_kind(key, saved, wanted.dtype)
     ]
     faults = {
         "missing": missing,
         "unexpected": unexpected,
-        "of another shape": misshaped,
-        "of another kind": changed,
+        "of a different shape": misshaped,
+        "of a different kind": changed,
     }
-    problems = [
-        f"{len(which)} {fault} ({_some(which)})" for fault, which in faults.items() if which
-    ]
+    problems = [f"{len(keys)} {fault} ({_some(keys)})" for fault, keys in faults.items() if keys]
     if problems:
         raise WeightsError(
             f"{file} does not fit the model: {'; '.join(problems)}",
-            "is it for another model? see the names with: hookcli layers MODEL"
+            "is it for a different model? see the names with: hookcli layers MODEL"
             if missing or unexpected or misshaped
-            else "convert them as they are meant, and save them again: tensor.real, tensor.float()",
+            else "convert them, for example by tensor.real or tensor.float(), and save them again",
         )
 
 
-def _load(file: Path, stream: BufferedReader) -> Any:
-    """What torch or safetensors saved, read from the open file alone: its name may stand for another by now.
+def _load(file: Path, stream: BufferedReader) -> object:
+    """Load what torch or safetensors saved, from the open file.
+
+    Its name is not used, since it may mean a different file by now.
 
     Raises:
-        WeightsError: neither has saved it, or it would take far more memory than the file is large.
+        WeightsError: neither has saved it, or it would take far more memory than the file's size.
     """
     if file.suffix == ".safetensors":
         return load_file(f"/dev/fd/{stream.fileno()}")  # mapped into memory
@@ -168,50 +188,53 @@ def _load(file: Path, stream: BufferedReader) -> Any:
     if beginning == _ZIP:
         _refuse_packed(file, stream)
     elif not beginning.startswith(_PICKLE):
-        raise WeightsError(f"cannot read the weights {file}: not a file that torch has saved")
-    return torch.load(stream, map_location="cpu", weights_only=True)
+        raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
+    content: object = torch.load(stream, map_location="cpu", weights_only=True)
+    return content
 
 
 def _refuse_packed(file: Path, stream: BufferedReader) -> None:
-    """Refuse an archive whose parts are larger than it is: compressed, or one in the place of many.
+    """Refuse an archive whose members are larger than it is: compressed, or stored once for many.
 
     Raises:
-        WeightsError: it is one.
+        WeightsError: the archive is one of these.
     """
     with zipfile.ZipFile(stream) as archive:
-        unpacked = sum(part.file_size for part in archive.infolist())
+        unpacked = sum(member.file_size for member in archive.infolist())
     size = stream.seek(0, 2)
     stream.seek(0)
     if unpacked > _MOST_UNPACKED * size:
         raise WeightsError(
-            f"{file} has {size:,} bytes and would become {unpacked:,}: torch has not saved it so",
+            f"{file} has {size:,} bytes and would become {unpacked:,}: torch.save did not write it",
             "save it again, without compression: torch.save(model.state_dict(), FILE)",
         )
 
 
 def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
-    hint = "save only the weights: torch.save(model.state_dict(), FILE)"
-    if "Unsupported operand" in str(error):  # of another protocol than torch.save's own
+    if "Unsupported operand" in str(error):  # the pickle protocol is not torch.save's
         return WeightsError(
             f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
-            hint,
+            _SAVE_WEIGHTS,
         )
-    return WeightsError(f"{file} holds more than tensors, and loading it would run its code", hint)
+    return WeightsError(
+        f"{file} holds more than tensors, and loading it would run its code", _SAVE_WEIGHTS
+    )
 
 
-def _unwrap(file: Path, content: object) -> tuple[dict[Any, Any], str]:
-    """The state dict in what was saved, and which one it is where there are several.
+def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
+    """Return the state dict in what was saved, and a note which one it is if there are several.
 
-    An ordered dict may have attributes of the file's own, which stand before its methods.
+    Methods are called on ``dict`` itself, since an ordered dict from a file may have attributes
+    that hide its methods.
 
     Raises:
-        WeightsError: there is none.
+        WeightsError: there is no state dict.
     """
     note = ""
     for wrapper in _WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(inner, dict):
-            others = _list_others(content, wrapper)
+            others = _list_others(content, wrapper, inner)
             if others:
                 note = (
                     f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
@@ -223,9 +246,11 @@ def _unwrap(file: Path, content: object) -> tuple[dict[Any, Any], str]:
     return content, note
 
 
-def _list_others(content: dict[Any, Any], chosen: str) -> list[str]:
-    """The names of what else in a checkpoint are weights of the same network, such as their running mean."""
-    keys = _bare_names(content[chosen])
+def _list_others(
+    content: dict[object, object], chosen: str, inner: dict[object, object]
+) -> list[str]:
+    """Return the names of other weights of the same network in a checkpoint, such as an EMA."""
+    keys = _bare_names(inner)
     return [
         repr(name)
         for name, value in dict.items(content)
@@ -236,8 +261,8 @@ def _list_others(content: dict[Any, Any], chosen: str) -> list[str]:
     ]
 
 
-def _bare_names(state: dict[Any, Any]) -> set[str]:
-    """The keys of tensors, without a prefix."""
+def _bare_names(state: dict[object, object]) -> set[str]:
+    """Return the keys of the tensors, without the prefix of a parallel model."""
     return {
         key.removeprefix("module.")
         for key, value in dict.items(state)
@@ -245,8 +270,8 @@ def _bare_names(state: dict[Any, Any]) -> set[str]:
     }
 
 
-def _list_tensors(file: Path, state: dict[Any, Any]) -> dict[str, Tensor]:
-    """The tensors of a state dict, and nothing of what else the file has put on them.
+def _list_tensors(file: Path, state: dict[object, object]) -> dict[str, Tensor]:
+    """Return the tensors of a state dict, without any attributes that the file has put on them.
 
     Raises:
         WeightsError: there are none, or one has no name or no values of its own.
@@ -258,7 +283,7 @@ def _list_tensors(file: Path, state: dict[Any, Any]) -> dict[str, Tensor]:
         if not isinstance(key, str):
             raise WeightsError(
                 f"{file} has a tensor under a key of type {type(key).__name__}, not under a name",
-                "save only the weights: torch.save(model.state_dict(), FILE)",
+                _SAVE_WEIGHTS,
             )
         _refuse_odd(file, key, value)
         tensors[key] = Tensor.detach(value)
@@ -268,10 +293,10 @@ def _list_tensors(file: Path, state: dict[Any, Any]) -> dict[str, Tensor]:
 
 
 def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
-    """Refuse a tensor that is not an array of values in the memory that it names.
+    """Refuse a tensor that is not an array of values in the memory that it refers to.
 
     Raises:
-        WeightsError: it is not.
+        WeightsError: the tensor is refused.
     """
     layout = "" if type(tensor) in (Tensor, nn.Parameter) else type(tensor).__name__
     if not layout and tensor.is_quantized:
@@ -297,8 +322,11 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
         )
 
 
-def _list_versions(state: dict[Any, Any]) -> dict[str, int]:
-    """The versions in the ``_metadata`` that an ordered dict carries as an attribute; what is none is left out."""
+def _list_versions(state: dict[object, object]) -> dict[str, int]:
+    """Return the versions in the ``_metadata`` attribute of an ordered dict.
+
+    Invalid entries are left out.
+    """
     metadata = getattr(state, "_metadata", None)
     versions: dict[str, int] = {}
     for path, local in dict.items(metadata) if isinstance(metadata, dict) else ():
@@ -309,24 +337,27 @@ def _list_versions(state: dict[Any, Any]) -> dict[str, int]:
 
 
 def _new_name(key: str, expected: Collection[str]) -> str:
-    """The key of an old DenseNet as torchvision names it since 0.3."""
+    """Return the name that torchvision has used since 0.3 for the key of an old DenseNet."""
     renamed = _OLD_DENSENET.sub(r"\1\2.", key)
     return renamed if renamed in expected and key not in expected else key
 
 
-def _keeps_kind(key: str, mine: Tensor, dtype: torch.dtype) -> bool:
-    """Whether values may become of ``dtype``: floats are rounded at most, integers stay what they are."""
-    if mine.is_complex() or dtype.is_complex:
-        return mine.is_complex() and dtype.is_complex
+def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether values can be converted to ``dtype``.
+
+    Floats may be rounded; integers must not change.
+    """
+    if saved.is_complex() or dtype.is_complex:
+        return saved.is_complex() and dtype.is_complex
     if key.rpartition(".")[2] == COUNTER:
         return True
-    if mine.dtype in _INTEGERS and dtype in _INTEGERS:
-        return torch.equal(mine.to(dtype).to(mine.dtype), mine)
-    if not (mine.is_floating_point() and dtype.is_floating_point):
+    if saved.dtype in _INTEGERS and dtype in _INTEGERS:
+        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
+    if not (saved.is_floating_point() and dtype.is_floating_point):
         return False
-    if mine.dtype.itemsize <= dtype.itemsize:
+    if saved.dtype.itemsize <= dtype.itemsize:
         return True
-    return bool((mine.isfinite() == mine.to(dtype).isfinite()).all())  # none becomes infinite
+    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # none becomes infinite
 
 
 def _name(kind: torch.dtype | torch.layout) -> str:

@@ -1,46 +1,77 @@
-"""Small drawings of numbers as SVG text; names in them are escaped."""
+"""Draw statistics over depth and small histograms as SVG text; names are escaped."""
 
 from __future__ import annotations
 
 import math
-from html import escape
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hookcli.escape import for_page
+from hookcli.render.charts import svg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-_FEW = 3  # layers that make no band
-_WIDTH, _LEFT, _RIGHT = 960, 56, 12
+    from hookcli.records.rows import LayerRow
+
+_FEW = 3  # fewer layers than this make no band
 _BAND, _SHARE, _PARAMS, _GAP = 180, 60, 60, 26
 
 
-def draw_depth(rows: Sequence[dict[str, Any]], anchors: dict[str, str]) -> str:
-    """Mean with the spread around it, zero fraction and parameters of every layer, in the order of calls."""
-    rows = [row for row in rows if row["mean"] is not None and row["side"] == "output"]
-    if not rows:
-        return ""
-    step = (_WIDTH - _LEFT - _RIGHT) / len(rows)
-    places = [_LEFT + step * (index + 0.5) for index in range(len(rows))]
-    height = _BAND + _SHARE + _PARAMS + 3 * _GAP
-    parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="Statistics over depth" class="depth">',
-        _band(rows, places),
-        _bars(rows, places, step, "zero_fraction", _BAND + _GAP, "zeros, % of values"),
-        _bars(rows, places, step, "params", _BAND + _SHARE + 2 * _GAP, "parameters"),
+@dataclass(frozen=True, slots=True)
+class DepthPoint:
+    """The figures of one output with at least one finite value.
+
+    Attributes:
+        call_id: the call that returned the output.
+        mean: the mean of the finite values.
+        std: the standard deviation of the finite values.
+        zeros: the share of exact zeros, 0 to 1.
+        params: the number of parameters of the module itself.
+    """
+
+    call_id: str
+    mean: float
+    std: float
+    zeros: float
+    params: int
+
+
+def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
+    """Return the figures of all outputs that have any, in the order of the rows."""
+    return [
+        DepthPoint(row.call_id, row.mean, row.std, row.zero_fraction or 0.0, row.params)
+        for row in rows
+        if row.side == "output" and row.mean is not None and row.std is not None
     ]
-    for row, x in zip(rows, places, strict=True):
-        title = f"{for_page(row['call_id'])}  mean {row['mean']:.4g}  std {row['std']:.4g}"
-        parts.append(
-            f'<a href="#{anchors[row["call_id"]]}"><rect x="{x - step / 2:.1f}" y="0" '
-            f'width="{step:.1f}" height="{height - _GAP}" class="hit"/><title>{escape(title)}</title></a>'
-        )
-    return "".join([*parts, "</svg>"])
+
+
+def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
+    """Draw mean with spread, zero fraction and parameters of every layer, in the order of calls.
+
+    Without outputs that have figures, the text is empty.
+    """
+    points = list_depth_points(rows)
+    if not points:
+        return ""
+    places, step = svg.space_out(len(points))
+    height = _BAND + _SHARE + _PARAMS + 3 * _GAP
+    zeros = [point.zeros for point in points]
+    params = [float(point.params) for point in points]
+    most = max(params) or 1.0
+    parts = [
+        _band(points, places),
+        _bars(zeros, places, step, _BAND + _GAP, 1.0, "100", "zeros, % of values"),
+        _bars(params, places, step, _BAND + _SHARE + 2 * _GAP, most, _short(most), "parameters"),
+    ]
+    for point, x in zip(points, places, strict=True):
+        title = f"{for_page(point.call_id)}  mean {point.mean:.4g}  std {point.std:.4g}"
+        parts.append(svg.column(x, step, height - _GAP, title, anchors[point.call_id]))
+    return svg.drawing("Statistics over depth", "depth", height, parts)
 
 
 def draw_histogram(counts: Sequence[int]) -> str:
-    """The distribution of a sample of the values, from the smallest to the largest."""
+    """Draw the distribution of a sample of values, from the smallest to the largest."""
     if not counts or not max(counts):
         return ""
     width = 96 / len(counts)
@@ -53,13 +84,13 @@ def draw_histogram(counts: Sequence[int]) -> str:
     return f'<svg viewBox="0 0 96 24" class="hist" aria-hidden="true">{bars}</svg>'
 
 
-def _band(rows: Sequence[dict[str, Any]], places: Sequence[float]) -> str:
-    """Mean and one spread up and down, on a scale that is straight near zero and logarithmic far off."""
-    spreads = sorted(row["std"] for row in rows)
+def _band(points: Sequence[DepthPoint], places: Sequence[float]) -> str:
+    """Draw mean and spread on a scale that is linear near zero and logarithmic far from it."""
+    spreads = sorted(point.std for point in points)
     unit = spreads[len(spreads) // 2] or 1.0
-    lows = [math.asinh((row["mean"] - row["std"]) / unit) for row in rows]
-    highs = [math.asinh((row["mean"] + row["std"]) / unit) for row in rows]
-    middles = [math.asinh(row["mean"] / unit) for row in rows]
+    lows = [math.asinh((point.mean - point.std) / unit) for point in points]
+    highs = [math.asinh((point.mean + point.std) / unit) for point in points]
+    middles = [math.asinh(point.mean / unit) for point in points]
     bottom, top = min(*lows, 0.0), max(*highs, 0.0)
     span = (top - bottom) or 1.0
 
@@ -79,38 +110,34 @@ def _band(rows: Sequence[dict[str, Any]], places: Sequence[float]) -> str:
         for x, y in zip(places, middles, strict=True)
     )
     ticks = "".join(
-        f'<text x="{_LEFT - 6}" y="{at(math.asinh(value / unit)) + 4:.1f}" class="tick">{value:.3g}</text>'
+        svg.tick(f"{at(math.asinh(value / unit)) + 4:.1f}", f"{value:.3g}")
         for value in (math.sinh(bottom) * unit, 0.0, math.sinh(top) * unit)
     )
-    zero = f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at(0):.1f}" y2="{at(0):.1f}" class="zero"/>'
-    caption = f'<text x="{_LEFT}" y="{_BAND + 12}" class="caption">mean, with one spread up and down</text>'
-    return f'{zero}<polygon points="{" ".join(edge)}" class="band"/><polyline points="{line}" class="line"/>{bars}{dots}{ticks}{caption}'
+    return (
+        f'{svg.rule(f"{at(0):.1f}")}<polygon points="{" ".join(edge)}" class="band"/>'
+        f'<polyline points="{line}" class="line"/>{bars}{dots}{ticks}'
+        f"{svg.caption(_BAND + 12, 'mean, with one spread up and down')}"
+    )
 
 
 def _bars(
-    rows: Sequence[dict[str, Any]],
+    values: Sequence[float],
     places: Sequence[float],
     step: float,
-    name: str,
     top: int,
+    scale: float,
+    label: str,
     caption: str,
 ) -> str:
-    """One bar a layer, from zero to the largest."""
-    values = [float(row[name] or 0) for row in rows]
-    largest = max(values)
-    scale = (1.0 if name == "zero_fraction" else largest) or 1.0
-    width = min(step * 0.7, 40.0)
+    """Draw one bar per layer on a scale from zero to ``scale``, which has the label."""
+    width = svg.bar_width(step)
     bars = "".join(
-        f'<rect x="{x - width / 2:.1f}" y="{top + _SHARE * (1 - value / scale):.1f}" '
-        f'width="{width:.1f}" height="{_SHARE * value / scale:.1f}" class="bar"/>'
+        svg.bar(x, top + _SHARE * (1 - value / scale), width, _SHARE * value / scale)
         for x, value in zip(places, values, strict=True)
         if value
     )
-    label = "100" if name == "zero_fraction" else _short(scale)
-    tick = f'<text x="{_LEFT - 6}" y="{top + 10}" class="tick">{label}</text>'
-    base = f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{top + _SHARE}" y2="{top + _SHARE}" class="zero"/>'
-    text = f'<text x="{_LEFT}" y="{top + _SHARE + 14}" class="caption">{caption}</text>'
-    return base + bars + tick + text
+    base = svg.rule(f"{top + _SHARE}")
+    return base + bars + svg.tick(f"{top + 10}", label) + svg.caption(top + _SHARE + 14, caption)
 
 
 def _short(value: float) -> str:

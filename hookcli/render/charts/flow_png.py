@@ -1,19 +1,13 @@
-"""``gradient_flow.png``: gradient norms over depth, for a slide or a pull request."""
+"""Draw ``gradient_flow.png``: gradient norms over depth, for a slide or a pull request."""
 
 from __future__ import annotations
 
-import io
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hookcli.render.charts.gradient_flow import (
-    MARKS,
-    find_decades,
-    list_flow_layers,
-    list_ticks,
-    power_of_ten,
-    short_name,
-)
+from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.charts.figures import DIM, INK, LINE, to_png
+from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,25 +15,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from hookcli.records.rows import LayerRow
     from hookcli.render.charts.gradient_flow import FlowLayer, Mark
 
-_INK, _DIM, _GRID = "#1a1b22", "#5c5f6e", "#e4e5ea"
-_LINE, _DOTS, _WARNING = "#8c2f63", "#1f6f9c", "#d6281c"
+_GRID, _DOTS, _WARNING = "#e4e5ea", "#1f6f9c", "#d6281c"
 _MARKS: dict[Mark, tuple[str, str]] = {
     "broken": ("v", _WARNING),
-    "none": ("x", _INK),
-    "zero": ("^", _DIM),
+    "none": ("x", INK),
+    "zero": ("^", DIM),
 }
-_LABEL = 0.15  # inches that one label of the x axis takes
+_LABEL = 0.15  # inches per label of the x axis
 _LONGEST = 30
 
 
-def draw_flow(rows: Sequence[dict[str, Any]], heading: Sequence[str]) -> bytes:
-    """The picture as a PNG file: norms of gradients, layer by layer, and below how large they are beside the weights.
+def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
+    """Return a PNG file with gradient norms over depth and, below, their ratio to the weights.
 
     Args:
-        rows: as ``hookcli.render.charts.gradient_flow.list_flow_layers`` takes them.
-        heading: lines above, the first of them the title.
+        rows: the rows of gradients, in any order.
+        heading: the lines above the picture, the title first.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
@@ -50,9 +44,15 @@ def draw_flow(rows: Sequence[dict[str, Any]], heading: Sequence[str]) -> bytes:
     height = 4.5 + bottom + 0.25 * len(heading)
     figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
     spaces = figure.add_gridspec(
-        2, 1, height_ratios=[2.6, 1], hspace=0.22, left=0.75 / width, right=1 - 0.2 / width,
-        bottom=bottom / height, top=1 - (0.55 + 0.25 * len(heading)) / height,
-    )  # fmt: skip
+        2,
+        1,
+        height_ratios=[2.6, 1],
+        hspace=0.22,
+        left=0.75 / width,
+        right=1 - 0.2 / width,
+        bottom=bottom / height,
+        top=1 - (0.55 + 0.25 * len(heading)) / height,
+    )
     norms = figure.add_subplot(spaces[0])
     _write_heading(figure, heading)
     _plot_norms(norms, layers)
@@ -60,45 +60,67 @@ def draw_flow(rows: Sequence[dict[str, Any]], heading: Sequence[str]) -> bytes:
     _plot_ratios(ratios, layers)
     _label_layers(ratios, names, width)
     norms.tick_params(labelbottom=False, length=0)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()
+    return to_png(figure)
 
 
 def _write_heading(figure: Figure, heading: Sequence[str]) -> None:
     width, height = figure.get_size_inches()
     for index, line in enumerate(heading):
-        size, colour = (9, _DIM) if index else (13, _INK)
+        size, colour = (9, DIM) if index else (13, INK)
         figure.text(
-            0.2 / width, 1 - (0.15 + 0.25 * index) / height, line, va="top", color=colour,
-            fontsize=size, parse_math=False,
-        )  # fmt: skip
+            0.2 / width,
+            1 - (0.15 + 0.25 * index) / height,
+            line,
+            va="top",
+            color=colour,
+            fontsize=size,
+            parse_math=False,
+        )
 
 
 def _plot_norms(axes: Axes, layers: Sequence[FlowLayer]) -> None:
-    """A line for outputs, dots for parameters, and marks at the edges for what has no place on a log axis."""
+    """Draw a line for outputs, dots for parameters, and marks for what a log axis cannot show."""
     norms = [layer.norm for layer in layers]
     dots = [(at, norm) for at, layer in enumerate(layers) for norm in layer.params]
     low, high = find_decades([*filter(None, norms), *(norm for _, norm in dots)])
     heights = [math.log10(norm) if norm else math.nan for norm in norms]
-    axes.plot(heights, color=_LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
+    axes.plot(heights, color=LINE, marker="o", markersize=3, linewidth=1.2, label="of outputs")
     axes.plot(
-        [at for at, _ in dots], [math.log10(norm) for _, norm in dots], linestyle="",
-        marker="o", markersize=3.5, markerfacecolor="white", color=_DOTS, label="of parameters",
-    )  # fmt: skip
+        [at for at, _ in dots],
+        [math.log10(norm) for _, norm in dots],
+        linestyle="",
+        marker="o",
+        markersize=3.5,
+        markerfacecolor="white",
+        color=_DOTS,
+        label="of parameters",
+    )
     for mark, (shape, colour) in _MARKS.items():
         places = [at for at, layer in enumerate(layers) if layer.mark == mark]
         edge = 0.97 if mark == "broken" else 0.03
         if places:
             axes.plot(
-                places, [edge] * len(places), linestyle="", marker=shape, color=colour,
-                transform=axes.get_xaxis_transform(), label=MARKS[mark], markersize=7,
-            )  # fmt: skip
-    axes.set_title("norm of the gradient", fontsize=9, color=_DIM, loc="left")
+                places,
+                [edge] * len(places),
+                linestyle="",
+                marker=shape,
+                color=colour,
+                transform=axes.get_xaxis_transform(),
+                label=MARKS[mark],
+                markersize=7,
+            )
+    axes.set_title("norm of the gradient", fontsize=9, color=DIM, loc="left")
     axes.legend(
-        loc="lower right", bbox_to_anchor=(1, 1), ncols=5, fontsize=8, frameon=False,
-        labelcolor=_INK, handletextpad=0.3, columnspacing=1.2, borderaxespad=0.2,
-    )  # fmt: skip
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=5,
+        fontsize=8,
+        frameon=False,
+        labelcolor=INK,
+        handletextpad=0.3,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+    )
     room = 0.08 * (high - low)
     _mark_decades(axes, low, high)
     axes.set_ylim(low - room, high + room)
@@ -111,8 +133,10 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
     axes.bar([at for at, _ in bars], [y - low for _, y in bars], thick, low, color=_DOTS)
     axes.set_title(
         "norm of a parameter's gradient over that of the parameter, the largest of each layer",
-        fontsize=9, color=_DIM, loc="left",
-    )  # fmt: skip
+        fontsize=9,
+        color=DIM,
+        loc="left",
+    )
     _mark_decades(axes, low, high)
     axes.set_ylim(low, high)
 
@@ -120,7 +144,7 @@ def _plot_ratios(axes: Axes, layers: Sequence[FlowLayer]) -> None:
 def _mark_decades(axes: Axes, low: int, high: int) -> None:
     ticks = list_ticks(low, high)
     axes.set_yticks(ticks, [power_of_ten(tick) for tick in ticks])
-    axes.tick_params(labelsize=8, colors=_DIM)
+    axes.tick_params(labelsize=8, colors=DIM)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -128,11 +152,11 @@ def _mark_decades(axes: Axes, low: int, high: int) -> None:
 
 
 def _label_layers(axes: Axes, names: Sequence[str], width: float) -> None:
-    """Every layer's name, or every n-th where they would run into each other."""
+    """Write the name of every layer, or of every n-th if they would overlap."""
     step = max(1, math.ceil(len(names) * _LABEL / (width - 0.95)))
     places = range(0, len(names), step)
     axes.set_xticks(places, names[::step], rotation=90, fontsize=7, parse_math=False)
     axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
     if step > 1:
         note = f"{len(names)} layers, one in {step} named"
-        axes.set_xlabel(note, fontsize=8, color=_DIM, loc="right")
+        axes.set_xlabel(note, fontsize=8, color=DIM, loc="right")

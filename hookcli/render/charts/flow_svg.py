@@ -1,67 +1,56 @@
-"""Gradient flow over depth as SVG text for the page; names in it are escaped."""
+"""Draw gradient flow over depth as SVG text for the page; names are escaped."""
 
 from __future__ import annotations
 
 import math
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.escape import for_page
-from hookcli.render.charts.gradient_flow import (
-    MARKS,
-    find_decades,
-    list_flow_layers,
-    list_ticks,
-    power_of_ten,
-    short_name,
-)
+from hookcli.render.charts import svg
+from hookcli.render.charts.axes import find_decades, short_name
+from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from hookcli.records.rows import LayerRow
     from hookcli.render.charts.gradient_flow import FlowLayer
 
-_WIDTH, _LEFT, _RIGHT = 960, 56, 12
 _TOP, _EDGE, _NORMS, _GAP, _RATIOS = 24, 16, 200, 30, 80
-_MANY = 100  # layers whose dots are smaller
-_LABEL, _LONGEST = 13, 24  # pixels between names, and letters of a name
-_BOTTOM = _TOP + 2 * _EDGE + _NORMS  # of the upper plot
-_BASE = _BOTTOM + _GAP + _RATIOS  # of the lower
+_MANY = 100  # from this many layers on, dots are smaller
+_BOTTOM = _TOP + 2 * _EDGE + _NORMS  # the lower edge of the upper plot
+_BASE = _BOTTOM + _GAP + _RATIOS  # the lower edge of the lower plot
 _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M-4,4H4L0,-4Z"}
 
 
-def draw_flow_svg(rows: Sequence[dict[str, Any]], anchors: dict[str, str]) -> str:
-    """Norms of gradients, layer by layer, and below how large they are beside the weights; empty without rows.
+def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
+    """Draw the norms of gradients over depth and, below, their ratio to the weights.
+
+    Without rows, the text is empty.
 
     Args:
-        rows: as ``hookcli.render.charts.gradient_flow.list_flow_layers`` takes them.
-        anchors: where the page tells of a call, by call id; what has no place is no link.
+        rows: the rows of gradients, in any order.
+        anchors: the anchors of calls on the page, by call id; other calls are not links.
     """
     layers = list_flow_layers(rows)
     if not layers:
         return ""
-    step = (_WIDTH - _LEFT - _RIGHT) / len(layers)
-    places = [_LEFT + step * (index + 0.5) for index in range(len(layers))]
-    height = _BASE + 16 + 7 * max(len(short_name(layer.call_id, _LONGEST)) for layer in layers)
+    places, step = svg.space_out(len(layers))
+    names = [short_name(layer.call_id, svg.LONGEST_NAME) for layer in layers]
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="Gradients over depth" class="depth flow">',
         _legend(layers),
         _norms(layers, places),
         _ratios(layers, places, step),
-        _names(layers, places),
+        svg.names_below(names, places, _BASE),
     ]
     for layer, x in zip(layers, places, strict=True):
-        hit = (
-            f'<rect x="{x - step / 2:.1f}" y="0" width="{step:.1f}" height="{_BASE}" class="hit"/>'
-            f"<title>{escape(_title(layer))}</title>"
-        )
-        anchor = anchors.get(layer.call_id)
-        parts.append(f'<a href="#{anchor}">{hit}</a>' if anchor else f"<g>{hit}</g>")
-    return "".join([*parts, "</svg>"])
+        parts.append(svg.column(x, step, _BASE, _title(layer), anchors.get(layer.call_id)))
+    height = svg.height_with_names(names, _BASE)
+    return svg.drawing("Gradients over depth", "depth flow", height, parts)
 
 
 def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
-    """A line for outputs, broken where there is no norm, dots for parameters, marks at the edges."""
+    """Draw a line for outputs, broken where there is no norm, dots for parameters, and marks."""
     norms = [layer.norm for layer in layers]
     low, high = find_decades([n for layer in layers for n in (layer.norm, *layer.params) if n])
 
@@ -85,7 +74,7 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
         for x, layer in zip(places, layers, strict=True)
         if layer.mark
     )
-    return _decades(low, high, at) + lines + dots + marks
+    return svg.decades(low, high, at) + lines + dots + marks
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
@@ -94,27 +83,15 @@ def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -
     def at(log: float) -> float:
         return _BASE - (log - low) / (high - low) * _RATIOS
 
-    width = min(step * 0.7, 40.0)
+    width = svg.bar_width(step)
     tops = [
         (x, at(math.log10(layer.ratio)))
         for x, layer in zip(places, layers, strict=True)
         if layer.ratio
     ]
-    bars = "".join(
-        f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_BASE - y:.1f}" class="bar"/>'
-        for x, y in tops
-    )
+    bars = "".join(svg.bar(x, y, width, _BASE - y) for x, y in tops)
     text = "norm of a parameter's gradient over that of the parameter, the largest of each layer"
-    caption = f'<text x="{_LEFT}" y="{_BASE - _RATIOS - 8}" class="caption">{text}</text>'
-    return _decades(low, high, at) + bars + caption
-
-
-def _decades(low: int, high: int, at: Callable[[float], float]) -> str:
-    return "".join(
-        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at(tick):.1f}" y2="{at(tick):.1f}" class="zero"/>'
-        f'<text x="{_LEFT - 6}" y="{at(tick) + 4:.1f}" class="tick">{power_of_ten(tick)}</text>'
-        for tick in list_ticks(low, high)
-    )
+    return svg.decades(low, high, at) + bars + svg.caption(_BASE - _RATIOS - 8, text)
 
 
 def _mark(mark: str, x: float, y: float) -> str:
@@ -122,7 +99,7 @@ def _mark(mark: str, x: float, y: float) -> str:
 
 
 def _legend(layers: Sequence[FlowLayer]) -> str:
-    """What the shapes stand for; of the marks, those that are there."""
+    """Draw the meaning of each shape; of the marks, only those that are used."""
     entries = [
         (
             '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>',
@@ -133,29 +110,11 @@ def _legend(layers: Sequence[FlowLayer]) -> str:
     for mark, text in MARKS.items():
         if any(layer.mark == mark for layer in layers):
             entries.append((_mark(mark, 0, 0), text))
-    parts = [
-        f'<text x="{_LEFT}" y="14" class="caption">norm of the gradient, layer by layer</text>'
-    ]
-    x = _LEFT + 220
-    for shape, text in entries:
-        parts.append(
-            f'<g transform="translate({x} 10)">{shape}<text x="13" y="4">{text}</text></g>'
-        )
-        x += 44 + 6 * len(text)
-    return "".join(parts)
-
-
-def _names(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
-    """The name of every layer, or of every n-th where they would run into each other."""
-    step = -(-len(layers) * _LABEL // (_WIDTH - _LEFT - _RIGHT))
-    return "".join(
-        f'<text transform="translate({x + 4:.1f} {_BASE + 8}) rotate(-90)" class="tick">{escape(short_name(layer.call_id, _LONGEST))}</text>'
-        for x, layer in list(zip(places, layers, strict=True))[::step]
-    )
+    return svg.legend(svg.caption(14, "norm of the gradient, layer by layer"), 220, entries)
 
 
 def _title(layer: FlowLayer) -> str:
-    """The numbers of one layer, as the mouse sees them."""
+    """Return the tooltip of one layer."""
     parts = [for_page(layer.call_id)]
     if layer.norm:
         parts.append(f"output {layer.norm:.3g}")

@@ -1,34 +1,35 @@
-"""Where gradients shrink, grow or break, layer by layer: what the two pictures of it show.
+"""Where gradients shrink, grow or break over depth, as numbers.
 
-Numbers only; ``flow_png`` and ``flow_svg`` draw them.
+``flow_png`` and ``flow_svg`` draw them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-from hookcli.escape import for_page
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from hookcli.records.rows import LayerRow
 
 Mark: TypeAlias = Literal["", "broken", "none", "zero"]
 MARKS: dict[Mark, str] = {"broken": "NaN or Inf", "none": "no gradient", "zero": "zero everywhere"}
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayer:
-    """The gradients of one call, and of its module's parameters at the module's first call.
+    """The gradients of one call and, if it is the first of its module, of the module's parameters.
 
     Attributes:
-        call_id: of the call; the module path where only parameters are known.
-        norm: of the gradient of its output; None where it is zero, not finite or missing.
-        params: norms of the parameters' gradients, of those that are finite and not zero.
-        ratio: the largest norm of a parameter's gradient over that of the parameter; None without one.
-        mark: ``broken`` where anything is NaN or Inf, ``none`` without any gradient, ``zero`` where all are.
+        call_id: the call id; the module path if only parameters are known.
+        norm: the norm of the output's gradient; None if it is zero, not finite or missing.
+        params: the norms of the parameters' gradients that are finite and not zero.
+        ratio: the largest ratio of the norm of a parameter's gradient to that of the parameter;
+            None without one.
+        mark: ``broken`` if anything is NaN or Inf, ``none`` if there is no gradient, ``zero`` if
+            all gradients are zero.
         note: the counts of NaN and Inf, or why there is no gradient; empty for neither.
     """
 
@@ -40,65 +41,40 @@ class FlowLayer:
     note: str
 
 
-def list_flow_layers(rows: Sequence[dict[str, Any]]) -> list[FlowLayer]:
-    """One for each call, in the order of calls; rows of ``grad_input`` are left out.
+def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
+    """Return the gradients of each call, in the order of calls, leaving out those of inputs.
 
     Args:
-        rows: with order, call_id, module_path, side (``grad_output`` or ``param``), norm, ratio, nan_count,
-            inf_count, and reason (empty where there is a gradient).
+        rows: the rows of gradients, in any order.
     """
-    rows = sorted((row for row in rows if row["side"] != "grad_input"), key=lambda r: r["order"])
+    rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
     for row in rows:
-        if row["side"] == "grad_output":
-            first.setdefault(row["module_path"], row["call_id"])
-    groups: dict[str, list[dict[str, Any]]] = {}
+        if row.side == "grad_output":
+            first.setdefault(row.module_path, row.call_id)
+    groups: dict[str, list[LayerRow]] = {}
     for row in rows:
-        path = row["module_path"]
-        call = first.get(path, path) if row["side"] == "param" else row["call_id"]
+        path = row.module_path
+        call = first.get(path, path) if row.side == "param" else row.call_id
         groups.setdefault(call, []).append(row)
     return [_describe(call, group) for call, group in groups.items()]
 
 
-def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    """Powers of ten that the values, all above 0, lie strictly between; -1 and 1 without values."""
-    logs = [math.log10(value) for value in values]
-    if not logs:
-        return -1, 1
-    return math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1
-
-
-def list_ticks(low: int, high: int) -> list[int]:
-    """Exponents from ``low`` on to label, at most eight of them."""
-    return list(range(low, high + 1, -(-(high - low) // 7)))
-
-
-def short_name(call_id: str, longest: int) -> str:
-    """A call as an axis names it: without the side that all have, and of a long one the end."""
-    shown = for_page(call_id).removeprefix("grad_output:")
-    return shown if len(shown) <= longest else f"…{shown[1 - longest :]}"
-
-
-def power_of_ten(exponent: int) -> str:
-    """``10⁻³``."""
-    return "10" + str(exponent).translate(_SUPERSCRIPTS)
-
-
-def _describe(call: str, rows: Sequence[dict[str, Any]]) -> FlowLayer:
-    given = [row["norm"] for row in rows if row["norm"] is not None and not row["reason"]]
-    nan, inf = (sum(row[name] or 0 for row in rows) for name in ("nan_count", "inf_count"))
+def _describe(call: str, rows: Sequence[LayerRow]) -> FlowLayer:
+    given = [row.norm for row in rows if row.norm is not None and not row.reason]
+    nan, inf = sum(row.nan_count for row in rows), sum(row.inf_count for row in rows)
     mark: Mark = ""
     note = ""
     if nan or inf or not all(map(math.isfinite, given)):
         mark = "broken"
         note = f"{nan} NaN, {inf} Inf" if nan or inf else "the norm is not finite"
     elif not given:
-        mark, note = "none", next((row["reason"] for row in rows if row["reason"]), MARKS["none"])
+        mark, note = "none", next((row.reason for row in rows if row.reason), MARKS["none"])
     elif not any(given):
         mark, note = "zero", "the gradient is zero everywhere"
-    outputs = [_shown(row["norm"], row) for row in rows if row["side"] == "grad_output"]
-    params = [_shown(row["norm"], row) for row in rows if row["side"] == "param"]
-    ratios = [_shown(row["ratio"], row) for row in rows]
+    outputs = [_shown(row.norm, row) for row in rows if row.side == "grad_output"]
+    params = [_shown(row.norm, row) for row in rows if row.side == "param"]
+    ratios = [_shown(row.ratio, row) for row in rows]
     return FlowLayer(
         call,
         outputs[0] if outputs else None,
@@ -109,8 +85,8 @@ def _describe(call: str, rows: Sequence[dict[str, Any]]) -> FlowLayer:
     )
 
 
-def _shown(value: float | None, row: dict[str, Any]) -> float | None:
-    """A number that a logarithmic axis can take, or None."""
-    if value is None or row["nan_count"] or row["inf_count"] or not math.isfinite(value):
+def _shown(value: float | None, row: LayerRow) -> float | None:
+    """Return the value if a logarithmic axis has a place for it, or None."""
+    if value is None or row.nan_count or row.inf_count or not math.isfinite(value):
         return None
     return value if value > 0 else None

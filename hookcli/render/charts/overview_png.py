@@ -1,11 +1,13 @@
-"""``overview.png``: one picture for a slide or a pull request, drawn from what a run folder holds."""
+"""Draw ``overview.png``, one picture of a run for a slide or a pull request."""
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL import Image
+
+from hookcli.render.charts.depth_svg import list_depth_points
+from hookcli.render.charts.figures import DIM, INK, LINE, to_png
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,100 +15,112 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from hookcli.records.images import ImageResult
+    from hookcli.records.pictures import Grid
+    from hookcli.records.rows import LayerRow
+    from hookcli.render.report.document import ReportDocument
+
 _LAYERS, _TILES = 3, 6
-_INK, _DIM, _LINE, _BAND = "#1a1b22", "#5c5f6e", "#8c2f63", "#f0c9a8"
+_BAND = "#f0c9a8"
 
 
-def draw_overview(document: dict[str, Any], run: Path) -> bytes:
-    """The picture as a PNG file: image, predictions, channels of early, middle and late layers, figures over depth.
+def draw_overview(document: ReportDocument, run: Path) -> bytes:
+    """Return a PNG file with image, predictions, channels of three layers, and figures over depth.
 
     Args:
-        document: as in ``report.json``.
-        run: the folder with the pictures.
+        document: the content of ``report.json``.
+        run: the run folder, which holds the pictures.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")
     spaces = figure.add_gridspec(
-        2 + _LAYERS, 8, height_ratios=[2.2, *[1] * _LAYERS, 1.5], hspace=0.5, wspace=0.12,
-        left=0.05, right=0.97, top=0.92, bottom=0.08,
-    )  # fmt: skip
-    image = document["images"][0]
-    trained = "" if document["model"]["trained"] else "   NOT TRAINED"
+        2 + _LAYERS,
+        8,
+        height_ratios=[2.2, *[1] * _LAYERS, 1.5],
+        hspace=0.5,
+        wspace=0.12,
+        left=0.05,
+        right=0.97,
+        top=0.92,
+        bottom=0.08,
+    )
+    image = document.images[0]
+    trained = "" if document.model.trained else "   NOT TRAINED"
     figure.suptitle(
-        f"{document['model']['name']}   {document['model']['weights']}{trained}".replace("$", r"\$"),
-        x=0.05, ha="left", color=_INK, fontsize=14,
-    )  # fmt: skip
-    _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image["seen"]))
+        f"{document.model.name}   {document.model.weights}{trained}".replace("$", r"\$"),
+        x=0.05,
+        ha="left",
+        color=INK,
+        fontsize=14,
+    )
+    _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image.seen))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
-    grids = [g for g in document["grids"] if g["image"] == image["key"] and g["places"]]
+    grids = [g for g in document.grids if g.image == image.key and g.places]
     for row, grid in enumerate(_spread(grids, _LAYERS), 1):
-        with Image.open(run / grid["file"]) as picture:
+        with Image.open(run / grid.file) as picture:
             tiles = _cut(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")
-        label.text(0, 0.5, _plain(grid["call_id"]), va="center", color=_INK, fontsize=9)
+        label.text(0, 0.5, _plain(grid.call_id), va="center", color=INK, fontsize=9)
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
-    _plot_depth(figure.add_subplot(spaces[-1, :]), document["layers"])
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()
+    _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
+    return to_png(figure)
 
 
 def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
     axes.imshow(picture, interpolation="nearest")
-    axes.set_title(title, fontsize=7, color=_DIM, pad=2)
+    axes.set_title(title, fontsize=7, color=DIM, pad=2)
     axes.axis("off")
 
 
-def _write_predictions(axes: Axes, document: dict[str, Any], image: dict[str, Any]) -> None:
-    more = len(document["images"]) - 1
-    lines = [_plain(image["file"]) + (f"   (the first of {more + 1} images)" if more else "")]
-    for said in image["predictions"]:
-        value = "" if said["value"] is None else f"  {100 * said['value']:.1f}%"
-        value = f"  {said['value']:.3g} pixels" if said["measure"] == "pixels" else value
-        lines.append(f"   {_plain(said['category'])}{value}")
-    if image["predictions"] and not document["model"]["trained"]:
+def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult) -> None:
+    more = len(document.images) - 1
+    lines = [_plain(image.file) + (f"   (the first of {more + 1} images)" if more else "")]
+    for said in image.predictions:
+        value = "" if said.value is None else f"  {100 * said.value:.1f}%"
+        value = f"  {said.value:.3g} pixels" if said.measure == "pixels" else value
+        lines.append(f"   {_plain(said.category)}{value}")
+    if image.predictions and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
-    axes.text(0.02, 1, "\n".join(lines), va="top", color=_INK, fontsize=10, linespacing=1.5)
+    axes.text(0.02, 1, "\n".join(lines), va="top", color=INK, fontsize=10, linespacing=1.5)
 
 
-def _plot_depth(axes: Axes, layers: Sequence[dict[str, Any]]) -> None:
-    rows = [row for row in layers if row["mean"] is not None and row["side"] == "output"]
-    if not rows:
+def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
+    points = list_depth_points(layers)
+    if not points:
         axes.axis("off")
         return
-    places = range(1, len(rows) + 1)
-    means = [row["mean"] for row in rows]
-    lows = [row["mean"] - row["std"] for row in rows]
-    highs = [row["mean"] + row["std"] for row in rows]
+    places = range(1, len(points) + 1)
+    means = [point.mean for point in points]
+    lows = [point.mean - point.std for point in points]
+    highs = [point.mean + point.std for point in points]
     axes.fill_between(places, lows, highs, color=_BAND, linewidth=0)
-    axes.plot(places, means, color=_LINE, marker="o", markersize=2.5, linewidth=1)
-    axes.set_yscale(
-        "symlog", linthresh=max(1e-6, sorted(row["std"] for row in rows)[len(rows) // 2])
-    )
+    axes.plot(places, means, color=LINE, marker="o", markersize=2.5, linewidth=1)
+    spreads = sorted(point.std for point in points)
+    axes.set_yscale("symlog", linthresh=max(1e-6, spreads[len(points) // 2]))
     axes.set_title(
-        "mean, with one spread up and down, layer by layer", fontsize=9, color=_DIM, loc="left"
+        "mean, with one spread up and down, layer by layer", fontsize=9, color=DIM, loc="left"
     )
     axes.locator_params(axis="x", integer=True, nbins=12)
-    axes.tick_params(labelsize=7, colors=_DIM)
+    axes.tick_params(labelsize=7, colors=DIM)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spread(grids: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Early, middle and late ones."""
+def _spread(grids: Sequence[Grid], count: int) -> list[Grid]:
+    """Return ``count`` of the grids, evenly spread from the first to the last."""
     if len(grids) <= count:
         return list(grids)
     return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
-def _cut(picture: Image.Image, grid: dict[str, Any]) -> list[tuple[int, Image.Image]]:
-    """The first tiles of a grid, each with its channel."""
-    places = grid["places"]
+def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
+    """Return the first tiles of a grid, each with its channel."""
+    places = grid.places or {}
     tiles = []
-    for index, channel in enumerate(grid["channels"][:_TILES]):
+    for index, channel in enumerate(grid.channels[:_TILES]):
         left = places["left"] + index % places["columns"] * places["step_x"]
         top = places["top"] + index // places["columns"] * places["step_y"]
         box = (left, top, left + places["width"], top + places["height"])
@@ -115,6 +129,6 @@ def _cut(picture: Image.Image, grid: dict[str, Any]) -> list[tuple[int, Image.Im
 
 
 def _plain(text: str) -> str:
-    """Text that matplotlib takes for no formula, on one short line."""
+    """Return text as one short line that matplotlib does not take for a formula."""
     line = text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
     return "".join(c if c.isprintable() else "?" for c in line).replace("$", r"\$")

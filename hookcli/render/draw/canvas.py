@@ -1,12 +1,13 @@
-"""A picture in the making: palette indices, their colours, and text written among them.
+"""Pictures as arrays of palette indices: their colours, text in them, and PNG encoding.
 
-The palette carries the colour map, so a colour map costs nothing: 240 levels, one colour for values
-that are not finite, and a ramp for text.
+The palette holds the colour map, so drawing in a different one costs nothing: 240 levels, one
+colour for values that are not finite, and a ramp for text.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -38,7 +39,7 @@ _EMBER = (
     (255, 250, 214),
 )
 TIDE = "tide"
-_TIDE = (  # either side equally light, also to eyes that do not tell red from green
+_TIDE = (  # both sides equally light, also for people who do not tell red from green
     (138, 192, 255),
     (58, 134, 232),
     (28, 74, 140),
@@ -47,15 +48,15 @@ _TIDE = (  # either side equally light, also to eyes that do not tell red from g
     (214, 112, 20),
     (255, 172, 88),
 )
-_TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most of a gradient is small
-_NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan would be taken for its blue
+_TIDE_AT = (-1, -0.5, -0.15, 0, 0.15, 0.5, 1)  # steep at zero: most values of a gradient are small
+_NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan looks too much like the blue of tide
 MARGIN = 10
 _TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
 _TITLE_ROW = 20
 
 
 def load_palette(colormap: str) -> list[int]:
-    """256 RGB triples for a colour map; ``ember`` and ``tide`` are built in, other names are matplotlib's.
+    """Return 256 RGB triples for a colour map: ``ember``, ``tide``, or one of matplotlib.
 
     Raises:
         RequestError: matplotlib has no such map.
@@ -73,27 +74,34 @@ def load_palette(colormap: str) -> list[int]:
 
 
 def colormap_of(style: GridStyle) -> str:
-    """The map that is drawn with: ``tide`` for signed grids, unless another was asked for."""
+    """Return the colour map to draw with: ``tide`` for signed grids, unless one was chosen."""
     return TIDE if style.signed and style.colormap == EMBER else style.colormap
 
 
 def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
-    """The picture, ready to be saved as a palette PNG."""
+    """Return the picture as an image with a palette."""
     image = Image.fromarray(canvas, "P")
     image.putpalette(palette)
     return image
 
 
+def to_png(image: Image.Image, *, compress_level: int = 6) -> bytes:
+    """Return the picture as a PNG file; a lower level is faster and makes a larger file."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=compress_level)
+    return stream.getvalue()
+
+
 def _spread_colours(
     anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(LEVELS, 3) colours, straight between the anchors, which stand at the levels ``at``."""
+    """Return (LEVELS, 3) colours, interpolated between anchors that are at the levels ``at``."""
     channels = np.array(anchors, dtype=float).T
     return np.stack([np.interp(np.arange(LEVELS), at, channel) for channel in channels], 1)
 
 
 def _matplotlib_colours(name: str) -> NDArray[np.float64]:
-    from matplotlib import colormaps  # 0.2 s: only when another map is asked for
+    from matplotlib import colormaps  # 0.2 s: imported only when needed
 
     if name not in colormaps:
         raise RequestError(
@@ -105,12 +113,12 @@ def _matplotlib_colours(name: str) -> NDArray[np.float64]:
 
 
 def heading_height(heading: Sequence[str]) -> int:
-    """Where the picture begins below its heading, in pixels."""
+    """Return the y at which the picture begins below its heading, in pixels."""
     return MARGIN + _TITLE_ROW * len(heading) + 4
 
 
 def new_canvas(heading: Sequence[str], width: int, height: int) -> Pixels:
-    """An empty picture with the heading written, wide enough for it."""
+    """Return a picture with the heading and nothing else, wide enough for both."""
     sizes = [_TITLE_SIZE, *[NOTE_SIZE] * (len(heading) - 1)]
     text = [draw_text(line, size) for line, size in zip(heading, sizes, strict=True)]
     inner = max([width, *(mask.shape[1] for mask in text)])
@@ -131,7 +139,7 @@ def write_text(canvas: Pixels, text: str, at: tuple[int, int], size: int, width:
 
 @functools.lru_cache(maxsize=4096)
 def draw_text(text: str, size: int) -> Pixels:
-    """Palette indices of one line of text."""
+    """Return one line of text as palette indices."""
     font = _font(size)
     left, _, right, bottom = font.getbbox(text or " ")
     image = Image.new("L", (max(1, round(right - left) + 1), max(1, round(bottom) + 1)))

@@ -1,14 +1,16 @@
-"""Two tensors of one call side by side, made small enough to draw: A, B and B - A, where they differ most.
+"""Two tensors of one call made small enough to draw: A, B and B - A, where they differ most.
 
-numpy, in float64. Nothing here draws, reads or writes files.
+Computed with numpy, in float64. Nothing here draws, reads or writes files.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from hookcli.records.pictures import MOST_BARS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,9 +19,8 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-TILE = 112  # pixels on the longest side of a feature map
-TOP = 12  # channels
-MOST_BARS = 1024
+TILE = 112  # the longest side of a feature map, in pixels
+TOP = 12  # the most channels that are drawn
 _COMPLEX_NOTE = (
     "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
 )
@@ -27,19 +28,21 @@ _COMPLEX_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """What is to be drawn of one call, for one image.
+    """The values to draw of one call, for one image.
+
+    Of complex numbers, A, B and B - A are magnitudes.
 
     Attributes:
-        a: (K, h, w) the feature maps of A, means over squares where they are large; (1, 1, n) bars.
-        b: the same of B.
-        apart: the same of B - A; of each square, and of each bar, the difference that is largest. Of complex
-            numbers all three are magnitudes.
-        low: (K,) smallest finite value of A and B.
-        high: (K,) largest finite value of A and B.
-        largest: (K,) largest magnitude of B - A.
-        broken: (K,) in how many places B - A is not finite.
-        channels: (K,) which channel each is, counted from 0; empty for bars.
-        notes: how much of the tensor differs, and what is not seen in the pictures.
+        a: the feature maps of A, (K, h, w), as means over squares if they are large; for bars,
+            (1, 1, n).
+        b: the feature maps or bars of B, like those of A.
+        apart: the feature maps or bars of B - A; of each square and bar, the largest difference.
+        low: the smallest finite value of A and B, (K,).
+        high: the largest finite value of A and B, (K,).
+        largest: the largest finite magnitude of B - A, (K,).
+        broken: the number of places in which B - A is not finite, (K,).
+        channels: the channel numbers, (K,), counted from 0; empty for bars.
+        notes: how much of the tensor differs, and what the pictures do not show.
     """
 
     a: Values
@@ -54,17 +57,17 @@ class Contrast:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it has no spatial form and is drawn as bars."""
+        """Whether the tensors have no spatial form and are drawn as bars."""
         return not len(self.channels)
 
 
-def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
-    """A, B and B - A of two tensors of one shape, (1, …), of one image, that have values and differ.
+def take_contrast(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> Contrast:
+    """Take what is to be drawn from two tensors that differ, of one shape (1, …) and one image.
 
     Args:
-        a: the reference.
-        b: the other.
-        layout: what the axes mean; without spatial form they become bars.
+        a: the reference, which holds at least one value.
+        b: the other tensor.
+        layout: the meaning of the axes; tensors without spatial form become bars.
     """
     contrast = _take_drawn(_take_values(a, b), layout)
     if np.iscomplexobj(a) or np.iscomplexobj(b):
@@ -72,8 +75,8 @@ def take_contrast(a: NDArray[Any], b: NDArray[Any], layout: Layout) -> Contrast:
     return contrast
 
 
-def _take_values(a: NDArray[Any], b: NDArray[Any]) -> tuple[Values, Values, Values]:
-    """A, B and B - A as they are drawn: real ones, or the magnitudes of complex ones."""
+def _take_values(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[Values, Values, Values]:
+    """Return A, B and B - A as they are drawn: real values, or magnitudes of complex ones."""
     with np.errstate(invalid="ignore", over="ignore"):
         if np.iscomplexobj(a) or np.iscomplexobj(b):
             one, two = a.astype(np.complex128), b.astype(np.complex128)
@@ -81,7 +84,7 @@ def _take_values(a: NDArray[Any], b: NDArray[Any]) -> tuple[Values, Values, Valu
         else:
             one, two = a.astype(np.float64), b.astype(np.float64)
             values = one, two, two - one
-    return values[0], values[1], np.where(a == b, 0, values[2])  # Inf at the same place
+    return values[0], values[1], np.where(a == b, 0, values[2])  # equal infinities do not differ
 
 
 def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contrast:
@@ -89,8 +92,7 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contra
     if not layout.is_spatial:
         return _take_bars(values, layout.channel_axis)
     notes = []
-    if layout.name in ("NCDHW", "NDHWC"):
-        axis = layout.name.index("D")
+    if (axis := layout.frame_axis) is not None:
         frame = _worst(apart, axis)
         notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
         one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
@@ -105,7 +107,7 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contra
 
 
 def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Contrast:
-    """Of (C, h, w) maps the channels that differ, those that differ most first."""
+    """Take the channels of (C, h, w) maps that differ, those that differ most first."""
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
@@ -120,17 +122,24 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
     factor = max(1, -(-max(apart.shape[1:]) // TILE))
     if factor > 1:
         notes.append(
-            f"maps of {apart.shape[1]}x{apart.shape[2]}: a pixel is the mean of {factor}x{factor} values, "
-            "and in B - A the largest of them"
+            f"maps of {apart.shape[1]}x{apart.shape[2]}: a pixel is the mean of "
+            f"{factor}x{factor} values, and in B - A the largest of them"
         )
     return Contrast(
-        _shrink(one, factor), _shrink(two, factor), _shrink_to_largest(apart, factor), low, high,
-        _largest(flat), (~np.isfinite(flat)).sum(1), channels, tuple(notes),
-    )  # fmt: skip
+        _shrink(one, factor),
+        _shrink(two, factor),
+        _shrink_to_largest(apart, factor),
+        low,
+        high,
+        _largest(flat),
+        (~np.isfinite(flat)).sum(1),
+        channels,
+        tuple(notes),
+    )
 
 
 def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool = False) -> Contrast:
-    """A bar a channel, or runs of values in the order of the axes where none holds channels."""
+    """Take one bar per channel or, without an axis of channels, per run of values in order."""
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
     total = values[2].size
@@ -148,9 +157,16 @@ def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool =
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
     said = f"only the class token differs: in {differing}" if is_token else f"{differing} differ"
     return Contrast(
-        one, two, _extremes(apart, starts, 2), low, high, _largest(flat), (~np.isfinite(flat)).sum(1),
-        np.zeros(0, np.int64), (f"{said}, {most}", _bars_note(count, total, run)),
-    )  # fmt: skip
+        one,
+        two,
+        _extremes(apart, starts, 2),
+        low,
+        high,
+        _largest(flat),
+        (~np.isfinite(flat)).sum(1),
+        np.zeros(0, np.int64),
+        (f"{said}, {most}", _bars_note(count, total, run)),
+    )
 
 
 def _bars_note(count: int, total: int, run: int) -> str:
@@ -160,7 +176,10 @@ def _bars_note(count: int, total: int, run: int) -> str:
         return (
             "no spatial form: a bar is the mean of a channel, and in B - A its largest difference"
         )
-    return f"no spatial form: a bar is the mean of {run:,} of {total:,} values in order, and in B - A the largest difference of them"
+    return (
+        f"no spatial form: a bar is the mean of {run:,} of {total:,} values in order, "
+        "and in B - A the largest difference of them"
+    )
 
 
 def _worst(apart: Values, axis: int) -> int:
@@ -169,17 +188,15 @@ def _worst(apart: Values, axis: int) -> int:
 
 
 def _as_maps(values: Values, layout: Layout) -> Values:
-    """(C, h, w) of a tensor (1, …) without an axis for frames."""
-    image: Values = values[0]
-    if layout.name in ("NHWC", "NDHWC"):
-        image = np.moveaxis(image, 2, 0)
-    if layout.name == "NLC":
-        image = image[layout.prefix :].T
+    """Return a tensor (1, …) without an axis of frames as maps, (C, h, w)."""
+    image: Values = values[0, layout.prefix :] if layout.prefix else values[0]
+    if layout.name.endswith("C"):
+        image = np.moveaxis(image, -1, 0)
     return image.reshape(len(image), layout.height, layout.width)
 
 
 def _scores(rows: Values) -> Values:
-    """(C,) how far rows are apart: their L2 norm, Inf where one value is not finite."""
+    """Return the L2 norm of each row, (C,); Inf if a value is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         scores: Values = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     scores[~np.isfinite(scores)] = np.inf
@@ -187,7 +204,7 @@ def _scores(rows: Values) -> Values:
 
 
 def _finite_range(rows: Values) -> tuple[Values, Values]:
-    """Smallest and largest finite values of each row, never -0; 0 where there are none."""
+    """Return the smallest and largest finite value of each row, never -0; 0 if there are none."""
     finite = np.isfinite(rows)
     low = np.where(finite, rows, np.inf).min(1, initial=np.inf)
     high = np.where(finite, rows, -np.inf).max(1, initial=-np.inf)
@@ -195,13 +212,13 @@ def _finite_range(rows: Values) -> tuple[Values, Values]:
 
 
 def _largest(rows: Values) -> Values:
-    """(K,) largest finite magnitude of each row."""
+    """Return the largest finite magnitude of each row, (K,)."""
     largest: Values = np.where(np.isfinite(rows), np.abs(rows), 0).max(1, initial=0)
     return largest
 
 
 def _shrink(maps: Values, factor: int) -> Values:
-    """Means over squares."""
+    """Return the means over squares of ``factor`` by ``factor`` values."""
     if factor == 1:
         return maps
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
@@ -212,22 +229,22 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Of each square the value of the largest magnitude, with its sign."""
+    """Return of each square the value with the largest magnitude, with its sign."""
     if factor == 1:
         return maps
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 
 
-def _extremes(values: Values, starts: NDArray[Any], axis: int) -> Values:
-    """Of each stretch along an axis the value of the largest magnitude; NaN where there is one."""
+def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
+    """Return of each stretch the value with the largest magnitude; NaN if there is one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
 
 
-def _means(values: Values, starts: NDArray[Any]) -> Values:
-    """(1, 1, n) means of stretches of (1, 1, m)."""
+def _means(values: Values, starts: NDArray[np.int64]) -> Values:
+    """Return the means of stretches of (1, 1, m), as (1, 1, n)."""
     lengths = np.diff([*starts, values.shape[2]])
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(values, starts, 2) / lengths

@@ -1,12 +1,12 @@
-"""Two activations and their difference as one labelled PNG: A and B on one scale, B - A around zero.
+"""Draw two activations and their difference as a labelled PNG.
 
-Both colour maps share one palette, half of the levels each, so that the files stay small.
+A and B are on one scale, B - A is around zero. The two colour maps share one palette, with half of
+the levels each, so that the files stay small.
 """
 
 from __future__ import annotations
 
 import functools
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from hookcli.render.draw.canvas import (
     load_palette,
     new_canvas,
     to_image,
+    to_png,
     write_text,
 )
 from hookcli.render.draw.contrast import TILE
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 _HALF = 60  # levels of tide on either side of zero
-_EMBERS = LEVELS - 1 - (2 * _HALF + 1)  # levels of ember; two are kept for what is not finite
+# Levels of ember; of the LEVELS + 1 in all, two are kept for values that are not finite.
+_EMBERS = LEVELS - 1 - (2 * _HALF + 1)
 _ZERO = _EMBERS + _HALF
 _NOT_FINITE, _NOT_FINITE_APART = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
@@ -46,12 +48,12 @@ _COLUMNS = 3
 _GAP, _BETWEEN, _LABEL = 3, 20, 14
 _BAND, _LOWEST = 96, 24
 _MAPS_NOTE = (
-    "A and B dark to light: a channel's smallest to its largest in both;  B - A blue to orange: minus to plus "
-    "its largest difference, grey is none"
+    "A and B dark to light: a channel's smallest to its largest in both;  "
+    "B - A blue to orange: minus to plus its largest difference, grey is none"
 )
 _SIGNED_NOTE = (
-    "blue to orange: minus to plus a channel's largest magnitude in both, and in B - A its largest difference; "
-    "grey is zero"
+    "blue to orange: minus to plus a channel's largest magnitude in both, "
+    "and in B - A its largest difference; grey is zero"
 )
 _BARS_NOTE = (
     "A and B from zero on one scale;  B - A from its own zero, orange above it and blue below"
@@ -62,23 +64,22 @@ _DARKEST = 44  # the level of ember that bars begin at
 def draw_contrast(
     contrast: Contrast, heading: Sequence[str], *, signed: bool = False
 ) -> tuple[bytes, tuple[int, int]]:
-    """A PNG file, and its width and height; the same input gives the same bytes.
+    """Return a PNG file, and its width and height; the same input makes the same bytes.
 
     Args:
-        contrast: what is drawn.
-        heading: lines above; what the colours mean is added.
-        signed: A and B are gradients, and have colours around zero like their difference.
+        contrast: the values to draw.
+        heading: the lines above the picture; a line on the colours is added.
+        signed: whether A and B are gradients, with colours around zero like their difference.
     """
     canvas = (_draw_bars if contrast.is_flat else _draw_maps)(contrast, heading, signed=signed)
-    stream = io.BytesIO()
-    to_image(canvas, list(_palette())).save(stream, "PNG", compress_level=4)
-    return stream.getvalue(), (canvas.shape[1], canvas.shape[0])
+    data = to_png(to_image(canvas, list(_palette())), compress_level=4)
+    return data, (canvas.shape[1], canvas.shape[0])
 
 
 def list_labels(contrast: Contrast) -> list[str]:
-    """What stands above the maps of each channel: its number, the range of A and B, and how far they are apart.
+    """Return the label of each channel: number, range of A and B, and how far they are apart.
 
-    Of bars, what stands above those of A, of B and of B - A.
+    For bars, return the labels of A, of B and of B - A.
     """
     if contrast.is_flat:
         return _list_bar_labels(contrast)
@@ -99,12 +100,12 @@ def _list_bar_labels(contrast: Contrast) -> list[str]:
 
 
 def _bar_range(contrast: Contrast) -> tuple[float, float]:
-    """From the lowest to the highest bar of A and B, with zero between them."""
+    """Return the lowest and highest value of the bars of A and B; zero is between them."""
     return min(0.0, float(contrast.low[0])), max(0.0, float(contrast.high[0]))
 
 
 def apart_text(largest: float, broken: int) -> str:
-    """How far two channels are apart."""
+    """Return how far two channels are apart, in words."""
     places = f"not finite in {broken:,} place{'' if broken == 1 else 's'}"
     if broken:
         return f"{places}, else up to {largest:.3g} apart" if largest else places
@@ -112,10 +113,10 @@ def apart_text(largest: float, broken: int) -> str:
 
 
 def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
-    """Three maps a channel, three channels a row."""
+    """Draw three maps per channel, and three channels per row."""
     labels = list_labels(contrast)
     factor = max(1, TILE // max(contrast.a.shape[1:]))
-    high = max(1, _LOWEST // (factor * contrast.a.shape[1]))  # sequences are maps of one row
+    high = max(1, _LOWEST // (factor * contrast.a.shape[1]))  # maps of sequences have one row
     height, width = factor * high * contrast.a.shape[1], factor * contrast.a.shape[2]
     three = 3 * (width + _GAP) - _GAP
     widest = max(three, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels))
@@ -139,7 +140,7 @@ def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> P
 
 
 def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
-    """A, B and B - A below one another."""
+    """Draw the bars of A, B and B - A below one another."""
     both, largest = _bar_range(contrast), float(contrast.largest[0])
     thick = max(1, min(24, 1024 // max(1, contrast.a.shape[2])))
     heading = [*heading, _BARS_NOTE]
@@ -156,7 +157,7 @@ def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> P
 
 
 def _to_levels(contrast: Contrast, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    """Levels of A and B on one scale a channel, and of B - A around zero."""
+    """Return levels of A and B, on one scale per channel, and of B - A, around zero."""
     low, high, largest = (
         each[:, None, None] for each in (contrast.low, contrast.high, contrast.largest)
     )
@@ -176,9 +177,9 @@ def _between(values: Values, low: Values, high: Values) -> Pixels:
 
 
 def _from_zero(values: Values, largest: Values) -> Pixels:
-    """Levels of bars: of one length, of one colour."""
-    part = np.abs(values) / np.where(largest > 0, largest, 1)
-    return _marked(part * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
+    """Return levels of bars: bars of equal length have the same colour."""
+    share = np.abs(values) / np.where(largest > 0, largest, 1)
+    return _marked(share * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
 def _around_zero(values: Values, largest: Values) -> Pixels:
@@ -192,7 +193,10 @@ def _marked(levels: Values, mark: int) -> Pixels:
 
 
 def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
-    """(height, n) bars from a zero line; a value that is not finite is a full bar in its own colour."""
+    """Return bars from a zero line, (height, n).
+
+    A value that is not finite is a bar of full height in a colour of its own.
+    """
     finite, span = np.isfinite(values), (high - low) or 1.0
     tips = (np.where(finite, values, high) - low) / span * (_BAND - 1)
     zero = (0 - low) / span * (_BAND - 1)
@@ -206,7 +210,7 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 
 @functools.cache
 def _palette() -> tuple[int, ...]:
-    """Ember below, tide above it, then the two marks and the ramp of text."""
+    """Return the palette: ember, tide, the two marks of NaN and Inf, and the ramp of text."""
     ember, tide = (np.array(load_palette(name)).reshape(-1, 3) for name in (EMBER, TIDE))
     steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
     around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)

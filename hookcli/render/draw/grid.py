@@ -1,4 +1,4 @@
-"""Tiles and bars as labelled pictures: one array of palette indices each, drawn in one go.
+"""Draw tiles and bars as labelled pictures, each an array of palette indices.
 
 Nothing here writes files.
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _GAP = 4
 _LABEL_ROW = 13
 _BAR_HEIGHT, _BARS_A_ROW = 72, 256
-_SHEET_HEIGHT = 1600  # pixels that a sheet may be tall before it gets a second column
+_SHEET_HEIGHT = 1600  # height in pixels from which a sheet gets a second column
 _STRIP = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tiles of a grid are, in its pixels: the first one's corner and size, and the steps between them."""
+    """The places of the tiles of a grid in pixels: the first tile, and the steps between tiles."""
 
     left: int
     top: int
@@ -53,7 +53,7 @@ class Places:
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> Pixels:
-    """Tiles (K, h, w) in rows, each under its label, below the heading's lines."""
+    """Draw tiles (K, h, w) in rows below the heading, each under its label."""
     cells = enlarge(tiles, tile_size)
     place = place_tiles(tiles.shape, labels, heading, tile_size)
     rows = -(-len(cells) // place.columns)
@@ -69,7 +69,7 @@ def draw_grid(
 def place_tiles(
     shape: tuple[int, ...], labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> Places:
-    """Where ``draw_grid`` puts tiles of (K, h, w)."""
+    """Return where ``draw_grid`` puts tiles of (K, h, w)."""
     count, height, width = shape
     factor = _enlargement(shape, tile_size)
     height, width = height * factor, width * factor
@@ -82,7 +82,10 @@ def place_tiles(
 def draw_bars(
     values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
 ) -> Pixels:
-    """Values as bars from a zero line, up and down on one scale, 256 a row; signed, in a colour a side."""
+    """Draw values as bars from a zero line on one scale, 256 per row.
+
+    With ``signed``, bars above and below zero differ in colour.
+    """
     finite = np.isfinite(values)
     low = min(0.0, float(values[finite].min(initial=0)))
     span = max(0.0, float(values[finite].max(initial=0))) - low or 1.0
@@ -92,9 +95,9 @@ def draw_bars(
     canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + _LABEL_ROW + _GAP))
     for row in range(rows):
         y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
-        part = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
+        shown = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
         write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
-        strip = _bar_strip(part, low, span, max(2, thick), signed=signed)
+        strip = _bar_strip(shown, low, span, max(2, thick), signed=signed)
         canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
             strip
         )
@@ -104,10 +107,10 @@ def draw_bars(
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
 ) -> tuple[Pixels, list[Places]]:
-    """One row a layer: its name, then tiles (K, h, w) with their labels; in columns when there are many.
+    """Draw one row per layer: its name and labelled tiles (K, h, w), in columns if there are many.
 
     Returns:
-        The canvas, and where the tiles of each row are in it.
+        The canvas, and the places of the tiles of each row in it.
     """
     blocks = [_sheet_row(name, enlarge(tiles, tile_size), labels) for name, tiles, labels in rows]
     columns = _stack(blocks, _column_height(blocks))
@@ -135,7 +138,10 @@ def _in_a_row(corner: tuple[int, int], shape: tuple[int, ...]) -> Places:
 
 
 def _column_height(blocks: Sequence[Pixels]) -> int:
-    """The height that makes a sheet about square, in columns alike; image viewers give up at 65,535 pixels."""
+    """Return the column height that makes a sheet about square.
+
+    Image viewers do not open pictures of more than 65,535 pixels on a side.
+    """
     if not blocks:
         return 1
     total, tallest = sum(map(len, blocks)), max(map(len, blocks))
@@ -145,7 +151,7 @@ def _column_height(blocks: Sequence[Pixels]) -> int:
 
 
 def _stack(blocks: Sequence[Pixels], height: int) -> list[list[Pixels]]:
-    """The blocks in order, in columns of at most ``height`` pixels."""
+    """Divide the blocks, in order, into columns of at most ``height`` pixels."""
     columns: list[list[Pixels]] = []
     used = height
     for block in blocks:
@@ -158,7 +164,7 @@ def _stack(blocks: Sequence[Pixels], height: int) -> list[list[Pixels]]:
 
 
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
-    """One layer of a sheet: its name, and its tiles under their labels."""
+    """Draw one layer of a sheet: its name, and its tiles under their labels."""
     count, height, width = cells.shape
     texts = [
         draw_text(name, NOTE_SIZE).shape[1],
@@ -175,7 +181,10 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
 
 
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
-    """The values as columns of colour on one scale; more than 512 as means of runs, the strip at least 256 wide."""
+    """Draw values as coloured columns on one scale, at least 256 pixels wide in all.
+
+    More than 512 values are drawn as means of runs.
+    """
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
     shown = (
@@ -193,7 +202,7 @@ def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False
 
 
 def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
-    """Each pixel of (K, h, w) as a square, by the largest whole factor that fits ``tile_size``."""
+    """Enlarge tiles (K, h, w) by the largest whole factor that fits ``tile_size``."""
     factor = _enlargement(tiles.shape, tile_size)
     return tiles.repeat(factor, 1).repeat(factor, 2)
 
@@ -203,7 +212,7 @@ def _enlargement(shape: tuple[int, ...], tile_size: int) -> int:
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:
-    """The number of columns near a square picture that leaves the fewest places empty."""
+    """Return the number of columns for an about square picture with the fewest empty places."""
     square = (count * row_height / column_width) ** 0.5
     near = range(max(1, round(square * 0.75)), min(count, round(square * 1.4)) + 1)
     return min(near, key=lambda columns: (-count % columns, abs(columns - square)), default=1)
@@ -212,7 +221,10 @@ def _columns(count: int, row_height: int, column_width: int) -> int:
 def _bar_strip(
     values: NDArray[np.float32], low: float, span: float, thick: int, *, signed: bool
 ) -> Pixels:
-    """(height, n * thick) bars; a value that is not finite is a full bar in its own colour."""
+    """Return bars, (height, n * thick).
+
+    A value that is not finite is a bar up to the top in a colour of its own.
+    """
     finite = np.isfinite(values)
     shares = np.where(finite, (np.where(finite, values, 0) - low) / span, 1)
     zero = round((0 - low) / span * (_BAR_HEIGHT - 1))

@@ -1,8 +1,7 @@
-"""Grids and sheets written as PNG files, encoded on threads while the model goes on."""
+"""Write grids and sheets as PNG files, drawn on threads while the model goes on."""
 
 from __future__ import annotations
 
-import io
 import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,8 @@ from hookcli.files import safe_name
 from hookcli.records.pictures import Grid
 from hookcli.records.text import shape_text
 from hookcli.render.draw import grid as drawing
-from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image
+from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image, to_png
+from hookcli.store.names import grid_file, is_sheet, sheet_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class GridWriter:
     """Draws pictures on threads; ``take`` waits for them and reports what failed."""
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle) -> None:
-        """``write`` writes a file of the run folder, from any thread."""
+        """Start the threads, which call ``write`` to write a file of the run folder."""
         self._write = write
         self.style = style
         self._palette = load_palette(colormap_of(style))
@@ -40,28 +40,28 @@ class GridWriter:
         self._pending: list[Future[list[Grid]]] = []
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue one layer's grid; returns its file, relative to the run folder."""
-        file = f"grids/{picture.image}/{grid_name(picture.call)}"
+        """Queue the grid of one layer and return its file, relative to the run folder."""
+        file = grid_file(picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
     def write_sheet(self, image_key: str, rows: Sequence[Picture]) -> str:
-        """Queue one picture of all layers; returns its file, relative to the run folder."""
-        file = f"sheets/{image_key}.png"
+        """Queue one picture of all layers and return its file, relative to the run folder."""
+        file = sheet_file(image_key)
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
-        """What waits until everything queued since the last time is on disk.
+        """Return a function that waits until everything queued since the last call is on disk.
 
-        It gives what the grids show, in the order in which they were queued, and raises OutputError
-        where a file could not be written.
+        The function returns what the grids show, in the order in which they were queued, and raises
+        OutputError if a file could not be written.
         """
         pending, self._pending = self._pending, []
         return lambda: tuple(grid for future in pending for grid in future.result())
 
     def close(self) -> None:
-        """Drop what has not been started; what is being written gets complete."""
+        """Drop pictures that have not been started, and finish those that have."""
         self._threads.shutdown(cancel_futures=True)
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
@@ -78,13 +78,11 @@ class GridWriter:
         ]
 
     def _encode(self, canvas: Pixels) -> bytes:
-        stream = io.BytesIO()
-        to_image(canvas, self._palette).save(stream, "PNG")
-        return stream.getvalue()
+        return to_png(to_image(canvas, self._palette))
 
 
 def grid_name(call: Call) -> str:
-    """``003_layer1.0.relu#1.png``: order, module path, call index, output key, side."""
+    """Return ``003_layer1.0.relu#1.png``: order, module path, call index, output key, side."""
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
@@ -92,7 +90,7 @@ def grid_name(call: Call) -> str:
 
 
 def render_grid(picture: Picture, style: GridStyle) -> Pixels:
-    """One layer's picture as palette indices; the same input gives the same picture."""
+    """Draw the picture of one layer as palette indices; the same input makes the same picture."""
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture), _bars_note(content)]
@@ -104,12 +102,15 @@ def render_grid(picture: Picture, style: GridStyle) -> Pixels:
 def describe_grid(
     picture: Picture, file: str, canvas: Pixels, places: drawing.Places | None
 ) -> Grid:
-    """What the tiles of a picture show, and where they are; a sheet has only a layer's first channels."""
+    """Return what the tiles of a picture show, and their places.
+
+    A sheet shows only the first channels of a layer.
+    """
     content = picture.content
     size = (canvas.shape[1], canvas.shape[0])
     if isinstance(content, Bars) or places is None:
         return Grid(picture.image, picture.call.id, file, size)
-    shown = _SHEET_TOP if file.startswith("sheets/") else None
+    shown = _SHEET_TOP if is_sheet(file) else None
     rows = content.figures[:, :shown].tolist()
     if content.scores is not None:
         rows.append(content.scores[:shown].tolist())
@@ -122,7 +123,7 @@ def describe_grid(
 
 
 def _place_tiles(picture: Picture, style: GridStyle) -> drawing.Places | None:
-    """Where ``render_grid`` puts the tiles; None for bars."""
+    """Return where ``render_grid`` puts the tiles; None for bars."""
     content = picture.content
     if isinstance(content, Bars):
         return None
@@ -133,7 +134,7 @@ def _place_tiles(picture: Picture, style: GridStyle) -> drawing.Places | None:
 def render_sheet(
     image_key: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Pixels, list[drawing.Places]]:
-    """All layers' best channels, a row a layer, and where each row's tiles are."""
+    """Draw the first channels of all layers, one row per layer, and return where the tiles are."""
     parts = []
     for picture in rows:
         name = f"{picture.call.id}   {shape_text(picture.shape)}"
@@ -153,7 +154,7 @@ def render_sheet(
 
 
 def _words(picture: Picture, tiles: Tiles, style: GridStyle) -> tuple[list[str], list[str]]:
-    """The tiles' labels and the lines above them."""
+    """Return the labels of the tiles, and the lines above them."""
     labels = [str(channel) for channel in tiles.channels.tolist()]
     title = _title(picture) + _frame_note(picture)
     return labels, [title, _channels_note(tiles, style), _scale_note(tiles, style)]
@@ -164,8 +165,8 @@ def _title(picture: Picture) -> str:
 
 
 def _frame_note(picture: Picture) -> str:
-    """Which frame of a clip is shown; empty for pictures."""
-    axis = {"NCDHW": 2, "NDHWC": 1}.get(picture.layout.name)
+    """Return which frame of a clip is shown; empty for pictures."""
+    axis = picture.layout.frame_axis
     if axis is None:
         return ""
     frames = picture.shape[axis]

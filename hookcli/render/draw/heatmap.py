@@ -1,4 +1,4 @@
-"""A map over the picture it was computed from: Grad-CAM and pixel saliency as PNG files."""
+"""Draw a map over the picture that it was computed from: Grad-CAM and pixel saliency."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from hookcli.render.draw.canvas import (
     load_palette,
     new_canvas,
     to_image,
+    to_png,
     write_text,
 )
 
@@ -28,17 +29,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_SMALLEST = 224  # pixels; what is smaller is drawn enlarged by a whole factor
+_SMALLEST = 224  # pixels; smaller pictures are enlarged by a whole factor
 _GAP, _CAPTION, _BAR = 12, 16, 8
-_DIM = 0.55  # how light the picture is below a map
-_DENSEST, _DARKEST = 0.9, 40  # the most that a map covers, and the level of ember that it begins at
+_DIM = 0.55  # brightness of the picture below a map
+_DENSEST, _DARKEST = 0.9, 40  # opacity of the largest value, level of the smallest
 _GLOW = ((14, 14, 18), (255, 236, 170))
 _CLIP = 99
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """What stands beside the picture: (H, W, 3), a bar of its colours from 0, and what the bar's end stands for."""
+    """A panel beside the picture.
+
+    Attributes:
+        pixels: the pixels, (H, W, 3).
+        caption: the text above the panel.
+        bar: a bar of the colours, from 0 on.
+        end: the value at the end of the bar.
+    """
 
     pixels: NDArray[np.uint8]
     caption: str
@@ -47,12 +55,12 @@ class _Panel:
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> bytes:
-    """A Grad-CAM as a PNG file: left what the network saw, right the same in grey with the map over it.
+    """Return a PNG file: left what the network saw, right the same in grey with a Grad-CAM over it.
 
     Args:
         seen: the JPEG of what the network saw.
-        values: (h, w), not negative; enlarged to the picture, bilinear.
-        heading: lines above; one is added with the map's own size and its largest value.
+        values: the map, (h, w), not negative; it is enlarged to the picture, bilinear.
+        heading: the lines above; one is added with the size and the largest value of the map.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -68,12 +76,12 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> bytes:
-    """Pixel saliency as a PNG file: left what the network saw, right how much each pixel counts.
+    """Return a PNG file: left what the network saw, right the saliency of each pixel.
 
     Args:
         seen: the JPEG of what the network saw.
-        values: (h, w), the largest magnitude of the gradient over the colours of each pixel.
-        heading: lines above; one is added with the largest value and what the lightest colour stands for.
+        values: the largest magnitude of the gradient over the colours of each pixel, (h, w).
+        heading: the lines above; two are added, on the largest value and the colours.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
@@ -81,7 +89,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     if trouble:
         return _encode(picture, None, [*heading, f"saliency; {trouble}"])
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
-    end = clip or largest  # 0 where fewer than one pixel in a hundred counts
+    end = clip or largest  # the percentile is 0 if fewer than one pixel in a hundred counts
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
     said = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
     glow = _glow(_resize((values / end).clip(0, 1), picture))
@@ -90,7 +98,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
-    """Why there is nothing to draw; empty where there is something."""
+    """Return why there is nothing to draw; empty if there is something."""
     broken = int((~np.isfinite(values)).sum())
     if broken:
         return f"not drawn: {broken} of {values.size} values are NaN or Inf"
@@ -105,18 +113,18 @@ def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:
 
 
 def _resize(shares: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    """(H, W) of the picture, bilinear."""
+    """Resize a map to the picture, (H, W), bilinear."""
     image = Image.fromarray(shares.astype(np.float32))
     return np.asarray(image.resize(picture.size, Image.Resampling.BILINEAR))
 
 
 def _ramp(picture: Image.Image) -> NDArray[np.float32]:
-    """(1, W) shares from 0 to 1."""
+    """Return shares from 0 to 1, (1, W)."""
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
 def _lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """(H, W, 3): grey where the share is 0; the larger it is, the lighter and the denser its colour."""
+    """Return grey pixels under colours, (H, W, 3), denser and lighter for larger shares."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
     cover = (_DENSEST * np.sqrt(shares))[..., None]
@@ -126,14 +134,14 @@ def _lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray
 
 
 def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """(H, W, 3): one colour on dark."""
+    """Return shares as one colour on a dark ground, (H, W, 3)."""
     dark, light = np.array(_GLOW, np.float32)
     pixels: NDArray[np.uint8] = (dark + shares[..., None] * (light - dark)).round().astype(np.uint8)
     return pixels
 
 
 def _encode(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> bytes:
-    """The picture under the heading and, where there is one, the panel beside it."""
+    """Return a PNG file with the heading, the picture and, if there is one, the panel beside it."""
     factor = max(1, -(-_SMALLEST // max(picture.size)))
     size = width, height = picture.width * factor, picture.height * factor
     top, right = heading_height(heading) + _CAPTION, MARGIN + width + _GAP
@@ -152,6 +160,4 @@ def _encode(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) 
         beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)
         whole.paste(beside.resize(size, Image.Resampling.NEAREST), (right, top))
         whole.paste(bar.resize((width, _BAR), Image.Resampling.NEAREST), (right, below))
-    stream = io.BytesIO()
-    whole.save(stream, "PNG")
-    return stream.getvalue()
+    return to_png(whole)

@@ -1,4 +1,4 @@
-"""Two runs held against each other as one HTML page: the verdict, what changed, all calls, and pictures of the worst."""
+"""The comparison of two runs as one HTML page: verdict, changed facts, all calls, and pictures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class DiffPicture:
     """A picture of one call: A, B and their difference.
 
     Attributes:
-        row: the call.
-        file: beside the page.
-        size: width and height in pixels.
-        caption: lines that say what it shows.
-        alt: the same figures for who does not see it.
+        row: the figures of the call.
+        file: the name of the file, in the folder of the page.
+        size: the width and height in pixels.
+        caption: the lines below the picture.
+        alt: a text with the same figures for people who do not see the picture.
     """
 
     row: DiffRow
@@ -35,14 +35,14 @@ class DiffPicture:
 
 @dataclass(frozen=True, slots=True)
 class DiffPage:
-    """What the page shows.
+    """The content of the page.
 
     Attributes:
-        title: the model.
-        verdict: one line.
-        comparison: the figures.
-        notes: what else there is to say.
-        pictures: the first that differs, and then the worst.
+        title: the name of the model.
+        verdict: the verdict, in one line.
+        comparison: the figures of all calls.
+        notes: further remarks.
+        pictures: the first call that differs, followed by the worst.
     """
 
     title: str
@@ -53,7 +53,7 @@ class DiffPage:
 
 
 def render_difference(page: DiffPage) -> str:
-    """The page as text. Pure: the same values give the same page."""
+    """Return the page as text; the same values make the same page."""
     comparison = page.comparison
     drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in page.pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}

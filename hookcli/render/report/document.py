@@ -1,9 +1,9 @@
-"""``report.json``: read from a run folder, and the parts of it that a page shows."""
+"""Read ``report.json`` of a run folder, and choose what the page shows of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -23,40 +23,46 @@ from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_IMAGES, Finding, ModelInfo
-from hookcli.store.ownership import MANIFEST, REQUEST, list_damage
+from hookcli.store.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
+from hookcli.store.ownership import list_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 
-DOCUMENT, PAGE = "report.json", "report.html"
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
     "NC": "one value a channel, without height and width",
     "NLC": "tokens that form no rectangle",
     "unknown": "it is not known what its axes mean",
 }
+_FLAT_ELSE = "its maps have no height and width"
 
 
 @dataclass(frozen=True, slots=True)
-class _UncalledLayer:
+class UncalledLayer:
+    """A selected layer that did not run, and the reason."""
+
     layer: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class _TopChannel:
-    """A channel, and the images that fire it most."""
+class TopChannel:
+    """A channel, the keys of the images that fire it most, and its largest value in each.
+
+    A value is None if it is not finite.
+    """
 
     channel: int
     images: tuple[str, ...]
-    values: tuple[float, ...]
+    values: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Focus:
-    """The box of ``--focus``, as given and as shares of the picture that is shown."""
+class FocusBox:
+    """The box of ``--focus``, as the user gave it and as shares of the picture that is shown."""
 
     box: Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
     seen: Annotated[tuple[float, ...], Meta(min_length=4, max_length=4)]
@@ -64,23 +70,23 @@ class _Focus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportDocument:
-    """What ``report.json`` holds: all that the page of a run is made of.
+    """The content of ``report.json``, from which the page of a run is made.
 
     Attributes:
         command: the words that repeat the run.
-        model: which model ran.
-        versions: of what the run depended on.
-        images: those that went through the model.
-        skipped: those that did not.
-        uncalled: selected layers that did not run.
-        findings: what deserves a look.
+        model: the model that ran.
+        versions: the versions of everything that the run depended on.
+        images: the images that went through the model.
+        skipped: the images that did not.
+        uncalled: the selected layers that did not run.
+        findings: the findings, the gravest first.
         layers: the rows of ``layers.csv``.
-        histograms: by call id, see ``LayerRecord.histogram``.
-        grids: what the pictures show.
+        histograms: the histograms by call id, see ``LayerRecord.histogram``.
+        grids: the pictures of layers, and what their tiles show.
         focus: the box of ``--focus``; None without one.
-        heats: maps that were drawn over images.
-        written: by call id, which module wrote over what the call returned.
-        top_images: by call id, the channels with the images that fire them most.
+        heats: the maps that were drawn over images.
+        written: the module that wrote over what a call returned, by call id.
+        top_images: channels with the images that fire them most, by call id.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
@@ -88,34 +94,49 @@ class ReportDocument:
     versions: Annotated[dict[str, Scalar], Meta(min_length=1)]
     images: tuple[ImageResult, ...]
     skipped: tuple[SkippedImage, ...]
-    uncalled: tuple[_UncalledLayer, ...]
+    uncalled: tuple[UncalledLayer, ...]
     findings: tuple[Finding, ...]
     layers: tuple[LayerRow, ...]
     histograms: dict[str, tuple[Whole, ...]]
     grids: tuple[Grid, ...]
-    focus: _Focus | None
+    focus: FocusBox | None
     heats: tuple[HeatPicture, ...] = ()
     written: dict[str, str] = field(default_factory=dict)
-    top_images: dict[str, tuple[_TopChannel, ...]] = field(default_factory=dict)
+    top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
 
 
-def read_report(run: Path) -> dict[str, Any]:
-    """What ``report.json`` of a run folder holds, and beside it what of the folder is not as the run left it.
+@dataclass(frozen=True, slots=True)
+class FolderState:
+    """The differences between a run folder and what the run left there.
 
-    ``missing`` names pictures of the page that are not there, ``damage`` says what else is missing or of
-    another size, and ``complete`` whether the run came to its end.
+    Attributes:
+        missing: the pictures of the page that are missing.
+        damage: sentences about other files that are missing or have a different size.
+        complete: whether the folder has a readable manifest, which is written last.
+    """
+
+    missing: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    complete: bool = True
+
+
+AS_LEFT = FolderState()
+
+
+def read_report(run: Path) -> tuple[ReportDocument, FolderState]:
+    """Return the content of ``report.json``, and how the folder differs from what the run left.
 
     Raises:
-        RequestError: the folder is no run's, the run did not come to its end, or the file is damaged.
-        OutputError: it cannot be read.
+        RequestError: the folder is not that of a run, or the run is unfinished or damaged.
+        OutputError: the file cannot be read.
     """
     if not run.is_dir():
         raise RequestError(f"there is no folder {str(run)!r}", "give the folder of a run")
     try:
-        document, report = decode_both(read_regular(run / DOCUMENT, MOST_BYTES), ReportDocument)
+        _, report = decode_both(read_regular(run / DOCUMENT, MOST_BYTES), ReportDocument)
     except FileNotFoundError as error:
         known = (run / REQUEST).exists()
-        reason = "is of a run that did not come to its end" if known else "is not a run's folder"
+        reason = "is the folder of an unfinished run" if known else "is not the folder of a run"
         raise RequestError(f"{str(run)!r} {reason}", _AGAIN) from error
     except OSError as error:
         raise OutputError(f"cannot read {str(run / DOCUMENT)!r}: {error.strerror}") from error
@@ -124,95 +145,111 @@ def read_report(run: Path) -> dict[str, Any]:
         raise RequestError(f"{str(run / DOCUMENT)!r} {error}", hint) from error
     except DamagedError as error:
         raise RequestError(f"{str(run / DOCUMENT)!r} is damaged: {error}", _AGAIN) from error
+    return report, _look_at(run, report)
+
+
+def _look_at(run: Path, report: ReportDocument) -> FolderState:
     files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
     files += [image.seen for image in report.images if image.seen]
     missing = [file for file in dict.fromkeys(files) if not _is_there(run, file)]
     listed = _read_list(run)
     damage = {} if listed is None else list_damage(run, listed.sizes)
     others = [damage[name] for name in damage if name not in (PAGE, *missing)]
-    return document | {"missing": missing, "complete": listed is not None, "damage": others}
+    return FolderState(tuple(missing), tuple(others), listed is not None)
 
 
 def _is_there(run: Path, file: str) -> bool:
     try:
         return (run / file).is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a possible name of a file
         return False
 
 
 def _read_list(run: Path) -> FileList | None:
-    """What the manifest, which is written last, says of the files; None where it is not there or damaged."""
+    """Return the files that the manifest lists; None if it is missing or damaged."""
     try:
         return read_document(run / MANIFEST, FileList)
     except (OSError, DamagedError):
         return None
 
 
-def choose_images(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """All images; of more than 200 those with a finding of their own, or the first for want of any."""
-    images: list[dict[str, Any]] = document["images"]
+def choose_images(
+    images: Sequence[ImageResult], findings: Iterable[Finding]
+) -> Sequence[ImageResult]:
+    """Return the images to show: all, or of more than 200 those that a finding names.
+
+    If no finding names an image, the first of more than 200 is shown.
+    """
     if len(images) <= MOST_IMAGES:
         return images
-    named = findings_by_image(document)
-    return [image for image in images if image["key"] in named][:MOST_IMAGES] or images[:1]
+    named = findings_by_image(findings)
+    return [image for image in images if image.key in named][:MOST_IMAGES] or images[:1]
 
 
-def findings_by_image(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The findings that name an image, by its key."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for finding in document["findings"]:
-        for key in finding.get("images", ()):
+def findings_by_image(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Return the findings that name an image, by the key of the image."""
+    found: dict[str, list[Finding]] = {}
+    for finding in findings:
+        for key in finding.images:
             found.setdefault(key, []).append(finding)
     return found
 
 
-def pictures_by_image(
-    document: dict[str, Any], images: Iterable[dict[str, Any]]
-) -> list[list[dict[str, Any]]]:
-    """The grids of each image that is shown."""
-    grids: dict[str, list[dict[str, Any]]] = {}
-    for grid in document["grids"]:
-        grids.setdefault(grid["image"], []).append(grid)
-    return [grids.get(image["key"], []) for image in images]
+def grids_by_image(grids: Iterable[Grid]) -> dict[str, list[Grid]]:
+    """Return the grids of each image, by the key of the image."""
+    found: dict[str, list[Grid]] = {}
+    for grid in grids:
+        found.setdefault(grid.image, []).append(grid)
+    return found
 
 
-def list_pictures(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Of a run whose page shows some of its images: the file of each, and its sheet or folder of grids."""
-    if len(document["images"]) <= MOST_IMAGES:
+def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
+    """Return each image's file and its sheet or grid folder, if the page shows only some images."""
+    if len(document.images) <= MOST_IMAGES:
         return []
-    files = {grid["image"]: grid["file"] for grid in document["grids"]}
+    files = {grid.image: grid.file for grid in document.grids}
     places = {
-        key: file if file.startswith("sheets/") else f"{file.rpartition('/')[0]}/"
+        key: file if is_sheet(file) else f"{file.rpartition('/')[0]}/"
         for key, file in files.items()
     }
-    return [(i["file"], places[i["key"]]) for i in document["images"] if i["key"] in places]
+    return [(image.file, places[image.key]) for image in document.images if image.key in places]
 
 
 def for_script(
-    grids: Sequence[dict[str, Any]], calls: Sequence[str], address: Callable[[str], str] | None
-) -> dict[str, Any]:
-    """What the script needs of one image's grids; of the first image's it takes the addresses from the page."""
-    places = {call: index for index, call in enumerate(calls)}
-    files = list(dict.fromkeys(grid["file"] for grid in grids))
-    wanted = ("size", "places", "channels", "low", "high", "mean", "spread")
+    grids: Sequence[Grid], places: Mapping[str, int], address: Callable[[str], str] | None
+) -> dict[str, object]:
+    """Return what the script of the page needs to know about the grids of one image.
+
+    Args:
+        grids: the grids of the image.
+        places: the position of each call id on the page.
+        address: a function that returns the address of a picture; None for the first image, whose
+            addresses the script takes from the page.
+    """
+    files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
-        {name: grid[name] for name in wanted}
-        | {"call": places[grid["call_id"]], "picture": files.index(grid["file"])}
+        {
+            "size": grid.size,
+            "places": grid.places,
+            "channels": grid.channels,
+            "low": grid.low,
+            "high": grid.high,
+            "mean": grid.mean,
+            "spread": grid.spread,
+            "call": places[grid.call_id],
+            "picture": files.index(grid.file),
+        }
         for grid in grids
-        if grid["call_id"] in places
+        if grid.call_id in places
     ]
     return {"pictures": [address(file) for file in files] if address else [], "grids": facts}
 
 
-def explain_flat(
-    layers: Iterable[dict[str, Any]], grids: Iterable[dict[str, Any]]
-) -> dict[str, str]:
-    """By call id, why a layer has no feature maps, and bars instead."""
-    layouts = {row["call_id"]: row["layout"] for row in layers}
+def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
+    """Return, by call id, why a layer has bars instead of feature maps."""
+    layouts = {row.call_id: row.layout for row in layers}
     return {
-        grid["call_id"]: _FLAT.get(
-            layouts.get(grid["call_id"], ""), "its maps have no height and width"
-        )
+        grid.call_id: _FLAT.get(layouts.get(grid.call_id, ""), _FLAT_ELSE)
         for grid in grids
-        if not grid["places"]
+        if not grid.places
     }

@@ -1,4 +1,4 @@
-"""A run's document as one HTML page that needs nothing but the files beside it."""
+"""Render the document of a run as one HTML page that needs only the files beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import base64
 import hashlib
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jinja2 import UndefinedError
 from markupsafe import Markup
@@ -20,36 +21,97 @@ from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
 from hookcli.render.charts.flow_svg import draw_flow_svg
 from hookcli.render.report.document import (
-    DOCUMENT,
+    AS_LEFT,
     choose_images,
     explain_flat,
     findings_by_image,
     for_script,
+    grids_by_image,
     list_pictures,
-    pictures_by_image,
     read_report,
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
+from hookcli.store.names import DOCUMENT, is_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    from hookcli.records.images import ImageResult
+    from hookcli.records.pictures import Grid, HeatPicture
+    from hookcli.records.rows import LayerRow
+    from hookcli.records.runs import Finding
+    from hookcli.records.uncalled import UncalledGroup
+    from hookcli.render.report.document import FolderState, ReportDocument
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
-def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, dict[str, Any]]:
-    """The page of a run folder, and the document it was made from.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """The content of the page that is derived from the document.
+
+    Attributes:
+        command: the words that repeat the run, quoted for a shell.
+        backwards: whether gradients were recorded instead of activations.
+        columns: the fields of the rows of the table, with their titles.
+        images: the images that have a section of their own.
+        image_of: all images, by key.
+        findings_of: the findings that name an image, by the key of the image.
+        heats_of: the maps that were drawn over an image, by the key of the image.
+        links: the texts and addresses of links to pictures, if only some images have a section.
+        anchors: the anchors of calls on the page, by call id.
+        place_of: the positions of calls in the table, by call id.
+        pictured: the call ids that have a place for pictures.
+        first_grids: the grids of the first image, by call id.
+        sheets: whether each picture shows all layers of an image.
+        flat: the reasons why layers are drawn as bars, by call id.
+        uncalled: the selected layers that did not run, in groups.
+        histograms: the drawings of histograms, by call id.
+        depth: the drawing over depth; empty without one.
+        data: the JSON about the page for the script.
+        grid_data: the JSON about the grids of each image for the script.
+        script: the text of the script.
+        hashes: the hashes of the scripts that may run, for the Content-Security-Policy.
+        style: the style sheet.
+    """
+
+    command: Markup
+    backwards: bool
+    columns: dict[str, str]
+    images: Sequence[ImageResult]
+    image_of: dict[str, ImageResult]
+    findings_of: dict[str, list[Finding]]
+    heats_of: dict[str, list[HeatPicture]]
+    links: list[tuple[str, str]]
+    anchors: dict[str, str]
+    place_of: dict[str, int]
+    pictured: set[str]
+    first_grids: dict[str, Grid]
+    sheets: bool
+    flat: dict[str, str]
+    uncalled: Sequence[UncalledGroup]
+    histograms: dict[str, Markup]
+    depth: Markup
+    data: Markup
+    grid_data: list[Markup]
+    script: Markup
+    hashes: Markup
+    style: Markup
+
+
+def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, FolderState]:
+    """Return the page of a run folder, and how the folder differs from what the run left.
 
     Raises:
-        RequestError: the folder is no run's, or ``report.json`` is not what a run writes.
-        OutputError: it cannot be read.
+        RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
+        OutputError: the file cannot be read.
     """
     try:
-        document = read_report(run)
-        return render_report(document, run if single_file else None), document
+        document, state = read_report(run)
+        return render_report(document, state, run if single_file else None), state
     except (
         LookupError,
         TypeError,
@@ -62,105 +124,102 @@ def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, dict[st
         raise RequestError(reason, "run hookcli inspect again") from error
 
 
-def render_report(document: dict[str, Any], run: Path | None = None) -> str:
-    """The page as text. Pure, but for ``run``: the same document gives the same page.
+def render_report(
+    document: ReportDocument, state: FolderState = AS_LEFT, run: Path | None = None
+) -> str:
+    """Return the page as text; the same document makes the same page, unless ``run`` is given.
 
     Args:
-        document: as in ``report.json``.
-        run: the run folder, whose pictures are put into the page itself; None links to them.
+        document: the content of ``report.json``.
+        state: how the run folder differs from what the run left.
+        run: the run folder, to embed its pictures in the page; None links to them.
     """
-    script = asset("page.js")
-    layers, images = document["layers"], choose_images(document)
     given: set[str] = set()
     address = _embedded(run, given) if run else linked
-    pictures = pictures_by_image(document, images)
-    anchors = {row["call_id"]: f"layer-{index}" for index, row in enumerate(layers)}
-    histograms = {
-        row["call_id"]: ours(draw_histogram(document["histograms"].get(row["call_id"], ())))
-        for row in layers
-    }
-    calls = [row["call_id"] for row in layers]
-    shown_calls = [escape.for_page(call) for call in calls]
-    first = pictures[0] if pictures else []
-    return (
-        make_environment()
-        .get_template("page.html.j2")
-        .render(
-            document=document,
-            command=markup_escape(escape.for_shell(document["command"])),
-            focused=_focused,
-            images=images,
-            **_of_several(document),
-            **_of_command(document, anchors),
-            anchors=anchors,
-            address=address,
-            once=lambda file: "" if file in given else address(file),
-            first_grids={grid["call_id"]: grid for grid in reversed(first)},
-            sheets=any(grid["file"].startswith("sheets/") for grid in first),
-            flat=explain_flat(layers, first),
-            uncalled=group_uncalled(
-                [(each["layer"], each["reason"]) for each in document["uncalled"]],
-                {row["module_path"] for row in layers},
-            ),
-            written=document.get("written", {}),
-            missing=document.get("missing", ()),
-            histograms=histograms,
-            data=ours(_script_data({"calls": shown_calls, "images": len(images)})),
-            pictures=[
-                ours(_script_data(for_script(mine, calls, address if index else None)))
-                for index, mine in enumerate(pictures)
-            ],
-            script=ours(script),
-            style=ours(asset("page.css")),
-            hashes=ours(" ".join(_hashes([script]))),
-            number=_number,
-        )
+    environment = make_environment()
+    environment.filters |= {"focused": _focused, "number": _number}
+    return environment.get_template("page.html.j2").render(
+        document=document,
+        state=state,
+        page=_make_page(document, address),
+        address=address,
+        once=lambda file: "" if file in given else address(file),
     )
 
 
-def _of_several(document: dict[str, Any]) -> dict[str, Any]:
-    """What the page of a run over several images needs beside."""
-    return {
-        "count": len(document["images"]),
-        "top_images": document.get("top_images", {}),
-        "all_images": {image["key"]: image for image in document["images"]},
-        "by_image": findings_by_image(document),
-        "all_pictures": [(name, linked(place)) for name, place in list_pictures(document)],
-    }
+def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPage:
+    layers, images = document.layers, choose_images(document.images, document.findings)
+    backwards = document.command[1] == "gradients"
+    anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
+    places = {row.call_id: index for index, row in enumerate(layers)}
+    grids = grids_by_image(document.grids)
+    first = grids.get(images[0].key, []) if images else []
+    heats: dict[str, list[HeatPicture]] = {}
+    for heat in document.heats:
+        heats.setdefault(heat.image, []).append(heat)
+    script = asset("page.js")
+    shown_calls = [escape.for_page(row.call_id) for row in layers]
+    return RunPage(
+        command=markup_escape(escape.for_shell(document.command)),
+        backwards=backwards,
+        columns=_choose_columns(layers, backwards=backwards),
+        images=images,
+        image_of={image.key: image for image in document.images},
+        findings_of=findings_by_image(document.findings),
+        heats_of=heats,
+        links=[(name, linked(place)) for name, place in list_pictures(document)],
+        anchors=anchors,
+        place_of=places,
+        pictured={row.call_id for row in layers if not backwards or row.side == "grad_output"},
+        first_grids={grid.call_id: grid for grid in reversed(first)},
+        sheets=any(is_sheet(grid.file) for grid in first),
+        flat=explain_flat(layers, first),
+        uncalled=group_uncalled(
+            [(each.layer, each.reason) for each in document.uncalled],
+            {row.module_path for row in layers},
+        ),
+        histograms={
+            row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
+            for row in layers
+        },
+        depth=ours((draw_flow_svg if backwards else draw_depth)(layers, anchors)),
+        data=ours(_script_data({"calls": shown_calls, "images": len(images)})),
+        grid_data=[
+            ours(
+                _script_data(
+                    for_script(grids.get(image.key, []), places, address if index else None)
+                )
+            )
+            for index, image in enumerate(images)
+        ],
+        script=ours(script),
+        hashes=ours(" ".join(_hashes([script]))),
+        style=ours(asset("page.css")),
+    )
 
 
-def _of_command(document: dict[str, Any], anchors: dict[str, str]) -> dict[str, Any]:
-    """What depends on what was recorded: activations or gradients, with edits or without."""
-    layers: list[dict[str, Any]] = document["layers"]
-    backwards = document["command"][1:2] == ["gradients"]
+def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:
+    """Return the fields that the table shows, with their titles.
+
+    They depend on what was recorded; fields about edits are shown if any row has a value.
+    """
     columns = dict(_GRADIENT_COLUMNS if backwards else _COLUMNS)
-    extra = (
-        name for name in ("change", "sparsity") if any(r.get(name) is not None for r in layers)
-    )
-    columns |= {name: name for name in extra}
-    heats: dict[str, list[dict[str, Any]]] = {}
-    for heat in document.get("heats", ()):
-        heats.setdefault(heat["image"], []).append(heat)
-    pictured = {row["call_id"] for row in layers if not backwards or row["side"] == "grad_output"}
-    depth = draw_flow_svg(layers, anchors) if backwards else draw_depth(layers, anchors)
-    return {
-        "backwards": backwards,
-        "columns": columns,
-        "heats": heats,
-        "pictured": pictured,
-        "depth": ours(depth),
-    }
+    if any(row.change is not None for row in layers):
+        columns["change"] = "change"
+    if any(row.sparsity is not None for row in layers):
+        columns["sparsity"] = "sparsity"
+    return columns
 
 
 def _script_data(data: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end the script element that it is in."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _focused(grid: dict[str, Any]) -> list[tuple[int, float | None]]:
-    """The channels that fire more inside the box, the first five."""
-    pairs = zip(grid["channels"], grid["score"], strict=True)
+def _focused(grid: Grid) -> list[tuple[int, float | None]]:
+    """Return the first five of the channels that fire more inside the box, with their scores."""
+    pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
@@ -172,7 +231,7 @@ def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
             if not (run / file).resolve().is_relative_to(run.resolve()):
                 return ""
             data = read_regular(run / file, MOST_BYTES)
-        except (OSError, RuntimeError):  # RuntimeError: a link that leads to itself
+        except (OSError, RuntimeError):  # RuntimeError: a link to itself
             return linked(file)
         given.add(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
@@ -181,7 +240,7 @@ def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
 
 
 def _hashes(texts: Iterable[str]) -> list[str]:
-    """What the Content-Security-Policy lets run: these texts and nothing else."""
+    """Return the hashes of scripts, by which the Content-Security-Policy lets them run."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 

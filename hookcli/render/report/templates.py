@@ -1,9 +1,8 @@
-"""What the pages share: how names get into them, their style, and what links to the files beside them."""
+"""Helpers of both pages: the template environment, assets, and addresses of files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,7 +12,7 @@ from hookcli import escape
 
 
 def make_environment() -> Environment:
-    """Templates whose values are escaped, and in which a name that is not there is an error."""
+    """Return an environment that escapes values, and in which an undefined name is an error."""
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
@@ -27,22 +26,22 @@ def make_environment() -> Environment:
 
 
 def ours(text: str) -> Markup:
-    """Text that was written or escaped here, to stand in the page as it is."""
+    """Mark text that is our own, or escaped already, as safe to put into the page as it is."""
     return Markup(text)  # noqa: S704
 
 
-def _shown(value: Any) -> Any:
-    """Names as they are, with what would not be seen, or would turn the text around, written out."""
+def _shown(value: object) -> object:
+    """Return text with invisible characters, and those that change its direction, written out."""
     return escape.for_page(value) if type(value) is str else value
 
 
 def linked(file: str) -> str:
-    """The address of a file beside the page."""
-    return Markup(quote(file))  # noqa: S704  nothing is left to escape
+    """Return the address of a file in the folder of the page."""
+    return Markup(quote(file))  # noqa: S704  quote() leaves nothing to escape
 
 
 def asset(name: str) -> str:
-    """A file of the folder ``assets``."""
+    """Return the text of a file of the folder ``assets``."""
     return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 

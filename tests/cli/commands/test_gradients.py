@@ -120,8 +120,8 @@ def test_a_score_of_ones_own(run, net):
     words = ("gradients", "net.py:Odd", *OWN)
     code, _, err = run(*words)
     assert (code, err.splitlines()[-2:]) == (2, [
-        "error: the model's output has no form whose score is known",
-        "hint: --score sum, or a function of your own: --score FILE.py:FUNCTION",
+        "error: hookcli knows no score for an output of this form",
+        "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
     ])  # fmt: skip
     assert run(*words, "--score", "net.py:total", "--overwrite").code == 0
     assert document()["images"][0]["score"]["value"] == 480
@@ -299,7 +299,7 @@ def test_gradients_are_saved_as_tensors(run, net):
 
 
 def test_gradients_of_many_kinds_of_layers_in_every_task(run, cat):
-    for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("r3d_18", "fc"),
+    for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("mc3_18", "fc"),
                           ("ssdlite320_mobilenet_v3_large", "head.*[0-1].1")):  # fmt: skip
         words = ("--score", "sum") if model.startswith("ssd") else ()
         size = ("--size", "64") if model.startswith("deep") else ()

@@ -312,7 +312,7 @@ def test_a_name_for_the_folder_is_made_of_the_models_name(run, net, photo):
 
 # --- what cannot be found, and what is no model
 
-FACTORY = "FACTORY of FILE.py:FACTORY is a function or a class that gives an nn.Module"
+FACTORY = "FACTORY in FILE.py:FACTORY must be a function or a class that makes an nn.Module"
 REFUSED = {
     "nofile.py:make": (2, "there is no file 'nofile.py'", "write FILE.py:FACTORY"),
     "net.py:mak": (2, "net.py has no 'mak'", "did you mean make?"),
@@ -339,7 +339,7 @@ REFUSED = {
         "there is no Python module '..net' here",
         "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
     ),
-    "net.py:number": (4, "net.py:number is of type int: not a module, not a factory", FACTORY),
+    "net.py:number": (4, "net.py:number is of type int: neither a module nor a factory", FACTORY),
     "net.py:Shelf": (4, "net.py:Shelf returned a Shelf, not an nn.Module", FACTORY),
     "math:sqrt": (
         4,
@@ -547,7 +547,7 @@ def test_weights_that_do_not_fit_ones_own_model_end_with_4(inspect, net):
     code, _, err = inspect("net.py:make", "--weights", "w.pth")
     assert code == 4
     assert err.splitlines()[0] == (
-        "error: w.pth does not fit the model: 3 of another shape (conv.weight is 5x3x1x1 and not "
+        "error: w.pth does not fit the model: 3 of a different shape (conv.weight is 5x3x1x1 and not "
         "2x3x1x1, conv.bias is 5 and not 2, fc.weight is 4x5 and not 4x2)"
     )
 

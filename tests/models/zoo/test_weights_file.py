@@ -111,7 +111,7 @@ def assert_loaded(module, expected):
     ],
 )  # fmt: skip
 def test_values_of_another_kind_are_refused_with_both_dtypes(others, what):
-    assert refusal(state(**others)) == misfit(f"1 of another kind ({what})")
+    assert refusal(state(**others)) == misfit(f"1 of a different kind ({what})")
 
 
 def test_values_of_another_kind_in_a_safetensors_file_are_refused_too():
@@ -120,13 +120,13 @@ def test_values_of_another_kind_in_a_safetensors_file_are_refused_too():
         load("w.safetensors")
     assert caught.value.message == (
         "w.safetensors does not fit the model: "
-        "1 of another kind (conv.bias is complex64 and not float32)"
+        "1 of a different kind (conv.bias is complex64 and not float32)"
     )
 
 
 def test_a_file_of_real_numbers_for_complex_weights_is_refused():
     message = refusal({"wave": torch.ones(3)}, "net.py:Wave")
-    assert message == misfit("1 of another kind (wave is float32 and not complex64)")
+    assert message == misfit("1 of a different kind (wave is float32 and not complex64)")
 
 
 def test_values_of_another_kind_are_named_up_to_three_and_the_hint_says_what_to_do():
@@ -138,11 +138,11 @@ def test_values_of_another_kind_are_named_up_to_three_and_the_hint_says_what_to_
     with pytest.raises(WeightsError) as caught:
         load()
     assert caught.value.message == misfit(
-        "6 of another kind (conv.weight is int64 and not float32, conv.bias is int64 and not float32,"
+        "6 of a different kind (conv.weight is int64 and not float32, conv.bias is int64 and not float32,"
         " norm.weight is int64 and not float32 and 3 more)"
     )
     assert caught.value.hint == (
-        "convert them as they are meant, and save them again: tensor.real, tensor.float()"
+        "convert them, for example by tensor.real or tensor.float(), and save them again"
     )
 
 
@@ -263,7 +263,7 @@ def test_a_tensor_without_values_gives_no_model_its_size(monkeypatch):
     built = note_builds_with_values(monkeypatch, torchvision.models.SqueezeNet)
     message = refusal(whole | {"classifier.1.weight": nothing}, "squeezenet1_1")
     assert message == misfit(
-        "1 of another shape (classifier.1.weight is 10000000x0x1x1 and not 1000x512x1x1)"
+        "1 of a different shape (classifier.1.weight is 10000000x0x1x1 and not 1000x512x1x1)"
     )
     assert built == []
 
@@ -325,7 +325,7 @@ def test_a_file_that_would_unpack_to_a_thousand_times_its_size_is_refused():
     with pytest.raises(WeightsError) as caught:
         load()
     assert re.fullmatch(
-        rf"w\.pth has {size:,} bytes and would become 4,\d\d\d,\d\d\d: torch has not saved it so",
+        rf"w\.pth has {size:,} bytes and would become 4,\d\d\d,\d\d\d: torch\.save did not write it",
         caught.value.message,
     )
 

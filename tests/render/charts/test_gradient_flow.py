@@ -12,16 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.render.charts.flow_png import draw_flow
-from hookcli.render.charts.flow_svg import draw_flow_svg
-from hookcli.render.charts.gradient_flow import (
-    FlowLayer,
-    find_decades,
-    list_flow_layers,
-    list_ticks,
-    power_of_ten,
-    short_name,
-)
+from hookcli.records.rows import LayerRow
+from hookcli.render.charts import flow_png, flow_svg, gradient_flow
+from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
+from hookcli.render.charts.gradient_flow import FlowLayer
 
 LINE, DOTS, WARNING, INK = (0x8C, 0x2F, 0x63), (0x1F, 0x6F, 0x9C), (0xD6, 0x28, 0x1C), (26, 27, 34)
 SIZES = (1, 36, 300)
@@ -252,6 +246,30 @@ def test_without_rows_there_is_no_drawing():
 
 
 # Drawing and reading
+
+
+def list_flow_layers(rows: list[dict]) -> list[FlowLayer]:
+    return gradient_flow.list_flow_layers(whole(rows))
+
+
+def draw_flow(rows: list[dict], heading: list[str]) -> bytes:
+    return flow_png.draw_flow(whole(rows), heading)
+
+
+def draw_flow_svg(rows: list[dict], anchors: dict[str, str]) -> str:
+    return flow_svg.draw_flow_svg(whole(rows), anchors)
+
+
+def whole(rows: list[dict]) -> list[LayerRow]:
+    """The rows with the columns that no drawing of gradients looks at."""
+    others = {
+        **dict.fromkeys(("module_type", "output_key", "dtype", "layout"), ""),
+        **dict.fromkeys(("mean", "std", "min", "max", "zero_fraction")),
+        **dict.fromkeys(("dead_channels", "channels")),
+        **dict.fromkeys(("call_index", "images", "params"), 0),
+        "shape": (1,),
+    }
+    return [LayerRow(**others, **row) for row in rows]
 
 
 def output(path: str, order: int, norm: float | None, call: str = "") -> dict:

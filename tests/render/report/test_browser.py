@@ -14,8 +14,8 @@ from PIL import Image
 
 from hookcli.__main__ import _run
 from hookcli.render.report.document import read_report
-from hookcli.render.report.page import render_report
-from tests.render.report.test_page import SEEN, TURNED, all_named, document
+from hookcli.render.report.page import render_report as render_folder
+from tests.render.report.test_page import SEEN, TURNED, all_named, document, render_report
 
 pytestmark = pytest.mark.browser
 
@@ -98,7 +98,7 @@ def one(tmp_path_factory):
 @pytest.fixture(params=[False, True], ids=["links", "one file"])
 def page_of_two(request, browser, sheets):
     """The page of two images, and the same with its pictures in it."""
-    text = render_report(read_report(sheets), sheets if request.param else None)
+    text = render_folder(*read_report(sheets), sheets if request.param else None)
     home = sheets.parent / "alone" if request.param else sheets
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(text, encoding="utf-8")

@@ -16,13 +16,20 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from hookcli.documents import convert
 from hookcli.escape import for_page, reversible
-from hookcli.render.report.document import read_report
-from hookcli.render.report.page import render_report
+from hookcli.render.report import page as run_page
+from hookcli.render.report.document import FolderState, ReportDocument, read_report
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
 GOLDEN = Path(__file__).parents[2] / "golden" / "page.html"
 HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
+
+
+def render_report(whole, folder=None):
+    """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its folder lacks."""
+    state = FolderState(missing=tuple(whole.get("missing", ())))
+    return run_page.render_report(convert(whole, ReportDocument), state, folder)
 
 
 def document(name="conv", file="cat.png", **more):
@@ -224,7 +231,8 @@ def test_a_run_without_findings_or_pictures_says_so():
 @pytest.mark.parametrize(("count", "shown"), [(200, 200), (201, 1)])
 def test_200_images_have_a_section_each(count, shown):
     images = [
-        {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
+        document()["images"][0]
+        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
         for n in range(count)
     ]
     page = Page(render_report(document(images=images)))
@@ -234,7 +242,8 @@ def test_200_images_have_a_section_each(count, shown):
 
 def test_of_more_than_200_images_those_with_a_finding_are_shown():
     images = [
-        {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
+        document()["images"][0]
+        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
         for n in range(500)
     ]
     finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
@@ -250,7 +259,8 @@ def test_of_more_than_200_images_those_with_a_finding_are_shown():
 
 def test_of_more_than_200_images_with_a_finding_the_first_200_are_shown():
     images = [
-        {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "note": "", "seen": ""}
+        document()["images"][0]
+        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
         for n in range(500)
     ]
     finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
@@ -369,6 +379,12 @@ def test_a_sheet_stands_once_in_the_page_and_its_layers_lead_to_the_table():
     assert page.all("article") == []
 
 
+def test_an_infinite_value_that_an_image_fires_a_channel_with_is_left_empty():
+    top = {"conv": [{"channel": 1, "images": ["cat", "cat"], "values": [None, 2.5]}]}
+    firing = render_report(document(top_images=top)).partition('class="firing"')[2]
+    assert texts(firing, "figcaption") == ["", "2.5"]
+
+
 def test_a_layer_without_figures_has_empty_cells():
     whole = document()
     row = whole["layers"][0] | dict.fromkeys(
@@ -390,7 +406,7 @@ def ran(run, tmp_path, monkeypatch):
 
 def test_a_run_leaves_its_page(ran):
     text = (ran / "report.html").read_text()
-    assert text == render_report(read_report(ran))
+    assert text == run_page.render_report(*read_report(ran))
     linked = [img["src"] for img in Page(text).all("img") if "src" in img]
     assert all((ran / file).is_file() for file in linked)
     assert (ran / "report.html").stat().st_size < 300_000
@@ -410,12 +426,12 @@ def test_the_page_is_made_again_from_the_folder_without_torch(ran):
 
 def test_a_folder_that_is_no_run_or_not_complete_is_refused(ran, run):
     Path("empty").mkdir()
-    assert run("report", "empty").err.startswith("error: 'empty' is not a run's folder\n")
+    assert run("report", "empty").err.startswith("error: 'empty' is not the folder of a run\n")
     assert run("report", "nowhere").code == 2
     (ran / "report.json").write_text("{")
     assert "is damaged" in run("report", "run").err
     (ran / "report.json").unlink()
-    assert "did not come to its end" in run("report", "run").err
+    assert "is the folder of an unfinished run" in run("report", "run").err
 
 
 def test_a_document_that_lacks_a_part_is_refused(ran, run):

@@ -1,0 +1,90 @@
+"""Check whether a run may be written into a folder, before anything in it is changed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from hookcli.errors import OutputError
+from hookcli.files import cannot_write
+from hookcli.store.directory import Directory
+from hookcli.store.lock import locked
+from hookcli.store.names import MANIFEST, REQUEST
+from hookcli.store.ownership import find_run, refuse_strangers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hookcli.store.names import PlannedNames
+    from hookcli.store.ownership import HeldRun
+
+
+def check_folder(
+    path: Path, planned: PlannedNames, *, replace_run: bool, replace_any: bool
+) -> HeldRun | None:
+    """Return the run that is in ``path``, or None, if a new run may be written there.
+
+    Nothing is changed.
+
+    Raises:
+        OutputError: the folder is protected, in use, or not a folder, or a file that no run wrote
+            has a name that the new run may write.
+    """
+    if not path.exists() and not path.is_symlink():
+        return None
+    if not path.is_dir():
+        raise is_a_file(path)
+    try:
+        with Directory(path) as folder:
+            return look_around(folder, planned, replace_run=replace_run, replace_any=replace_any)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def look_around(
+    folder: Directory, planned: PlannedNames, *, replace_run: bool, replace_any: bool
+) -> HeldRun | None:
+    """Return the run that is in a folder, or None, if a new run may be written there.
+
+    Raises:
+        OutputError: nothing may be written there.
+    """
+    name, held = repr(str(folder.path)), find_run(folder)
+    if held is not None and not (replace_run or replace_any):
+        raise _no_replacing(folder, held)
+    for mark in (MANIFEST, REQUEST):
+        if (held is None or mark not in held.known) and folder.status(mark) is not None:
+            raise OutputError(
+                f"{name} holds a {mark} that no run wrote", "choose another folder with -o"
+            )
+    if held is None and not replace_any and next(folder.entries(), None) is not None:
+        raise OutputError(
+            f"{name} holds files that no run wrote",
+            "choose another folder with -o; --overwrite writes there and deletes none of them",
+        )
+    refuse_strangers(folder, held, planned)
+    return held
+
+
+def is_a_file(path: Path) -> OutputError:
+    """Return the error for a file where a folder is expected."""
+    return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
+
+
+def _no_replacing(folder: Directory, held: HeldRun) -> OutputError:
+    """Return the error for a run that is in a folder and may not be replaced.
+
+    Raises:
+        OutputError: the run is still being written.
+    """
+    name = repr(str(folder.path))
+    if held.complete is not None:
+        return OutputError(
+            f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
+        )
+    with contextlib.suppress(OSError), locked(folder):
+        pass
+    return OutputError(
+        f"{name} holds a run that was interrupted",
+        "go on with --resume, or replace it with --overwrite",
+    )

@@ -1,0 +1,105 @@
+"""Changes to the folder of a finished run: its page is replaced, leftover chunks are removed."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from hookcli.documents import FileList, Request, decode_both
+from hookcli.errors import CompleteError, OutputError, RequestError
+from hookcli.files import cannot_write
+from hookcli.records.command import list_differences
+from hookcli.store.directory import Directory
+from hookcli.store.lock import locked
+from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
+from hookcli.store.ownership import find_run, list_damage, remove_half_written, remove_known
+from hookcli.store.tables import render_json, to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_RUN_AGAIN = "start again with --overwrite, or choose another -o"
+
+
+def replace_page(path: Path, page: bytes) -> Path:
+    """Replace the page of a run, update its size in the manifest, and return the file.
+
+    Raises:
+        RequestError: the folder is not that of a run.
+        OutputError: the run is still being written, or the page cannot be written.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(Directory(path))
+            if folder.is_file(REQUEST):
+                stack.enter_context(locked(folder))
+            held = find_run(folder)
+            if held is None:
+                raise RequestError(
+                    f"{str(path)!r} is not the folder of a run", "give the folder of a run"
+                )
+            is_free = folder.status(PAGE) is None
+            if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
+                raise OutputError(
+                    f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
+                    "move it away, or run hookcli inspect again",
+                )
+            remove_half_written(folder, held.begun)
+            folder.write(PAGE, page)
+            if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
+                document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
+                document["sizes"] = {**listed.sizes, PAGE: len(page)}
+                folder.write(MANIFEST, render_json(document).encode())
+    except OSError as error:
+        raise cannot_write(path / PAGE, error) from error
+    return path / PAGE
+
+
+def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:
+    """Raise if the run is complete already, after deleting the chunks that it left behind.
+
+    Args:
+        path: the run folder.
+        command: the words of the command that resumes.
+        weights_sha256: the hash of the weights file, if one is named.
+
+    Raises:
+        CompleteError: the run in ``path`` is complete.
+        RequestError: a different run in ``path`` is complete, or a file of the run is missing or
+            has a different size.
+        OutputError: another process is writing into the folder.
+    """
+    if not path.is_dir():
+        return
+    with Directory(path) as folder:
+        held, data = find_run(folder), folder.read(MANIFEST)
+        if held is None or held.complete is None or data is None:
+            return
+        done, begun = decode_both(data, Request)
+        wanted: dict[str, object] = {
+            "hookcli": metadata.version("hookcli"),
+            "command": to_plain(command),
+        }
+        if weights_sha256:
+            wanted["model"] = {**begun.model, "sha256": weights_sha256}
+        for difference in list_differences(done, wanted):
+            raise RequestError(
+                f"--resume: the run in {str(path)!r} was done {difference}",
+                "choose another folder with -o, or start again with --overwrite",
+            )
+        for damage in list_damage(path, held.complete.sizes).values():
+            raise RequestError(
+                f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
+            )
+        left = {
+            name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)
+        }
+        if left and folder.is_file(REQUEST):
+            try:
+                with locked(folder):
+                    remove_known(folder, left)
+            except OSError as error:
+                raise cannot_write(path, error) from error
+    raise CompleteError(f"the run in {str(path)!r} is complete")

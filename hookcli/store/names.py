@@ -1,0 +1,137 @@
+"""The names of the files and folders of a run folder, each defined here and nowhere else.
+
+Names are relative to the run folder, with ``/`` between their parts. No file is touched here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+REQUEST, MANIFEST = "run.json", "manifest.json"
+LAYERS, SKIPPED, TOP_IMAGES = "layers.csv", "skipped.csv", "top_images.csv"
+DOCUMENT, PAGE = "report.json", "report.html"
+OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
+
+RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
+TENSORS, PARTS = "tensors", "parts"
+SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
+
+INDEX = f"{TENSORS}/index.json"
+JOURNAL = f"{PARTS}/written.jsonl"
+TOP = f"{PARTS}/top.json"
+
+_ALWAYS = frozenset({REQUEST, MANIFEST, JOURNAL, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
+_OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW})
+_PART = re.compile(rf"{PARTS}/\d+\.json|{re.escape(RECORDS)}/[^/]+\.parquet")
+_SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
+_PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
+_NUMBERED = re.compile(rf"({GRIDS}|{CAM})/([^/]+)/\d{{3,}}_[^/]+\.png")
+
+FOLDERS = frozenset({PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, GRIDS, CAM})
+FOLDERS_BY_IMAGE = frozenset({GRIDS, CAM})  # these hold one folder per image
+UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # may be written while there is no journal
+
+
+def chunk_file(number: int) -> str:
+    """Return ``parts/000012.json``."""
+    return f"{PARTS}/{number:06d}.json"
+
+
+def records_file(number: int) -> str:
+    """Return ``records.parquet/part-000012.parquet``."""
+    return f"{RECORDS}/part-{number:06d}.parquet"
+
+
+def shard_file(number: int) -> str:
+    """Return ``tensors/shard-000012.safetensors``."""
+    return f"{TENSORS}/shard-{number:06d}.safetensors"
+
+
+def seen_file(image_key: str) -> str:
+    """Return ``seen/cat.jpg``, the picture of what the network saw."""
+    return f"{SEEN}/{image_key}.jpg"
+
+
+def grid_file(image_key: str, picture: str) -> str:
+    """Return ``grids/cat/001_conv1.png``."""
+    return f"{GRIDS}/{image_key}/{picture}"
+
+
+def sheet_file(image_key: str) -> str:
+    """Return ``sheets/cat.png``."""
+    return f"{SHEETS}/{image_key}.png"
+
+
+def cam_file(image_key: str, picture: str) -> str:
+    """Return ``cam/cat/001_layer4.png``."""
+    return f"{CAM}/{image_key}/{picture}"
+
+
+def saliency_file(image_key: str) -> str:
+    """Return ``saliency/cat.png``."""
+    return f"{SALIENCY}/{image_key}.png"
+
+
+def is_sheet(name: str) -> bool:
+    """Return whether a picture shows all layers of an image and not just one."""
+    return name.startswith(f"{SHEETS}/")
+
+
+def is_shard(name: str) -> bool:
+    """Return whether a file of a run holds tensors."""
+    return name.startswith(f"{TENSORS}/") and name != INDEX
+
+
+def is_records_file(name: str) -> bool:
+    """Return whether a file is one of those that ``records.parquet`` consists of."""
+    folder, _, last = name.partition("/")
+    return folder == RECORDS and last.endswith(".parquet") and "/" not in last
+
+
+def holds_data(name: str) -> bool:
+    """Return whether later commands compute with a file: it is no picture, page or document."""
+    return name.endswith((".csv", ".parquet", ".safetensors")) or name == INDEX
+
+
+def is_run_file(name: str) -> bool:
+    """Return whether a run could have written a file of this name; a manifest may list anything."""
+    if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
+        return False
+    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED)
+    return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNames:
+    """The names that a run may write, as far as they are known before it begins.
+
+    Attributes:
+        keys: the keys of the images.
+        pictures: the folders in which the run writes pictures: ``seen``, ``grids``, …
+        optional: the files that only some runs write, and this one does: ``top_images.csv``,
+            ``overview.png``, ``gradient_flow.png``.
+        tensors: whether the run saves tensors.
+    """
+
+    keys: frozenset[str] = frozenset()
+    pictures: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    tensors: bool = False
+
+    def includes(self, name: str) -> bool:
+        """Return whether a file of this name may be written."""
+        if name in _ALWAYS or name in self.optional or _PART.fullmatch(name):
+            return True
+        if _SHARD.fullmatch(name):
+            return self.tensors
+        match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
+        return match is not None and match[1] in self.pictures and match[2] in self.keys
+
+    def uses(self, folder: str) -> bool:
+        """Return whether anything may be written into this folder of the run folder."""
+        top, _, key = folder.partition("/")
+        if key:
+            return top in self.pictures and key in self.keys
+        always = top in (PARTS, RECORDS) or top in self.pictures
+        return always or (top == TENSORS and self.tensors)
