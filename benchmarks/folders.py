@@ -1,4 +1,4 @@
-"""The second part of `make bench`: a folder of photos through `hookcli inspect`, beside a plain loop and beside torchlens.
+"""The second part of `make bench`: a folder of photos, beside a plain loop and torchlens.
 
 The photos are crops of the sample ones. All figures are of ResNet-34's 36 convolutions on the CPU;
 start-up, which every way pays alike, is left out. Each turn measures all ways one after the other.
@@ -120,7 +120,7 @@ def ours(home: Path, photos: str = "photos", watcher: ProgressListener | None = 
 
 
 def with_torchlens(home: Path) -> None:
-    """The same layers by ``torchlens.extract_dataset``, which keeps their means over height and width."""
+    """Run the same layers by ``torchlens.extract_dataset``, which keeps means over each map."""
     try:
         import torchlens
     except ImportError:
@@ -149,11 +149,13 @@ def with_torchlens(home: Path) -> None:
 
 
 def alone(home: Path, photos: str) -> tuple[list[float], int]:
-    """A run in a process of its own: seconds of each whole chunk, and the peak of its memory in MB."""
+    """Run in a process of its own; returns seconds per whole chunk and peak memory in MB."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__)), str(home), photos],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *moments, peak = map(float, done.stdout.split())
     return [end - begin for begin, end in itertools.pairwise(moments)], int(peak)
 

@@ -1,4 +1,4 @@
-"""The third part of `make bench`: a forward and backward under hooks, beside a bare one, in one process."""
+"""The third part of `make bench`: a forward and backward under hooks, beside a bare one."""
 
 from __future__ import annotations
 

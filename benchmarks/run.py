@@ -2,7 +2,8 @@
 
 Absolute times say little on a shared machine; the ratio of two things measured next to each other
 says more, and the median of several such pairs is what is printed. Nothing here is asserted: the
-goal stands beside the figure. `--all` adds the slowest comparison, of all maps (four minutes a turn, five turns).
+goal stands beside the figure. `--all` adds the slowest comparison, of all maps (five turns of four
+minutes each).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def inspect_command(out: Path) -> list[str]:
 def pair_commands(
     first: list[str], second: list[str], times: int, *, warm_up: bool = True
 ) -> list[float]:
-    """Seconds of ``first`` over seconds of ``second``, run in turn, after one unmeasured turn of each."""
+    """Return seconds of ``first`` over seconds of ``second``, in turn, after a warm-up of each."""
     turns = times + warm_up
     ratios = [seconds(lambda: run(first)) / seconds(lambda: run(second)) for _ in range(turns)]
     return ratios[warm_up:]
@@ -126,19 +127,22 @@ def page_seconds() -> float:
         run(inspect_command(Path(folder) / "run"))
         code = (
             "import sys, time, json, pathlib; start = time.perf_counter()\n"
-            "from hookcli.render.report.document import read_report; from hookcli.render.report.page import render_report\n"
+            "from hookcli.render.report.document import read_report\n"
+            "from hookcli.render.report.page import render_report\n"
             "render_report(*read_report(pathlib.Path(sys.argv[1])))\n"
             "print(time.perf_counter() - start)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(Path(folder) / "run")],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            text=True,
+        )
     return float(done.stdout)
 
 
 def peak_over_bare(batch: int) -> float:
-    """Peak memory (MB) of a process that runs the observed forward, over one that runs the bare one."""
+    """Return the peak memory in MB of the observed forward, over that of the bare one."""
     return peak_of("observed", batch) - peak_of("bare", batch)
 
 

@@ -1,4 +1,4 @@
-"""The fourth part of `make bench`: what sketches cost inside a forward, one image and a batch channels last."""
+"""The fourth part of `make bench`: what sketches cost in a forward of one image and of a batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORMS = {  # images, how they lie in memory, turns
 
 
 def main() -> None:
-    """Print a line a choice of what is taken of the 36 convolutions of ResNet-34, over the bare forward."""
+    """Print what figures and sketches of ResNet-34's 36 convolutions cost in a forward."""
     torch.manual_seed(0)
     print(f"{'forward of ResNet-34 / bare forward':<58}{'median':>8}{'least':>8}{'most':>8}   goal")
     for form, (images, memory_format, turns) in FORMS.items():

@@ -1,6 +1,7 @@
-"""Writes docs/TRAPS.md: what each of torchvision's models does to hooks, as `hookcli layers` finds it.
+"""Write docs/TRAPS.md: what each of torchvision's models does to hooks.
 
-`make traps` runs it; a few minutes. Nothing is downloaded: weights do not matter to structure.
+It holds what `hookcli layers` finds. `make traps` runs this in a few minutes. Nothing is downloaded,
+since weights do not matter to structure.
 """
 
 from __future__ import annotations
@@ -24,22 +25,30 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent / "TRAPS.md"
 HEADER = (
-    "model", "task", "modules", "written over", "convolutions among them", "called again",
-    "never called", "several outputs", "channels last", "leading axis not N",
-)  # fmt: skip
+    "model",
+    "task",
+    "modules",
+    "written over",
+    "convolutions among them",
+    "called again",
+    "never called",
+    "several outputs",
+    "channels last",
+    "leading axis not N",
+)
 INTRO = """# What torchvision's models do to hooks
 
 Made by `make traps` from `hookcli layers MODEL` with torchvision {version}; counts are modules.
 
-- **written over**: another module, or an addition in a block, writes over the output after the hook has
-  seen it. An output kept with `output.detach()` is then wrong; hookcli finishes inside the hook.
-- **called again**: the module runs more than once in a forward, so results keyed by name overwrite each
-  other; hookcli gives every call its own id (`layer1.0.relu`, `layer1.0.relu#1`).
+- **written over**: another module, or an addition in a block, writes over the output after the hook
+  has seen it. An output kept with `output.detach()` is then wrong; hookcli finishes inside the hook.
+- **called again**: the module runs more than once in a forward, so results keyed by name overwrite
+  each other; hookcli gives every call its own id (`layer1.0.relu`, `layer1.0.relu#1`).
 - **never called**: a hook on it never fires, and says nothing; hookcli lists it with the reason.
 - **several outputs**: a tuple, list or dict; hookcli gives each tensor its key.
 - **channels last**: axis 1 is not the channels; hookcli states the layout.
-- **leading axis not N**: a batch cannot be cut into images along it; hookcli runs such models one image
-  at a time, or shows the tensor as every image's.
+- **leading axis not N**: a batch cannot be cut into images along it; hookcli runs such models one
+  image at a time, or shows the tensor as every image's.
 
 {clean} of {total} models are free of all of these.
 """

@@ -48,7 +48,7 @@ _FACTS = {
 }
 
 
-def diff_sides(
+def diff_runs(
     a: ComparedRun, b: ComparedRun, tolerance: Tolerance, match: Match | None = None
 ) -> Comparison:
     """Compare run B with run A, the reference.

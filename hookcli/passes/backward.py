@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score
 
-IMAGE_NOT_NEEDED = "the image needs no gradient: --input-grad asks for it"
+IMAGE_NOT_NEEDED = "the gradient of the image was not asked for: use --input-grad"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,14 @@ def find_gradient_producers(
         name = f"{replace(call, side='output', output_key='').id} ({call.layer.module_type})"
         for kind in sorted(_kinds([gradient]) - made.keys()):
             if call.side == "grad_output":
-                made[kind] = f"{kind} is made in the backward of what uses the output of {name}"
+                made[kind] = (
+                    f"{kind} is made in the backward of the operations "
+                    f"that use the output of {name}"
+                )
             elif call.side == "param":
                 made[kind] = f"{kind} is made in the gradient of {call.id.removeprefix('param:')}"
             else:
-                made[kind] = f"{kind} is made by the backward of {name}: what went in was finite"
+                made[kind] = f"{kind} is made by the backward of {name}: its inputs were finite"
 
     with (
         contextlib.suppress(ForwardError),
@@ -146,7 +149,7 @@ class _Running:
     @property
     def given(self) -> str:
         kinds = " and ".join(sorted(self.kinds))
-        return f"{kinds} went in" if kinds else "what went in was finite"
+        return f"{kinds} went in" if kinds else "its inputs were finite"
 
 
 @dataclass(slots=True)
@@ -171,7 +174,9 @@ class _Watcher:
             if self.running:
                 self.made[kind] = _between(self.running[-1], kind, f"before {call.id}")
             else:
-                self.made[kind] = f"{kind} is made of the pixels before the model's forward begins"
+                self.made[kind] = (
+                    f"{kind} is made from the pixels before the model's forward begins"
+                )
         self.running.append(_Running(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:

@@ -211,5 +211,5 @@ def _describe(
 
 def _explain(model: nn.Module, layer: LayerInfo, shapes: _Shapes) -> str:
     if layer.module_path in shapes.called:
-        return "it ran, and no floating numbers came out"
+        return "it ran, but returned no floating-point numbers"
     return explain_uncalled(model, layer)

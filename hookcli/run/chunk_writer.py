@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hookcli.config import chunk_size
 from hookcli.images.prepare import file_state
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.store.chunks import read_part, read_top, remove_parts, write_part, write_top
+from hookcli.store.chunks import read_chunk, read_top, remove_chunks, write_chunk, write_top
 from hookcli.store.tensors import write_shard
 from hookcli.summary.top_images import TopImages
 
@@ -97,7 +97,7 @@ class ChunkWriter:
                     "images have changed since the run was interrupted: it begins again"
                 )
             self.listener.resumed(len(self._totals.images) + len(self._totals.skipped))
-        remove_parts(self._folder, self.done)
+        remove_chunks(self._folder, self.done)
 
     def put(self, chunk: Chunk, records: ChunkRecords) -> None:
         """Queue a chunk to be written; wait while too many chunks are in the queue."""
@@ -128,14 +128,14 @@ class ChunkWriter:
             chunk.written_files.append(write_shard(write, chunk.number, records.kept))
         self._totals.top.add(records.records, self._places)
         if self._prepared.is_long:
-            write_part(self._folder, chunk)
+            write_chunk(self._folder, chunk)
             write_top(self._folder, self._totals.top)
         return chunk
 
 
 def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
     """Return a saved chunk if all its files are there and its images have not changed, or None."""
-    chunk = read_part(folder, number)
+    chunk = read_chunk(folder, number)
     size = chunk_size(prepared.config.batch_size)
     planned = prepared.sources[number * size : (number + 1) * size]
     if chunk is None or not planned or len(chunk.files) != len(planned):

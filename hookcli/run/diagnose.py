@@ -83,7 +83,7 @@ def _find_uncalled(
 
 def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:
     if layer.module_path in called:
-        return "it ran, and no tensor went in or came out"
+        return "it ran, but took and returned no tensor"
     return explain_uncalled(model, layer)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HASH_LINE = 65  # bytes
 
 
-def write_part(folder: RunFolder, chunk: Chunk) -> None:
+def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
     """Save a chunk, after everything else that it wrote is on disk.
 
     Raises:
@@ -27,7 +27,7 @@ def write_part(folder: RunFolder, chunk: Chunk) -> None:
     folder.write(chunk_file(chunk.number), hash_line(text) + text)
 
 
-def read_part(folder: RunFolder, number: int) -> Chunk | None:
+def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
     """Return a saved chunk, or None if it is missing or damaged."""
     data = folder.read(chunk_file(number)) or b""
     first, text = data[:_HASH_LINE], data[_HASH_LINE:]
@@ -57,14 +57,14 @@ def read_top(folder: RunFolder, images: int) -> TopImages | None:
     return None if data is None else read_top_images(data, images)
 
 
-def remove_parts(folder: RunFolder, first: int) -> None:
+def remove_chunks(folder: RunFolder, first: int) -> None:
     """Delete the saved chunks from number ``first`` on.
 
     Raises:
         OutputError: a file cannot be deleted.
     """
     kept = {TOP, *map(chunk_file, range(first))}
-    folder.remove(folder.list_parts() - kept)
+    folder.remove(folder.list_chunks() - kept)
 
 
 def hash_line(text: bytes) -> bytes:

@@ -136,7 +136,7 @@ class RunFolder:
         """
         remove_known(self._folder, names & self._known)
 
-    def list_parts(self) -> set[str]:
+    def list_chunks(self) -> set[str]:
         """Return the files in ``parts/`` that this run wrote, without the journal."""
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - {JOURNAL}
 
@@ -157,7 +157,7 @@ class RunFolder:
                 "while the run was writing into it",
                 "run the same command again",
             )
-        parts = frozenset(self.list_parts())
+        parts = frozenset(self.list_chunks())
         remove_known(self._folder, self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
         text = render_json({**manifest, "files": list(sizes), "sizes": sizes})
         self.write(MANIFEST, text.encode())

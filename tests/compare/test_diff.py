@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hookcli.compare.compared_run import RunCall, load_compared_run
-from hookcli.compare.diff import diff_sides, list_changed, pair_calls, pair_ids
+from hookcli.compare.diff import diff_runs, list_changed, pair_calls, pair_ids
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import Size, measure_arrays, measure_sketches
 from hookcli.distance.tolerance import Tolerance, matches
@@ -56,7 +56,7 @@ def differences(a, b, tolerance=None, match=None, **kept):
     """The comparison of two toy runs."""
     for name, toy in (("a", a), ("b", b)):
         replace(toy, **kept).write(name)
-    return diff_sides(
+    return diff_runs(
         load_compared_run("a"), load_compared_run("b"), tolerance or Tolerance(), match
     )
 
@@ -476,7 +476,7 @@ def test_a_run_with_tensors_is_held_against_a_golden_file():
     run_of(conv=[3, 4]).write("a")
     replace(run_of(conv=[3, 4.5]), kept="sketches").write_golden("b.json")
     for one, two in (("a", "b.json"), ("b.json", "a")):
-        (row,) = diff_sides(load_compared_run(one), load_compared_run(two), Tolerance()).rows
+        (row,) = diff_runs(load_compared_run(one), load_compared_run(two), Tolerance()).rows
         assert row.source == "sketches"
         assert row.rel_l2 == pytest.approx(0.1 if one == "a" else 0.5 / math.sqrt(29.25), rel=1e-6)
 
@@ -522,7 +522,7 @@ def test_nan_everywhere_in_one_run_is_a_difference():
             replace(run_of(conv=[3, 4] if name == "a" else [NAN, NAN]), kept=kept).write(
                 kept + name
             )
-        comparison = diff_sides(
+        comparison = diff_runs(
             load_compared_run(f"{kept}a"), load_compared_run(f"{kept}b"), Tolerance()
         )
         assert comparison.exit_code == 7
@@ -540,7 +540,7 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
             "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record (--equal-nan accepts this)",
         }[kept]
     )
-    allowed = diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
+    allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
 
 
@@ -549,7 +549,7 @@ def test_nan_everywhere_in_both_is_never_equal(kept):
     toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
     assert not differences(toy, toy).equal
     with pytest.raises(RequestError) as caught:
-        diff_sides(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
+        diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert caught.value.message == "nothing could be compared: conv: no place is finite in both"
     assert "--fail-on nan,inf" in caught.value.hint
 
@@ -571,7 +571,7 @@ def test_a_call_of_which_no_value_is_finite_does_not_hold_beside_others_that_do(
     comparison = differences(toy, toy)
     assert [row.call_id for row in comparison.failed] == ["conv"]
     assert comparison.failed[0].reason == "no place is finite in both (--equal-nan accepts this)"
-    assert diff_sides(
+    assert diff_runs(
         load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True)
     ).equal
 
@@ -602,7 +602,7 @@ def test_each_call_that_was_not_kept_says_which_run_lacks_it():
         for call in document["calls"]:
             call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
         Path(name).write_text(json.dumps(document))
-    rows = diff_sides(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
+    rows = diff_runs(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
     assert {row.call_id: row.reason for row in rows} == {
         "bn": "no tensors and no sketches in 'a.json'",
         "conv": "no tensors and no sketches in 'b.json'",

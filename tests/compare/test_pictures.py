@@ -101,7 +101,7 @@ def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
     assert contrast.channels.tolist() == [1]
     assert contrast.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
     assert contrast.notes == (
-        "1 of 3 channels differ", "not in the pictures: the class token, apart by up to 2",
+        "1 of 3 channels differ", "not shown: the class token, which differs by up to 2",
     )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def test_values_without_height_and_width_are_bars():
     assert contrast.is_flat
     assert (contrast.a.tolist(), contrast.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
     assert contrast.notes == (
-        "2 of 3 values differ, the most in value 1, counted from 0", "no spatial form: a bar a value",
+        "2 of 3 values differ, the most in value 1, counted from 0", "no spatial form: one bar per value",
     )  # fmt: skip
     assert list_labels(contrast) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
 
@@ -400,7 +400,7 @@ def test_equal_runs_have_a_page_without_pictures(run):
     two_runs()
     ended = run("diff", "a", "a", "--pictures", "p")
     assert (ended.code, [file.name for file in Path("p").iterdir()]) == (0, ["report.html"])
-    assert "None: no tensor of B is other than that of A." in Path("p/report.html").read_text()
+    assert "None: all tensors of B equal those of A." in Path("p/report.html").read_text()
 
 
 def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):

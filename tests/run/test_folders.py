@@ -817,11 +817,11 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
 
 
 def test_every_part_comes_back_from_disk_as_it_was(cut):
-    part = chunks.read_part(Directory(Path("out")), 0)
+    part = chunks.read_chunk(Directory(Path("out")), 0)
     assert [state.file for state in part.files] == [f"photos/p{n:03}.png" for n in range(32)]
     Path("copy").mkdir()
-    chunks.write_part(Directory(Path("copy")), part)
-    assert chunks.read_part(Directory(Path("copy")), 0) == part
+    chunks.write_chunk(Directory(Path("copy")), part)
+    assert chunks.read_chunk(Directory(Path("copy")), 0) == part
 
 
 # Disks that fill
@@ -1153,13 +1153,13 @@ def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
 
 def test_parts_that_wait_for_a_slow_disk_are_not_lost_by_ctrl_c(monkeypatch):
     photos(100)
-    before = chunks.write_part
+    before = chunks.write_chunk
 
     def slow(folder, part):
         time.sleep(0.5)
         before(folder, part)
 
-    monkeypatch.setattr("hookcli.run.chunk_writer.write_part", slow)
+    monkeypatch.setattr("hookcli.run.chunk_writer.write_chunk", slow)
     interrupt(asked("photos", out="out"), at="p098")
     assert len(list(Path("out/parts").glob("[0-9]*.json"))) == 3
 

@@ -134,7 +134,7 @@ class Swallowed(nn.Sequential):
 @pytest.mark.parametrize("maker", [Root, Masked])
 def test_values_that_made_no_nan_are_not_blamed_for_it(maker):
     assert find_producers(nn.Sequential(maker()), PLAIN, torch.ones(1, 1, 2, 2)) == {
-        "NaN": f"NaN is made by 0 ({maker.__name__}): what went in was finite"
+        "NaN": f"NaN is made by 0 ({maker.__name__}): its inputs were finite"
     }
 
 
@@ -308,4 +308,4 @@ def test_a_folder_without_a_manifest_is_said_not_to_be_complete(run, ran):
     (ran / "report.html").unlink()
     ended = run("report", ran)
     assert ended.code == 0
-    assert "'out' has no whole manifest: the run did not come to its end\n" in ended.err
+    assert "'out' has no complete manifest: the run is unfinished\n" in ended.err

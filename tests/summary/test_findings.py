@@ -67,17 +67,17 @@ def test_nan_and_inf_are_counted_over_layers():
     records = (record("a", nan_count=3), record("b", order=2, nan_count=1, inf_count=2))
     found = find(
         Evidence(
-            told(records), producers={"NaN": "NaN is made by a (Conv2d): what went in was finite"}
+            told(records), producers={"NaN": "NaN is made by a (Conv2d): its inputs were finite"}
         )
     )
     assert [(f.rule, f.layer, f.number) for f in found] == [("nan", "a", 4.0), ("inf", "b", 2.0)]
     assert found[0].sentence == (
-        "NaN is made by a (Conv2d): what went in was finite; 4 NaN values in 2 layers, first in a"
+        "NaN is made by a (Conv2d): its inputs were finite; 4 NaN values in 2 layers, first in a"
     )
 
 
 def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():
-    made = "NaN is made by late (Log): what went in was finite"
+    made = "NaN is made by late (Log): its inputs were finite"
     (finding,) = find(Evidence(told([record()]), producers={"NaN": made}))
     assert (finding.rule, finding.sentence, finding.images) == ("nan", made, ())
     assert (finding.number, finding.threshold) == (None, 0)
@@ -324,7 +324,7 @@ def made_by(model, pixels=None):
 def test_a_leaf_that_makes_nan_of_finite_values_is_the_producer():
     model = nn.Sequential(nn.Sequential(nn.Identity(), Log()), nn.ReLU())
     assert made_by(model, -torch.ones(1, 1, 2, 2)) == {
-        "NaN": "NaN is made by 0.1 (Log): what went in was finite"
+        "NaN": "NaN is made by 0.1 (Log): its inputs were finite"
     }
 
 
@@ -365,7 +365,7 @@ class Masked(nn.Module):
 
 def test_a_mask_of_minus_infinity_is_not_taken_for_the_maker_of_a_nan():
     assert made_by(Masked()) == {
-        "NaN": "NaN is made by log (Log): what went in was finite",
+        "NaN": "NaN is made by log (Log): its inputs were finite",
     }
 
 
@@ -373,7 +373,7 @@ def test_a_hook_of_the_models_own_that_makes_nan_is_before_its_forward():
     model = nn.Sequential(nn.ReLU())
     model.register_forward_pre_hook(lambda _, args: (args[0] * math.nan,))
     made = made_by(model)["NaN"]
-    assert made == "NaN is made of the pixels before the model's forward begins"
+    assert made == "NaN is made from the pixels before the model's forward begins"
 
 
 def test_weights_that_attention_uses_without_calling_the_part_are_named():
@@ -469,7 +469,7 @@ def test_who_made_a_nan_is_found_though_no_selected_layer_holds_it(run, photo):
     words = ("--grids", "none", "--layers", "conv", "-o", "run", "--format", "json")
     ended = run("inspect", "late.py:make", photo, *words)
     (finding,) = json.loads(ended.out)["findings"]
-    assert finding["sentence"] == "NaN is made by 1 (Log): what went in was finite"
+    assert finding["sentence"] == "NaN is made by 1 (Log): its inputs were finite"
     assert finding["number"] is None
     assert "threshold 0" not in Path("run/report.html").read_text()
 

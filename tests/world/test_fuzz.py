@@ -169,7 +169,7 @@ def read_parts():
         found = RunTotals()
         found.top = chunks.read_top(folder, 70) or found.top
         for number in range(3):
-            part = chunks.read_part(folder, number)
+            part = chunks.read_chunk(folder, number)
             if part is not None:
                 found.merge(part)
         found.tally.rows()

@@ -56,7 +56,7 @@ def diff(
     """
     tolerance = distance.tolerance()
     from hookcli.compare.compared_run import load_compared_run
-    from hookcli.compare.diff import diff_sides
+    from hookcli.compare.diff import diff_runs
 
     if a == b == "-":
         raise RequestError(
@@ -68,7 +68,7 @@ def diff(
         from hookcli.compare.pictures import check_pictures
 
         check_pictures(pictures, one, two)
-    comparison = diff_sides(one, two, tolerance, match)
+    comparison = diff_runs(one, two, tolerance, match)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
     if pictures is not None:
         _write_pictures(pictures, comparison, one, two)

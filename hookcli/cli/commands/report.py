@@ -41,7 +41,7 @@ def report(
         console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
     warn_of_damage(state.damage)
     if not state.complete:
-        console.warn(f"{str(run)!r} has no whole manifest: the run did not come to its end")
+        console.warn(f"{str(run)!r} has no complete manifest: the run is unfinished")
     file = replace_page(run, page.encode())
     print_files([FileRow(str(file))], output_format, complete=state.complete, missing=state.missing)
     if open_page:

@@ -97,7 +97,7 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contra
         notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
         one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
     if layout.prefix and (beside := _largest(apart[:, : layout.prefix].reshape(1, -1))[0]):
-        notes.append(f"not in the pictures: the class token, apart by up to {beside:.3g}")
+        notes.append(f"not shown: the class token, which differs by up to {beside:.3g}")
     maps = tuple(_as_maps(each, layout) for each in (one, two, apart))
     scores = _scores(maps[2].reshape(len(maps[2]), -1))
     if layout.prefix and not scores.any():
@@ -171,7 +171,7 @@ def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool =
 
 def _bars_note(count: int, total: int, run: int) -> str:
     if run == 1:
-        return "no spatial form: a bar a value"
+        return "no spatial form: one bar per value"
     if run * count == total:
         return (
             "no spatial form: a bar is the mean of a channel, and in B - A its largest difference"

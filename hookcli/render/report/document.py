@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
-    "NC": "one value a channel, without height and width",
+    "NC": "one value per channel, without height and width",
     "NLC": "tokens that form no rectangle",
     "unknown": "it is not known what its axes mean",
 }

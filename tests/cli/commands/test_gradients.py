@@ -144,7 +144,7 @@ def test_where_there_is_no_gradient_the_reason_stands(run, cat):
     code, out, err = run(*words)
     assert code == 0, err
     found = rows()
-    reason = "the image needs no gradient: --input-grad asks for it"
+    reason = "the gradient of the image was not asked for: use --input-grad"
     assert found["grad_input:conv1.conv"]["reason"] == reason
     assert found["grad_input:conv1.conv"]["norm"] == ""
     assert f"no gradient: grad_input:conv1.conv: {reason}" in out

@@ -361,7 +361,7 @@ def test_what_is_not_spatial_is_listed_with_its_reason():
     text = " ".join(
         " ".join(Page(render_report(document(grids=[grid], layers=[row]))).text).split()
     )
-    assert "Not spatial conv drawn as bars: one value a channel, without height and width" in text
+    assert "Not spatial conv drawn as bars: one value per channel, without height and width" in text
 
 
 def test_who_writes_over_a_layer_stands_beside_it():
@@ -482,7 +482,7 @@ def test_a_run_without_a_whole_manifest_is_said_to_be_incomplete(ran, run, conte
     (ran / "report.html").unlink()  # nothing says any longer that it is the run's
     ended = run("report", "run")
     assert (ended.code, ended.out) == (0, "run/report.html\n")
-    assert ended.err == "warning: 'run' has no whole manifest: the run did not come to its end\n"
+    assert ended.err == "warning: 'run' has no complete manifest: the run is unfinished\n"
     assert "Incomplete." in texts((ran / "report.html").read_text(), "strong")
 
 

@@ -16,7 +16,7 @@ function picturesOf(index) {
 }
 const seenOf = (index) => document.querySelector(`img[data-seen="${index}"]`)?.src ?? "";
 
-// A picture that stands in the page itself stands there once.
+// A picture that is embedded in the page is embedded once.
 const pictures = new Map([...document.querySelectorAll("img[data-file][src]")].map((each) => [each.dataset.file, each.src]));
 for (const each of document.querySelectorAll("img[data-file]:not([src])")) each.src = pictures.get(each.dataset.file);
 
