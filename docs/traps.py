@@ -1,7 +1,7 @@
 """Write docs/TRAPS.md: what each of torchvision's models does to hooks.
 
-It holds what `hookcli layers` finds. `make traps` runs this in a few minutes. Nothing is downloaded,
-since weights do not matter to structure.
+It holds what `hookcli layers` finds. `make traps` runs this in a few minutes. Nothing is
+downloaded, since weights do not matter to structure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INTRO = """# What torchvision's models do to hooks
 Made by `make traps` from `hookcli layers MODEL` with torchvision {version}; counts are modules.
 
 - **written over**: another module, or an addition in a block, writes over the output after the hook
-  has seen it. An output kept with `output.detach()` is then wrong; hookcli finishes inside the hook.
+  has seen it. An output kept with `output.detach()` is then wrong; hookcli finishes in the hook.
 - **called again**: the module runs more than once in a forward, so results keyed by name overwrite
   each other; hookcli gives every call its own id (`layer1.0.relu`, `layer1.0.relu#1`).
 - **never called**: a hook on it never fires, and says nothing; hookcli lists it with the reason.
