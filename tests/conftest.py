@@ -47,7 +47,8 @@ def every_pair(
 
 @pytest.fixture(scope="session", autouse=True)
 def templates_compiled_once() -> Iterator[None]:
-    """Compiling the page's template takes longer than the run of a toy; a process of a user's does it once."""
+    """Compiling the page's template takes longer than the run of a toy; a process of a user's does
+    it once."""
     compiled: dict[tuple[object, ...], object] = {}
     compile_template = Environment.compile
 
@@ -64,7 +65,8 @@ def templates_compiled_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
-    """Work in ``folder``, with caches there, and forget what was imported of files that tests wrote."""
+    """Work in ``folder``, with caches there, and forget what was imported of files that tests
+    wrote."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -1,4 +1,5 @@
-"""torchvision's own classes, put together smaller than it does: the same layers in the same order, in a tenth of the time."""
+"""torchvision's own classes, put together smaller than it does: the same layers in the same order,
+in a tenth of the time."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
         [CNBlockConfig(16, 32, 2), CNBlockConfig(32, 48, 2), CNBlockConfig(48, None, 2)]
     ),
     "maxvit": lambda: MaxVit((64, 64), 16, 4, [16, 32], [2, 2], 8, 0.0),
-}  # fmt: skip
+}
 
 
 def build_small(name: str) -> nn.Module:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(hookcli.__file__).parent
 
-# The storeys, the lowest first. A module imports what stands on a line below its own, or in its own folder.
+# The storeys, the lowest first. A module imports what stands on a line below its own, or in its own
+# folder.
 STOREYS = """
 config errors escape files documents foreign without_compiler
 records
@@ -110,7 +111,8 @@ def test_imports_go_down():
 
 
 def test_a_package_holds_one_sentence_and_exports_nothing():
-    """So that ``hooks/observe.py`` is not hidden by a function of that name, and importing a folder costs nothing."""
+    """So that ``hooks/observe.py`` is not hidden by a function of that name, and importing a
+    folder costs nothing."""
     assert [
         module.name
         for module in modules()
@@ -246,7 +248,9 @@ def room_of(name: str) -> str:
 
 
 def is_below(target: str, name: str) -> bool:
-    """Whether one module stands below another; in the lowest storey the files stand side by side."""
+    """Whether one module stands below another; in the lowest storey the files stand side by
+    side.
+    """
     low, high = LEVEL.get(room_of(target), 99), LEVEL[room_of(name)]
     return low < high or low == high == LEVEL["config"]
 

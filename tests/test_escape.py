@@ -1,4 +1,5 @@
-"""Names that mean harm: pasted into a shell they give the same words, on a page they are seen whole."""
+"""Names that mean harm: pasted into a shell they give the same words, on a page they are seen
+whole."""
 
 from __future__ import annotations
 

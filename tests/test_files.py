@@ -1,4 +1,5 @@
-"""Files are opened only where they are files: a pipe or a device would be waited for, or read, for ever."""
+"""Files are opened only where they are files: a pipe or a device would be waited for, or read, for
+ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Models whose code does what code of others may do: raise anything, anywhere, and change the process it runs in."""
+"""Models whose code does what code of others may do: raise anything, anywhere, and change the
+process it runs in."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_a_forward_of_two_arguments_ends_every_command_with_4(run, command):
     net(", y): return self.conv(x)")
     error = error_of(run(*words_of(command)))
     assert error.endswith(
-        "the model failed in (model) (Net): Net.forward() missing 1 required positional argument: 'y'"
+        "the model failed in (model) (Net): Net.forward() missing 1 required positional "
+        "argument: 'y'"
     )
 
 
@@ -216,7 +218,8 @@ def test_what_raises_in_a_hook_of_ours_on_a_gradient_passes_through_unchanged():
 def net_of_one():
     """A model whose forward takes one image and no more."""
     net(
-        "):\n        assert len(x) == 1, 'one image at a time'\n        return self.conv(x).mean((2, 3))"
+        "):\n        assert len(x) == 1, 'one image at a time'\n        return "
+        "self.conv(x).mean((2, 3))"
     )
 
 
@@ -239,12 +242,20 @@ def test_channels_of_a_model_that_cannot_take_batches_are_zeroed_one_at_a_time(r
 ODD = "class Odd(BaseException):\n    pass\n"
 BROKEN = {
     "a BaseException": (ODD + "def Net(): raise Odd('no luck')", "net.py:Net raised Odd: no luck"),
-    "a GeneratorExit": ("def Net(): raise GeneratorExit", "net.py:Net raised GeneratorExit: GeneratorExit"),
+    "a GeneratorExit": (
+        "def Net(): raise GeneratorExit",
+        "net.py:Net raised GeneratorExit: GeneratorExit",
+    ),
     "a BaseException at import": (ODD + "raise Odd('bye')", "the code in net.py raised Odd: bye"),
-    "a GeneratorExit at import": ("raise GeneratorExit(3)", "the code in net.py raised GeneratorExit: 3"),
+    "a GeneratorExit at import": (
+        "raise GeneratorExit(3)",
+        "the code in net.py raised GeneratorExit: 3",
+    ),
     "an error without words": (
-        ("class Mute(Exception):\n    def __str__(self): raise BaseException('mute')\n"
-        "def Net(): raise Mute"),
+        (
+            "class Mute(Exception):\n    def __str__(self): raise BaseException('mute')\n"
+            "def Net(): raise Mute"
+        ),
         "net.py:Net raised Mute: Mute",
     ),
     "an error that says itself without end": (
@@ -252,13 +263,17 @@ BROKEN = {
         "net.py:Net raised Mute: Mute",
     ),
     "a Sequential 2,000 deep": (
-        ("def Net():\n    part = nn.Conv2d(3, 2, 1)\n"
-        "    for _ in range(2000): part = nn.Sequential(part)\n    return part"),
+        (
+            "def Net():\n    part = nn.Conv2d(3, 2, 1)\n"
+            "    for _ in range(2000): part = nn.Sequential(part)\n    return part"
+        ),
         "net.py:Net nests its modules 2,001 deep, and 750 levels can be walked",
     ),
     "a module that contains itself": (
-        ("def Net():\n    part = nn.Sequential(nn.ReLU())\n    part.add_module('me', part)\n"
-        "    return nn.ModuleList([part])"),
+        (
+            "def Net():\n    part = nn.Sequential(nn.ReLU())\n    part.add_module('me', part)\n"
+            "    return nn.ModuleList([part])"
+        ),
         "net.py:Net: 0 (Sequential) contains itself, as 0.me",
     ),
     "a model that contains itself": (
@@ -266,8 +281,11 @@ BROKEN = {
         "net.py:Net: (model) (Sequential) contains itself, as 0.up",
     ),
     "__getattr__ without end": (
-        ("class Net(nn.Sequential):\n    def __init__(self): super().__init__(nn.Conv2d(3, 2, 1))\n"
-        "    def __getattr__(self, name): return self.nothing"),
+        (
+            "class Net(nn.Sequential):\n    def __init__(self): super().__init__(nn.Conv2d(3, "
+            "2, 1))\n"
+            "    def __getattr__(self, name): return self.nothing"
+        ),
         "net.py:Net raised RecursionError: maximum recursion depth exceeded",
     ),
     "named_modules that raises": (
@@ -275,8 +293,14 @@ BROKEN = {
         "net.py:Net raised KeyError: 'names'",
     ),
     "named_modules that lies": (
-        "class Net(nn.ReLU):\n    def named_modules(self, *_a, **_k): return [('', self), ('part', 5)]",
-        "net.py:Net: named_modules returns 'part' (int), and get_submodule a different module or none",
+        (
+            "class Net(nn.ReLU):\n    def named_modules(self, *_a, **_k): return [('', self), "
+            "('part', 5)]"
+        ),
+        (
+            "net.py:Net: named_modules returns 'part' (int), and get_submodule a different module "
+            "or none"
+        ),
     ),
     "eval that raises": (
         ODD + "class Net(nn.ReLU):\n    def eval(self): raise Odd('awake')",
@@ -291,12 +315,16 @@ BROKEN = {
         "net.py:Net raised AttributeError: 'Net' object has no attribute '_modules'",
     ),
     "a class": ("def Net(): return nn.ReLU", "net.py:Net returned a type, not an nn.Module"),
-    "a generator": ("def Net(): yield nn.ReLU()", "net.py:Net returned a generator, not an nn.Module"),
+    "a generator": (
+        "def Net(): yield nn.ReLU()",
+        "net.py:Net returned a generator, not an nn.Module",
+    ),
     "something without a class": (
-        ODD + "class Thing:\n    @property\n    def __class__(self): raise Odd('none')\nNet = Thing()",
+        ODD
+        + "class Thing:\n    @property\n    def __class__(self): raise Odd('none')\nNet = Thing()",
         "net.py:Net raised Odd: none",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -348,7 +376,8 @@ def test_a_module_may_stand_in_several_places():
 ENDLESS = {
     "forward": "return self(x)",
     "forward after a layer": "return self(x + self.conv(x).mean())",
-    "an error that says itself": "raise type('Mute', (Exception,), {'__str__': lambda self: str(self)})",
+    "an error that says itself": "raise type('Mute', (Exception,), {'__str__': lambda self: "
+    "str(self)})",
 }
 
 
@@ -422,7 +451,8 @@ TAKEN_OFF = {
 def test_a_model_that_takes_hooks_off_is_told_to_do_so(run, how):
     net(f"): {TAKEN_OFF[how]}")
     assert error_of(run(*words_of("inspect"))) == (
-        "the model took the hooks off conv (Conv2d) while it ran, so what that module gave was not seen"
+        "the model took the hooks off conv (Conv2d) while it ran, so what that module gave was "
+        "not seen"
     )
     assert not Path("out/manifest.json").exists()
 
@@ -430,11 +460,13 @@ def test_a_model_that_takes_hooks_off_is_told_to_do_so(run, how):
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"ablate, dry run"}))
 def test_every_command_says_who_takes_hooks_off(run, command):
     net(
-        "):\n        for part in self.modules(): part._forward_hooks.clear()\n        return self.conv(x).mean((2, 3))"
+        "):\n        for part in self.modules(): part._forward_hooks.clear()\n        return "
+        "self.conv(x).mean((2, 3))"
     )
     error = error_of(run(*words_of(command), "--layers", "all"))
     assert error.endswith(
-        "the model took the hooks off (model) (Net) while it ran, so what that module gave was not seen"
+        "the model took the hooks off (model) (Net) while it ran, so what that module gave was "
+        "not seen"
     )
 
 
@@ -592,7 +624,8 @@ TWO = "self.conv, self.fc = nn.Conv2d(3, 2, 1), nn.Linear(2, 2)"
 
 def test_a_model_that_leaves_for_a_folder_that_is_gone_is_brought_back(run):
     net(
-        "):\n        os.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())\n        return self.conv(x)"
+        "):\n        os.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())\n        return "
+        "self.conv(x)"
     )
     assert run(*words_of("inspect")).code == 0
     assert Path("out/manifest.json").is_file()
@@ -654,7 +687,8 @@ def test_a_model_that_changes_the_streams_changes_nothing_that_we_say(run, what,
     expected = run(*words)
     shutil.rmtree("out")
     net(
-        f"):\n        {STREAMS[what] if where == 'in its forward' else 'pass'}\n        return self.conv(x)"
+        f"):\n        {STREAMS[what] if where == 'in its forward' else 'pass'}\n        return "
+        f"self.conv(x)"
     )
     if where == "at import":
         Path("net.py").write_text(Path("net.py").read_text() + STREAMS[what])

@@ -42,7 +42,8 @@ def save_features(monkeypatch, folder):
 
 
 def make_sides(words, monkeypatch):
-    """The runs or golden files that a diff of the README names, of a small network; no more options."""
+    """The runs or golden files that a diff of the README names, of a small network; no more
+    options."""
     for side in words[2:4]:
         command = (
             ["golden"] if side.endswith(".json") else ["inspect", "--sketch", "--grids", "none"]
@@ -146,7 +147,8 @@ WORKFLOW, PRE_COMMIT = (yaml.safe_load(b) for language, b in BLOCKS if language 
 
 @pytest.fixture
 def repository(tmp_path):
-    """What the job finds: a model, a photo, the package's own command on PATH, and a pip that does nothing."""
+    """What the job finds: a model, a photo, the package's own command on PATH, and a pip that does
+    nothing."""
     Path("model.py").write_text(MODEL)
     Path("tests").mkdir()
     Path("tests/photo.png").symlink_to(HOME / "sample_images" / "cat.png")
@@ -165,7 +167,8 @@ def shell(script, environment):
 
 
 def run_job(event, environment):
-    """The steps of the README's job as the event starts it, up to the first that fails: its name, code and talk."""
+    """The steps of the README's job as the event starts it, up to the first that fails: its name,
+    code and talk."""
     (job,) = WORKFLOW["jobs"].values()
     for step in job["steps"]:
         if "run" not in step or step.get("if", event) == f"github.event_name != '{event}'":

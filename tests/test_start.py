@@ -35,7 +35,8 @@ def python(code: str, *words: str) -> str:
 
 
 def loaded_by(*commands: list[str]) -> set[str]:
-    """The modules that a new process has loaded when the commands, one after the other, have ended well."""
+    """The modules that a new process has loaded when the commands, one after the other, have ended
+    well."""
     codes, modules = json.loads(python(RUN, json.dumps(commands)))
     assert set(codes) <= {0, 7}
     return set(modules)
@@ -75,11 +76,13 @@ def test_help_loads_the_command_that_is_named_and_nothing_heavy(words, commands)
 def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_help():
     code = (
         "import os, sys\n"
-        "os.environ |= {'_HOOKCLI_COMPLETE': 'complete_zsh', '_TYPER_COMPLETE_ARGS': 'hookcli insp'}\n"
+        "os.environ |= {'_HOOKCLI_COMPLETE': 'complete_zsh', '_TYPER_COMPLETE_ARGS': 'hookcli "
+        "insp'}\n"
         "from hookcli import __main__ as entry\n"
         "try: entry.app(args=[], prog_name='hookcli')\n"
         "except SystemExit: pass\n"
-        "print([name for name in entry._COMMANDS if f'hookcli.cli.commands.{name}' in sys.modules])\n"
+        "print([name for name in entry._COMMANDS if f'hookcli.cli.commands.{name}' in "
+        "sys.modules])\n"
     )
     shown = python(code)
     assert entry._COMMANDS["inspect"] in shown

@@ -152,7 +152,9 @@ class InplaceInput(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """(N, C, H, W) from the convolution, (N, H, W, C) in the linear part, as in Swin and ConvNeXt."""
+    """(N, C, H, W) from the convolution, (N, H, W, C) in the linear part, as in Swin and
+    ConvNeXt.
+    """
 
     def __init__(self):
         super().__init__()
@@ -253,7 +255,8 @@ class FoldedAfterInplace(nn.Module):
 
 
 class Recursive(nn.Module):
-    """Calls itself ``depth`` times; each call adds 1 on the way back, the innermost multiplies by 10."""
+    """Calls itself ``depth`` times; each call adds 1 on the way back, the innermost multiplies by
+    10."""
 
     def __init__(self):
         super().__init__()
@@ -513,9 +516,11 @@ class NoWayBack(Net):
 
 
 def two_channel_net(second: int, pooled: str) -> str:
-    """A file with a ``Net``: a convolution, an in-place ReLU, ``sum`` or ``mean`` over the places, a linear layer.
+    """A file with a ``Net``: a convolution, an in-place ReLU, ``sum`` or ``mean`` over the places,
+    a linear layer.
 
-    The channels are the first colour and ``second`` times the second; the logits are 2 and 3 times what is left.
+    The channels are the first colour and ``second`` times the second; the logits are 2 and 3 times
+    what is left.
     """
     return f"""
 import torch

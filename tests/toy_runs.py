@@ -1,4 +1,5 @@
-"""Run folders and golden files written by hand, from arrays, for tests of what reads them. No torch, no hookcli."""
+"""Run folders and golden files written by hand, from arrays, for tests of what reads them. No
+torch, no hookcli."""
 
 from __future__ import annotations
 
@@ -23,11 +24,16 @@ KINDS = {np.dtype(kind): name for name, kind in NAMES.items()}
 VERSIONS = {"hookcli": "0.1.0", "torch": "2.15.0", "threads": "2"}
 TEXTS = ("image", "call_id", "module_type", "side", "dtype", "layout", "reason")
 FIGURES = ("mean", "std", "min", "max", "zero_fraction")
-COLUMNS = pa.schema([
-    *((name, pa.string()) for name in TEXTS), ("shape", pa.list_(pa.int64())),
-    *((name, pa.float64()) for name in FIGURES),
-    ("nan_count", pa.int64()), ("inf_count", pa.int64()), ("sketch", pa.binary()),
-])  # fmt: skip
+COLUMNS = pa.schema(
+    [
+        *((name, pa.string()) for name in TEXTS),
+        ("shape", pa.list_(pa.int64())),
+        *((name, pa.float64()) for name in FIGURES),
+        ("nan_count", pa.int64()),
+        ("inf_count", pa.int64()),
+        ("sketch", pa.binary()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ class ToyRun:
     """What a run saw.
 
     Attributes:
-        images: of each image what its calls gave, by call id, with the leading axis 1, in their order.
+        images: of each image what its calls gave, by call id, with the leading axis 1, in their
+        order.
         kept: ``tensors``, ``sketches``, ``both`` or ``nothing``.
         model: what the manifest says of the model, beside the usual.
         command: words after those that make the run.
@@ -86,11 +93,16 @@ class ToyRun:
         model = {"name": "toy", "weights": "random (seed 0)", "sha256": "", "device": "cpu"}
         images = [
             {
-                "key": key, "file": f"{key}.png", "sha256": self.hashes.get(key, f"hash of {key}"),
-                "width": 8, "height": 8, "pixels_shape": [1, 3, 8, 8], "note": "",
+                "key": key,
+                "file": f"{key}.png",
+                "sha256": self.hashes.get(key, f"hash of {key}"),
+                "width": 8,
+                "height": 8,
+                "pixels_shape": [1, 3, 8, 8],
+                "note": "",
             }
             for key in self.images
-        ]  # fmt: skip
+        ]
         return {
             "schema_version": 1,
             "hookcli": "0.1.0",
@@ -110,18 +122,30 @@ class ToyRun:
             flat = values.ravel() if values.dtype.kind != "c" else values.ravel().view("f4")
             finite = flat[np.isfinite(flat)].astype(float)
             some = bool(finite.size) and not reason
-            rows.append({
-                "image": image, "call_id": call_id, "module_type": "Conv2d", "side": "output",
-                "shape": list(values.shape), "dtype": str(values.dtype),
-                "layout": self.layouts.get(call_id, {2: "NC", 4: "NCHW"}.get(values.ndim, "unknown")),
-                "mean": finite.mean() if some else None, "std": finite.std() if some else None,
-                "min": finite.min() if some else None, "max": finite.max() if some else None,
-                "zero_fraction": 0.0,
-                "nan_count": int(np.isnan(flat).sum()), "inf_count": int(np.isinf(flat).sum()),
-                "reason": reason,
-                "sketch": sketches.to_bytes(sketches.sketch_values(values))
-                if self.kept in ("sketches", "both") else None,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "image": image,
+                    "call_id": call_id,
+                    "module_type": "Conv2d",
+                    "side": "output",
+                    "shape": list(values.shape),
+                    "dtype": str(values.dtype),
+                    "layout": self.layouts.get(
+                        call_id, {2: "NC", 4: "NCHW"}.get(values.ndim, "unknown")
+                    ),
+                    "mean": finite.mean() if some else None,
+                    "std": finite.std() if some else None,
+                    "min": finite.min() if some else None,
+                    "max": finite.max() if some else None,
+                    "zero_fraction": 0.0,
+                    "nan_count": int(np.isnan(flat).sum()),
+                    "inf_count": int(np.isinf(flat).sum()),
+                    "reason": reason,
+                    "sketch": sketches.to_bytes(sketches.sketch_values(values))
+                    if self.kept in ("sketches", "both")
+                    else None,
+                }
+            )
         return rows
 
     def _write_tensors(self, folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""Sketches: their definition, element by element; torch against numpy; and how well they tell differences.
+"""Sketches: their definition, element by element; torch against numpy; and how well they tell
+differences.
 
 The definition is written once more here, in Python's whole numbers, and everything is held to that.
 """
@@ -85,11 +86,74 @@ def test_all_signs_are_those_of_the_definition():
 
 # Of 1, 2, …, 200: the first bucket holds 1 + 68 * own(67) * row(1) + 135 * … = 68, and so on.
 OF_1_TO_200 = [
-    68, -207, 210, 213, -206, 219, -222, 75, 76, -57, -234, 213, -214, -81, 246, 83, -84, 85, 48, 221,
-    -46, -267, 90, 225, 92, -41, 94, -229, 38, 97, -36, 233, 234, -235, -236, 237, 312, 29, -106, 241,
-    -242, 243, -24, 245, -336, -113, -248, 115, -250, -251, -354, -15, -360, 255, 122, 369, 258, -375,
-    -260, 127, -384, -5, -390, -265, 2, 399, 201,
-]  # fmt: skip
+    68,
+    -207,
+    210,
+    213,
+    -206,
+    219,
+    -222,
+    75,
+    76,
+    -57,
+    -234,
+    213,
+    -214,
+    -81,
+    246,
+    83,
+    -84,
+    85,
+    48,
+    221,
+    -46,
+    -267,
+    90,
+    225,
+    92,
+    -41,
+    94,
+    -229,
+    38,
+    97,
+    -36,
+    233,
+    234,
+    -235,
+    -236,
+    237,
+    312,
+    29,
+    -106,
+    241,
+    -242,
+    243,
+    -24,
+    245,
+    -336,
+    -113,
+    -248,
+    115,
+    -250,
+    -251,
+    -354,
+    -15,
+    -360,
+    255,
+    122,
+    369,
+    258,
+    -375,
+    -260,
+    127,
+    -384,
+    -5,
+    -390,
+    -265,
+    2,
+    399,
+    201,
+]
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int64", "uint8"])
@@ -184,9 +248,23 @@ def numbers_of(row):
 
 
 KINDS = (
-    "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool",
-    "complex64", "complex128", "quint8", "float8_e4m3fn", "float8_e5m2", "complex32",
-)  # fmt: skip
+    "float32",
+    "float16",
+    "bfloat16",
+    "float64",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    "complex64",
+    "complex128",
+    "quint8",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "complex32",
+)
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
@@ -344,9 +422,7 @@ DIFFERENCES = {
     "one channel that lies last": lambda rng, i: only(NHWC, np.s_[..., i]),
     "one token": lambda rng, i: only(NLC, i),
     "one channel of tokens": lambda rng, i: only(NLC, np.s_[:, 13 * i % 768]),
-    "few values": lambda rng, i: only(
-        200_000, rng.integers(0, 200_000, 40), rng.normal(size=40)
-    ),
+    "few values": lambda rng, i: only(200_000, rng.integers(0, 200_000, 40), rng.normal(size=40)),
     "rank one": lambda rng, i: np.einsum(
         "c,h,w->chw", rng.normal(size=64), rng.normal(size=56), rng.normal(size=56)
     ),
@@ -356,12 +432,14 @@ DIFFERENCES = {
         + rng.normal() * np.arange(56)[:, None] / 9
         + rng.normal() * np.arange(56) / 9
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_estimates_lie_within_the_stated_precision(name):
-    """68 in 100 within one standard deviation and 95 within two are expected; 60 tries tell less."""
+    """68 in 100 within one standard deviation and 95 within two are expected; 60 tries tell
+    less.
+    """
     errors = errors_of(DIFFERENCES[name])
     assert np.mean(abs(errors) < PRECISION) > 0.45
     assert np.mean(abs(errors) < 2 * PRECISION) > 0.85
@@ -397,7 +475,8 @@ def test_twenty_million_values_are_told_as_well():
 
 
 def test_differences_of_real_activations_are_told():
-    """All 20 convolutions of ResNet-18, for other pixels, other weights and a smaller change of each."""
+    """All 20 convolutions of ResNet-18, for other pixels, other weights and a smaller change of
+    each."""
     torch.manual_seed(0)
     model, other = resnet18(weights=None).eval(), resnet18(weights=None).eval()
     x = torch.randn(1, 3, 96, 96)
@@ -438,8 +517,23 @@ def rows_of(folder):
 
 
 def test_every_record_has_the_sketch_of_its_tensor(run):
-    ended = run("inspect", "resnet18", *PHOTOS * 3, *SMALL, "--sketch", "--save", "tensors",
-                "--layers", "conv,fc,layer1.0", "--at", "both", "--batch-size", "4", "-o", "out")  # fmt: skip
+    ended = run(
+        "inspect",
+        "resnet18",
+        *PHOTOS * 3,
+        *SMALL,
+        "--sketch",
+        "--save",
+        "tensors",
+        "--layers",
+        "conv,fc,layer1.0",
+        "--at",
+        "both",
+        "--batch-size",
+        "4",
+        "-o",
+        "out",
+    )
     assert ended.code == 0
     saved = hookcli.load_run("out")
     rows = rows_of("out")
@@ -455,8 +549,19 @@ def test_every_record_has_the_sketch_of_its_tensor(run):
 
 
 def test_gradients_have_sketches_too(run):
-    ended = run("gradients", "resnet18", PHOTOS[0], *SMALL, "--sketch", "--save", "tensors",
-                "--layers", "fc,layer1.0.conv1", "-o", "out")  # fmt: skip
+    ended = run(
+        "gradients",
+        "resnet18",
+        PHOTOS[0],
+        *SMALL,
+        "--sketch",
+        "--save",
+        "tensors",
+        "--layers",
+        "fc,layer1.0.conv1",
+        "-o",
+        "out",
+    )
     assert ended.code == 0
     saved, rows = hookcli.load_run("out"), rows_of("out")
     assert {row["side"] for row in rows} == {"grad_output", "grad_input", "param"}
@@ -478,10 +583,13 @@ def test_a_gradient_that_does_not_exist_has_no_sketch(run):
 @pytest.mark.parametrize(
     ("images", "option", "kept"),
     [
-        (32, [], True), (33, [], False), (33, ["--sketch"], True),
-        (1, [], True), (1, ["--no-sketch"], False),
+        (32, [], True),
+        (33, [], False),
+        (33, ["--sketch"], True),
+        (1, [], True),
+        (1, ["--no-sketch"], False),
     ],
-)  # fmt: skip
+)
 def test_up_to_32_images_keep_sketches_unless_an_option_decides(run, images, option, kept):
     names = [f"{number:02d}.png" for number in range(images)]
     for name in names:
@@ -507,7 +615,8 @@ def test_rows_stand_in_the_order_in_which_tensors_were_seen_and_say_so(run):
     run("inspect", "resnet18", *PHOTOS, *SMALL, "--layers", "all", "-o", "out")
     table = pq.read_table("out/records.parquet")
     assert table.schema.metadata[b"row_order"] == (
-        b"by image, then in the order in which hooks saw the tensors: a module comes after those that it calls"
+        b"by image, then in the order in which hooks saw the tensors: a module comes after "
+        b"those that it calls"
     )
     rows = table.to_pylist()
     keys = [row["image"] for row in rows]

@@ -1,4 +1,6 @@
-"""The figures of a tensor agree with numpy in float64, whatever the tensor is and however it lies."""
+"""The figures of a tensor agree with numpy in float64, whatever the tensor is and however it
+lies.
+"""
 
 from __future__ import annotations
 

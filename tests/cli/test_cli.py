@@ -1,4 +1,5 @@
-"""The command line as a stranger meets it: exit codes, what goes to which stream, files, hostile names."""
+"""The command line as a stranger meets it: exit codes, what goes to which stream, files, hostile
+names."""
 
 from __future__ import annotations
 
@@ -45,10 +46,25 @@ DOCUMENT = [
     "layers",
 ]
 LAYER = [
-    "order", "call_id", "module_path", "module_type", "call_index", "side", "output_key", "shape",
-    "dtype", "layout", "mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count",
+    "order",
+    "call_id",
+    "module_path",
+    "module_type",
+    "call_index",
+    "side",
+    "output_key",
+    "shape",
+    "dtype",
+    "layout",
+    "mean",
+    "std",
+    "min",
+    "max",
+    "zero_fraction",
+    "nan_count",
+    "inf_count",
     "dead_channels",
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -91,7 +107,8 @@ def test_a_run_ends_with_0_and_says_what_it_did_on_stderr(inspect, photo):
     ended = inspect(photo, *TWO)
     assert ended.code == 0
     assert ended.err == (
-        "resnet18: 2 layers, 1 image, no grids, sketches, about 7 files, up to about 0.3 MB, into hookcli-runs/resnet18-photo\n"
+        "resnet18: 2 layers, 1 image, no grids, sketches, about 7 files, up to about 0.3 MB, "
+        "into hookcli-runs/resnet18-photo\n"
         f"{RANDOM}"
         "wrote 7 files into hookcli-runs/resnet18-photo\n"
     )
@@ -156,7 +173,11 @@ def test_model_names_complete_from_that_list(inspect, photo):
     names.parent.mkdir(parents=True)
     names.write_text("mynet\nmynet2\nother\n")
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.argv = ['hookcli']; from hookcli.__main__ import main; main()"],
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv = ['hookcli']; from hookcli.__main__ import main; main()",
+        ],
         env=os.environ
         | {
             "_HOOKCLI_COMPLETE": "complete_bash",
@@ -166,7 +187,7 @@ def test_model_names_complete_from_that_list(inspect, photo):
         capture_output=True,
         text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.stdout.split() == ["mynet", "mynet2"]
 
 
@@ -186,27 +207,58 @@ def check_error(ended, code):
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["--layers", "zzzzzz"], "no layer matches 'zzzzzz'", "list them with: hookcli layers MODEL"),
-        (["--layers", "conv[99]"], "'conv[99]' is out of range", "this model has 20: [1] to [20], or [-1]"),
+        (
+            ["--layers", "zzzzzz"],
+            "no layer matches 'zzzzzz'",
+            "list them with: hookcli layers MODEL",
+        ),
+        (
+            ["--layers", "conv[99]"],
+            "'conv[99]' is out of range",
+            "this model has 20: [1] to [20], or [-1]",
+        ),
         (["--device", "cuda:97"], "there is no device 'cuda:97' here", "use --device auto or cpu"),
         (["--device", "toaster"], "there is no device 'toaster' here", "use --device auto or cpu"),
-        (["--channels", "3-1"], "--channels cannot read '3-1'", "channels are counted from 0: '3,7,10-20', or all"),
-        (["--channels", "1,x"], "--channels cannot read 'x'", "channels are counted from 0: '3,7,10-20', or all"),
-        (["--channels", ""], "--channels cannot read ''", "channels are counted from 0: '3,7,10-20', or all"),
-        (["--channels=-1"], "--channels cannot read '-1'", "channels are counted from 0: '3,7,10-20', or all"),
+        (
+            ["--channels", "3-1"],
+            "--channels cannot read '3-1'",
+            "channels are counted from 0: '3,7,10-20', or all",
+        ),
+        (
+            ["--channels", "1,x"],
+            "--channels cannot read 'x'",
+            "channels are counted from 0: '3,7,10-20', or all",
+        ),
+        (
+            ["--channels", ""],
+            "--channels cannot read ''",
+            "channels are counted from 0: '3,7,10-20', or all",
+        ),
+        (
+            ["--channels=-1"],
+            "--channels cannot read '-1'",
+            "channels are counted from 0: '3,7,10-20', or all",
+        ),
         (
             ["--colormap", "mud", "--grids", "layers"],
             "there is no colour map 'mud'",
             "ember, or any of matplotlib's: viridis, gray, coolwarm",
         ),
-        (["--model-arg", "classes"], "--model-arg cannot read 'classes'", "write KEY=VALUE, for example num_classes=50"),
+        (
+            ["--model-arg", "classes"],
+            "--model-arg cannot read 'classes'",
+            "write KEY=VALUE, for example num_classes=50",
+        ),
         (
             ["--model-arg", "colour=red"],
-            "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected keyword argument 'colour'",
+            (
+                "resnet18 cannot be built with colour=red: ResNet.__init__() got an unexpected "
+                "keyword argument 'colour'"
+            ),
             "--model-arg KEY=VALUE goes to the builder of the model",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, hint):
     assert check_error(inspect(photo, *SMALL, *words), 2) == f"error: {error}\nhint: {hint}\n"
     assert not Path("hookcli-runs").exists()
@@ -264,7 +316,8 @@ def test_a_glob_of_no_model_ends_with_2(run):
 def planted_bug():
     """The command with a part of it broken in a way that nobody expects."""
     code = (
-        "import sys; from hookcli.plan import prepare; prepare.check_run_folder = lambda *a, **k: 1 / 0\n"
+        "import sys; from hookcli.plan import prepare; prepare.check_run_folder = lambda *a, "
+        "**k: 1 / 0\n"
         "sys.argv = ['hookcli', 'inspect', 'resnet18', 'photo.png']\n"
         "from hookcli.__main__ import main; main()"
     )
@@ -453,7 +506,10 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     before = contents(".")
     ended = inspect(photo, *TWO, "--grids", "layers", "--dry-run")
     # 2 grids and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each
-    line = r"resnet18: 2 layers, 1 image, one grid per layer, sketches, about 9 files, up to about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
+    line = (
+        r"resnet18: 2 layers, 1 image, one grid per layer, sketches, about 9 files, up to "
+        r"about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
+    )
     assert (ended.code, ended.out) == (0, "")
     assert re.fullmatch(line, ended.err)
     assert contents(".") == before
@@ -469,7 +525,7 @@ def test_a_dry_run_loads_no_weights(inspect, photo):
     file.parent.mkdir(parents=True)
     file.write_bytes(b"damaged")
     assert inspect(photo, "--weights", "pretrained").code == 4
-    assert inspect(photo, "--weights", "pretrained", "--dry-run").code == 0  # fmt: skip
+    assert inspect(photo, "--weights", "pretrained", "--dry-run").code == 0
 
 
 def test_a_dry_run_refuses_what_the_run_would_refuse(inspect, photo):
@@ -497,9 +553,21 @@ def test_json_is_one_document_with_the_promised_keys(inspect, photo):
 def test_the_document_names_the_command_without_what_does_not_change_the_result(inspect, photo):
     words = (photo, *TWO, "--format", "json", "-o", "out", "--overwrite", "--quiet")
     assert strict_json(inspect(*words).out)["command"] == [
-        "hookcli", "inspect", "resnet18", "photo.png", "--layers", "conv[1:2]",
-        "--weights", "random", "--device", "cpu", "--size", "64", "--grids", "none",
-    ]  # fmt: skip
+        "hookcli",
+        "inspect",
+        "resnet18",
+        "photo.png",
+        "--layers",
+        "conv[1:2]",
+        "--weights",
+        "random",
+        "--device",
+        "cpu",
+        "--size",
+        "64",
+        "--grids",
+        "none",
+    ]
 
 
 def test_all_channels_are_recorded_as_they_were_asked_for(inspect, photo):

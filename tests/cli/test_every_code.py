@@ -20,7 +20,18 @@ OUT = ("-o", "out")
 DONE = {
     "inspect": ["inspect", *RUN],
     "inspect, a plan": ["inspect", *NET, "--dry-run"],
-    "inspect, nothing left to resume": ["inspect", *RUN, "--layers", "leaf", *OUT, "--resume", "--save", "tensors", "--pool", "mean"],
+    "inspect, nothing left to resume": [
+        "inspect",
+        *RUN,
+        "--layers",
+        "leaf",
+        *OUT,
+        "--resume",
+        "--save",
+        "tensors",
+        "--pool",
+        "mean",
+    ],
     "gradients": ["gradients", *RUN],
     "ablate": ["ablate", *NET],
     "layers": ["layers", "net.py:Net"],
@@ -32,7 +43,7 @@ DONE = {
     "golden, of a run": ["golden", "whole"],
     "diff": ["diff", "whole", "whole"],
     "compare": ["compare", *NET, "--against", "threads=1"],
-}  # fmt: skip
+}
 CANNOT_BE_MET = {
     "inspect, an option": ["inspect", *RUN, "--wat"],
     "inspect, a model": ["inspect", "resnet43", "pixels.npy"],
@@ -69,12 +80,19 @@ CANNOT_BE_MET = {
 NO_IMAGE = {
     "inspect": ["inspect", "net.py:Net", "text.png", *CPU],
     "inspect, a plan": ["inspect", "net.py:Net", "no.png", *CPU, "--dry-run"],
-    "inspect, that is to fail on what is skipped": ["inspect", "net.py:Net", "text.png", *CPU, "--fail-on", "skipped"],
+    "inspect, that is to fail on what is skipped": [
+        "inspect",
+        "net.py:Net",
+        "text.png",
+        *CPU,
+        "--fail-on",
+        "skipped",
+    ],
     "gradients": ["gradients", "net.py:Net", "text.png", "no.png", *CPU],
     "ablate": ["ablate", "net.py:Net", "text.png", *CPU],
     "golden": ["golden", "net.py:Net", "text.png", *CPU],
     "compare": ["compare", "net.py:Net", "text.png", *CPU, "--against", "threads=1"],
-}  # fmt: skip
+}
 MODEL_FAILS = {
     "inspect": ["inspect", "net.py:Breaks", "pixels.npy", *CPU],
     "inspect, with an image skipped": ["inspect", "net.py:Breaks", "pixels.npy", "text.png", *CPU],
@@ -100,7 +118,14 @@ MODEL_FAILS = {
 CANNOT_BE_WRITTEN = {
     "inspect, a run stands there": ["inspect", *RUN, *OUT],
     "inspect, a file in the way": ["inspect", *RUN, "-o", "net.py"],
-    "inspect, weights in no place": ["inspect", *RUN, "--prune", "fc=0.5", "--save-weights", "net.py/w.safetensors"],
+    "inspect, weights in no place": [
+        "inspect",
+        *RUN,
+        "--prune",
+        "fc=0.5",
+        "--save-weights",
+        "net.py/w.safetensors",
+    ],
     "gradients, a run stands there": ["gradients", *RUN, *OUT],
     "gradients, files of others": ["gradients", *RUN, "-o", "."],
     "report, a folder in the way": ["report", "blocked"],
@@ -108,7 +133,7 @@ CANNOT_BE_WRITTEN = {
     "export, a run's folder": ["export", "out", "--to", "npy", "-o", "out"],
     "golden, a file that is not its own": ["golden", "whole", "-o", "net.py"],
     "diff, pictures into a run's folder": ["diff", "whole", "edited", "--pictures", "out"],
-}  # fmt: skip
+}
 SOME_SKIPPED = {
     "inspect": ["inspect", *SKIPS],
     "inspect, a plan": ["inspect", "net.py:Net", "pixels.npy", "no.png", *CPU, "--dry-run"],
@@ -172,7 +197,8 @@ def inputs(home, tmp_path):
 
 @pytest.fixture(scope="module")
 def runs(home, tmp_path_factory):
-    """Runs that kept nothing, pooled or whole tensors, one that was edited, one whose page cannot be written."""
+    """Runs that kept nothing, pooled or whole tensors, one that was edited, one whose page cannot
+    be written."""
     runs = tmp_path_factory.mktemp("runs")
     shutil.copytree(home, runs, dirs_exist_ok=True)
     save = ("--layers", "leaf", "--save", "tensors", "--pool", "mean")

@@ -27,7 +27,7 @@ LISTS = {
     "compare": ("compare", "net.py:Net", "pixels.npy", *PLAIN, "--against", "threads=1"),
     "layers": ("layers", "net.py:Net"),
     "models": ("models", "resnet*"),
-}  # fmt: skip
+}
 ROWS = {"inspect": "layers", "gradients": "layers", "compare": "layers", "ablate": "channels"}
 
 
@@ -177,7 +177,8 @@ def test_report_tells_what_is_missing_in_its_document(saved, run):
 
 # --- readers that leave, and disks that are full
 
-# All in one process, which imports torch once. Each command gets a stdout of its own, and is ended by
+# All in one process, which imports torch once. Each command gets a stdout of its own, and is ended
+# by
 # what the console script calls.
 DRIVER = """
 import json, os, sys, threading
@@ -223,7 +224,12 @@ with open("ended.json", "w") as file:
 """
 QUIET = ("--grids", "none", "-q", "-o", "out", "--overwrite")
 EVERY = {
-    f"{name} {form}": (*words, "--format", form, *(QUIET if name in ("inspect", "gradients") else ()))
+    f"{name} {form}": (
+        *words,
+        "--format",
+        form,
+        *(QUIET if name in ("inspect", "gradients") else ()),
+    )
     for name, words in LISTS.items()
     for form in ("table", "json", "jsonl", "csv", "md")
 } | {
@@ -243,7 +249,7 @@ EVERY = {
     "help": ("--help",),
     "help of a command": ("ablate", "--help"),
     "version": ("--version",),
-}  # fmt: skip
+}
 # Each command and each format, but not each pair of them.
 FEWER = {
     name: words for place, (name, words) in enumerate(EVERY.items()) if place >= 30 or place % 6 < 2

@@ -23,7 +23,16 @@ QUICK = (*SQUEEZE, "--grids", "none")
 RUN = "ru\nn"
 COMMANDS = {
     "inspect": ("inspect", *QUICK, "--layers", "leaf", "-o", RUN, "--save", "tensors"),
-    "edits": ("inspect", *QUICK, "--edit", "conv[2]:zero", "--prune", "conv[3]=0.5", "--layers", "leaf"),
+    "edits": (
+        "inspect",
+        *QUICK,
+        "--edit",
+        "conv[2]:zero",
+        "--prune",
+        "conv[3]=0.5",
+        "--layers",
+        "leaf",
+    ),
     "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
     "gradients": ("gradients", *QUICK, "--layers", "leaf", "--edit", "conv[2]:zero"),
     "ablate": ("ablate", *SQUEEZE, "--layers", "features.3.squeeze"),
@@ -39,7 +48,7 @@ COMMANDS = {
     "a bar": ("inspect", "net.py:Net", *["pixels.npy"] * 70, *CPU, "--grids", "none"),
     "an error": ("inspect", "resnet43", "cat.png"),
     "usage": ("inspect", "resnet18", "cat.png", "--format", "xml"),
-}  # fmt: skip
+}
 HELP = (
     *("inspect", "gradients", "ablate", "golden", "diff", "compare"),
     *("layers", "models", "report", "export", "schema"),
@@ -49,7 +58,8 @@ TABLES = (
     *("inspect", "edits", "focus", "gradients", "ablate", "diff", "compare", "layers", "models"),
 )
 
-# How often the commands are shown: what the environment says, the columns of the terminal (None: there is
+# How often the commands are shown: what the environment says, the columns of the terminal (None:
+# there is
 # none), and which commands.
 SCENES = {
     "coloured": ({"COLUMNS": "80"}, 200, COMMANDS),

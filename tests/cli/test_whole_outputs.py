@@ -1,4 +1,5 @@
-"""Whole outputs held to files; ``HOOKCLI_REWRITE_GOLDEN=1 pytest tests/cli/test_whole_outputs.py`` rewrites them."""
+"""Whole outputs held to files; ``HOOKCLI_REWRITE_GOLDEN=1 pytest tests/cli/test_whole_outputs.py``
+rewrites them."""
 
 from __future__ import annotations
 

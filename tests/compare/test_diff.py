@@ -1,4 +1,5 @@
-"""``hookcli diff``: the distances of two runs by hand, which calls belong together, and what is said of them."""
+"""``hookcli diff``: the distances of two runs by hand, which calls belong together, and what is
+said of them."""
 
 from __future__ import annotations
 
@@ -81,8 +82,13 @@ def test_equal_tensors_are_at_distance_0_and_their_cosine_is_exactly_1():
 
 @pytest.mark.parametrize(
     ("a", "b", "rel_l2", "cosine"),
-    [([0, 0], [0, 0], 0, None), ([0, 0], [3, 4], INF, None), ([3, 4], [0, 0], 1, None), ([3, 4], [-3, -4], 2, -1)],
-)  # fmt: skip
+    [
+        ([0, 0], [0, 0], 0, None),
+        ([0, 0], [3, 4], INF, None),
+        ([3, 4], [0, 0], 1, None),
+        ([3, 4], [-3, -4], 2, -1),
+    ],
+)
 def test_tensors_of_zeros_have_no_cosine(a, b, rel_l2, cosine):
     distance = far(a, b)
     assert (distance.rel_l2, distance.cosine) == (rel_l2, cosine)
@@ -176,11 +182,16 @@ def test_sketches_tell_nan_and_inf_from_how_many_there_are():
 @pytest.mark.parametrize(
     ("dtypes", "sketched", "rtol"),
     [
-        (("float32",), False, 1e-5), (("float32", "float16"), False, 5e-3), (("bfloat16", "float16"), False, 5e-2),
-        (("float64",), False, 1e-12), (("float64",), True, 1e-6), (("int64",), False, 0.0), (("int64",), True, 0.0),
+        (("float32",), False, 1e-5),
+        (("float32", "float16"), False, 5e-3),
+        (("bfloat16", "float16"), False, 5e-2),
+        (("float64",), False, 1e-12),
+        (("float64",), True, 1e-6),
+        (("int64",), False, 0.0),
+        (("int64",), True, 0.0),
         (("uint8", "float32"), True, 1e-5),
     ],
-)  # fmt: skip
+)
 def test_the_default_is_that_of_the_coarsest_dtype(dtypes, sketched, rtol):
     assert Tolerance().rtol_of("conv", dtypes, sketched=sketched) == rtol
 
@@ -204,12 +215,20 @@ def test_the_last_glob_that_matches_wins_over_rtol():
 @pytest.mark.parametrize(
     ("glob", "call_id", "holds"),
     [
-        ("conv", "conv#1", True), ("conv", "grad_output:conv", True), ("conv#1", "conv#1", True),
-        ("conv#1", "conv", False), ("attn", "attn[1]", True), ("attn[1]", "attn[1]", True), ("attn[1]", "attn1", False),
-        ("input:*", "input:conv", True), ("input:*", "conv", False), ("Conv", "conv", False), ("con?", "conv", True),
+        ("conv", "conv#1", True),
+        ("conv", "grad_output:conv", True),
+        ("conv#1", "conv#1", True),
+        ("conv#1", "conv", False),
+        ("attn", "attn[1]", True),
+        ("attn[1]", "attn[1]", True),
+        ("attn[1]", "attn1", False),
+        ("input:*", "input:conv", True),
+        ("input:*", "conv", False),
+        ("Conv", "conv", False),
+        ("con?", "conv", True),
         ("param:fc.*", "param:fc.bias", True),
     ],
-)  # fmt: skip
+)
 def test_a_glob_names_a_call_with_and_without_its_side_index_and_key(glob, call_id, holds):
     assert matches(glob, call_id) is holds
 
@@ -264,8 +283,10 @@ def test_two_tensors_of_zeros_have_the_same_direction_and_one_has_none(a, b, hol
 def test_rows_stand_with_the_worst_first_and_know_the_order_of_calls():
     rows = judged(pair_of("one", [1], [1.1]), pair_of("two", [1], [1]), pair_of("three", [1], [3]))
     assert [(row.call_id, row.rank, row.order, row.holds) for row in rows] == [
-        ("three", 1, 3, False), ("one", 2, 1, False), ("two", 3, 2, True),
-    ]  # fmt: skip
+        ("three", 1, 3, False),
+        ("one", 2, 1, False),
+        ("two", 3, 2, True),
+    ]
 
 
 def test_of_equal_rows_that_which_completes_first_is_first():
@@ -342,8 +363,11 @@ def by_order(a, b):
 def test_calls_are_paired_by_order_around_a_layer_that_was_put_in():
     wide, narrow, flat = (1, 64, 8, 8), (1, 32, 8, 8), (1, 10)
     assert by_order([wide, wide, flat], [wide, narrow, wide, flat]) == [
-        ("a0", "b0"), (None, "b1"), ("a1", "b2"), ("a2", "b3"),
-    ]  # fmt: skip
+        ("a0", "b0"),
+        (None, "b1"),
+        ("a1", "b2"),
+        ("a2", "b3"),
+    ]
 
 
 def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_left_out():
@@ -371,8 +395,11 @@ def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_l
 
 def test_calls_of_other_shapes_between_equal_ones_are_paired_one_by_one():
     assert by_order([(1, 8), (1, 2), (1, 9)], [(1, 8), (1, 3), (1, 4), (1, 9)]) == [
-        ("a0", "b0"), ("a1", "b1"), (None, "b2"), ("a2", "b3"),
-    ]  # fmt: skip
+        ("a0", "b0"),
+        ("a1", "b1"),
+        (None, "b2"),
+        ("a2", "b3"),
+    ]
 
 
 def test_an_input_is_not_paired_with_an_output_of_its_shape():
@@ -389,8 +416,9 @@ def test_models_whose_layers_have_other_names_are_held_against_each_other_by_ord
     b = replace(run_of(stem=[3, 4.5], head=[1]), model={"name": "other"})
     comparison = differences(a, b, match="order")
     assert [(row.call_id, row.other_call_id, row.holds) for row in comparison.rows] == [
-        ("conv", "stem", False), ("fc", "head", True),
-    ]  # fmt: skip
+        ("conv", "stem", False),
+        ("fc", "head", True),
+    ]
     assert comparison.rows[0].rel_l2 == pytest.approx(0.1)
 
 
@@ -537,7 +565,8 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
         comparison.rows[0].reason
         == {
             "tensors": "NaN in both, in 1 place (--equal-nan accepts this)",
-            "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record (--equal-nan accepts this)",
+            "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
+            "(--equal-nan accepts this)",
         }[kept]
     )
     allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
@@ -644,9 +673,11 @@ def test_what_a_run_depends_on_and_is_not_the_same_is_listed_in_order():
     b["command"] = [*a["command"], "--edit", "conv:zero"]
     changed = [(each.name, each.a, each.b) for each in list_changed(a, b)]
     assert changed == [
-        ("model device", "cpu", "cuda:0"), ("torch", "2.15.0", "2.16.0"), ("threads", "2", "8"),
+        ("model device", "cpu", "cuda:0"),
+        ("torch", "2.15.0", "2.16.0"),
+        ("threads", "2", "8"),
         ("--edit", None, "conv:zero"),
-    ]  # fmt: skip
+    ]
     assert list(list_changed(a, a)) == []
 
 
@@ -696,13 +727,31 @@ def test_equal_runs_say_how_far_the_farthest_is(run, runs):
     ("words", "verdict"),
     [
         (["--rtol", "0.1"], "fc differs first: relative L2 3, tolerance 0.1; 1 of 3 calls differs"),
-        (["--metric", "max-abs"], "conv differs first: largest difference 0.5, tolerance 4e-05; 2 of 3 calls differ"),
-        (["--metric", "mean-abs"], "conv differs first: mean difference 0.25, tolerance 3.5e-05; 2 of 3 calls differ"),
-        (["--metric", "cosine"], "conv differs first: 1 - cosine 0.00154, tolerance 5e-11; 1 of 3 calls differs"),
-        (["--layer-tolerance", "conv=0.2"], "fc differs first: relative L2 3, tolerance 1e-05; 1 of 3 calls differs"),
-        (["--rtol", "0", "--atol", "6"], "no difference: 3 calls of 1 image hold; the farthest is fc: relative L2 3, tolerance 3"),
+        (
+            ["--metric", "max-abs"],
+            "conv differs first: largest difference 0.5, tolerance 4e-05; 2 of 3 calls differ",
+        ),
+        (
+            ["--metric", "mean-abs"],
+            "conv differs first: mean difference 0.25, tolerance 3.5e-05; 2 of 3 calls differ",
+        ),
+        (
+            ["--metric", "cosine"],
+            "conv differs first: 1 - cosine 0.00154, tolerance 5e-11; 1 of 3 calls differs",
+        ),
+        (
+            ["--layer-tolerance", "conv=0.2"],
+            "fc differs first: relative L2 3, tolerance 1e-05; 1 of 3 calls differs",
+        ),
+        (
+            ["--rtol", "0", "--atol", "6"],
+            (
+                "no difference: 3 calls of 1 image hold; "
+                "the farthest is fc: relative L2 3, tolerance 3"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_verdict_names_the_metric_that_decides(run, runs, words, verdict):
     assert run("diff", "a", "b", *words).out.splitlines()[0] == verdict
 
@@ -753,8 +802,10 @@ def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
     rows = list(csv.DictReader(io.StringIO(ended.out)))
     assert ended.code == 7
     assert [(row["rank"], row["call_id"], row["holds"]) for row in rows] == [
-        ("1", "fc", "False"), ("2", "conv", "False"), ("3", "bn", "True"),
-    ]  # fmt: skip
+        ("1", "fc", "False"),
+        ("2", "conv", "False"),
+        ("3", "bn", "True"),
+    ]
     assert (rows[1]["max_abs"], rows[1]["mean_abs"], rows[1]["shape"]) == ("0.5", "0.25", "1x2")
     assert ended.err == (
         "conv differs first: relative L2 0.1, tolerance 1e-05; 2 of 3 calls differ\n"
@@ -765,8 +816,12 @@ def test_json_holds_the_verdict_and_all_calls(run, runs):
     document = json.loads(run("diff", "a", "b", "--format", "json", "--top", "1").out)
     assert (document["equal"], document["first"], document["images"]) == (False, "conv", ["cat"])
     assert document["tolerance"] == {
-        "metric": "rel-l2", "rtol": None, "atol": 0.0, "layers": [], "equal_nan": False,
-    }  # fmt: skip
+        "metric": "rel-l2",
+        "rtol": None,
+        "atol": 0.0,
+        "layers": [],
+        "equal_nan": False,
+    }
     assert document["changed"][1] == {"name": "--edit", "a": None, "b": "conv:zero"}
     assert [layer["call_id"] for layer in document["layers"]] == ["fc", "conv", "bn"]
     assert document["layers"][0]["rel_l2"] == 3
@@ -822,5 +877,6 @@ def test_a_tolerance_for_calls_that_are_not_there_is_refused():
     with pytest.raises(NoLayerMatchedError) as caught:
         differences(run_of(conv=[1]), run_of(conv=[1]), Tolerance(layers=(("cnv", 0.1),)))
     assert (caught.value.message, caught.value.hint) == (
-        "no call matches 'cnv'", "did you mean conv?",
-    )  # fmt: skip
+        "no call matches 'cnv'",
+        "did you mean conv?",
+    )

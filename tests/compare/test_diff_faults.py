@@ -1,4 +1,5 @@
-"""``hookcli diff`` of what is no run, damaged, or of another kind: what is wrong, what to do, and never "equal"."""
+"""``hookcli diff`` of what is no run, damaged, or of another kind: what is wrong, what to do, and
+never "equal"."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ def stdin(monkeypatch):
 
 def test_what_is_not_there(refused):
     assert refused("a", "nope") == (
-        "there is no folder and no file 'nope'", "give a run's folder or a golden file",
-    )  # fmt: skip
+        "there is no folder and no file 'nope'",
+        "give a run's folder or a golden file",
+    )
 
 
 def test_a_folder_that_is_no_run(refused):
@@ -76,8 +78,9 @@ def test_a_folder_that_is_no_run(refused):
 def test_a_run_without_manifest(refused):
     Path("a/manifest.json").unlink()
     assert refused("a", "a") == (
-        "'a' is the folder of an unfinished run", "finish it: the same command with --resume",
-    )  # fmt: skip
+        "'a' is the folder of an unfinished run",
+        "finish it: the same command with --resume",
+    )
 
 
 @pytest.mark.parametrize("version", [2, "two", None])
@@ -131,8 +134,9 @@ def test_records_that_are_gone(refused):
 def test_records_without_rows(refused):
     ToyRun({"cat": {}}, kept="nothing").write("b")
     assert refused("b", "b") == (
-        "nothing could be compared: no layer was recorded", "choose --layers",
-    )  # fmt: skip
+        "nothing could be compared: no layer was recorded",
+        "choose --layers",
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,21 +147,33 @@ def test_records_without_rows(refused):
         ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
         ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array`, got `str`"),
         ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
-        ({"command": ["hookcli", "inspect", "--pool"]},
-         "'a' is damaged: its command ends in --pool, without a value"),
+        (
+            {"command": ["hookcli", "inspect", "--pool"]},
+            "'a' is damaged: its command ends in --pool, without a value",
+        ),
         ({"files": [{}]}, f"{DAMAGED} files[0]: expected `str`, got `object`"),
         ({"files": 5}, f"{DAMAGED} files: expected `array`, got `int`"),
         ({"files": None}, f"{DAMAGED} files: expected `array`, got `null`"),
         ({"sizes": {"layers.csv": -1}}, f"{DAMAGED} sizes[...]: expected `int` >= 0"),
         ({"sizes": {"layers.csv": 10**400}}, f"{DAMAGED} sizes[...]: expected `int` <= {2**62}"),
         ({"images": [{"key": "cat"}]}, f"{DAMAGED} images[0] lacks 'file'"),
-        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
-         f"{DAMAGED} the pixels of 'cat' have no shape"),
-        ({"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
-         f"{DAMAGED} images[0].pixels_shape: expected `array`, got `int`"),
-        ({"images": []}, "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', unknown to the manifest"),
+        (
+            {"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": [1, 3, 0, 8]}]},
+            f"{DAMAGED} the pixels of 'cat' have no shape",
+        ),
+        (
+            {"images": [{"key": "cat", "file": "", "sha256": "", "pixels_shape": 8}]},
+            f"{DAMAGED} images[0].pixels_shape: expected `array`, got `int`",
+        ),
+        (
+            {"images": []},
+            (
+                "'a/tensors/index.json' is damaged: 'conv' has the image 'cat', "
+                "unknown to the manifest"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_manifest_that_lacks_what_is_needed(refused, values, message):
     edit_json(Path("a/manifest.json"), **values)
     assert refused("a", "a")[0] == message
@@ -182,15 +198,22 @@ def test_a_manifest_of_another_tool_or_of_nobody(refused, text, reason):
 @pytest.mark.parametrize(
     ("shard", "shape", "reason"),
     [
-        ("../b.safetensors", [1, 2], "the shard '../b.safetensors' is not in the folder of the run"),
+        (
+            "../b.safetensors",
+            [1, 2],
+            "the shard '../b.safetensors' is not in the folder of the run",
+        ),
         ("/b.safetensors", [1, 2], "the shard '/b.safetensors' is not in the folder of the run"),
-        ("tensors/../../b.safetensors", [1, 2],
-         "the shard 'tensors/../../b.safetensors' is not in the folder of the run"),
+        (
+            "tensors/../../b.safetensors",
+            [1, 2],
+            "the shard 'tensors/../../b.safetensors' is not in the folder of the run",
+        ),
         ("tensors/shard-000000.safetensors", [1, -1, 5], "expected `int` >= 0"),
         ("tensors/shard-000000.safetensors", [2, 2], "1 images in the shape 2x2"),
         ("tensors/shard-000000.safetensors", [1, 2**62, 2], f"no tensor has the shape 1x{2**62}x2"),
     ],
-)  # fmt: skip
+)
 def test_an_index_that_leads_out_of_the_run_or_promises_too_much(
     refused, run, shard, shape, reason
 ):
@@ -262,9 +285,13 @@ def test_a_long_text_that_stands_in_many_rows_is_not_laid_out(refused):
 
 @pytest.mark.parametrize(
     "name",
-    ["manifest.json", "tensors/index.json", "tensors/shard-000000.safetensors",
-     "records.parquet/part-000000.parquet"],
-)  # fmt: skip
+    [
+        "manifest.json",
+        "tensors/index.json",
+        "tensors/shard-000000.safetensors",
+        "records.parquet/part-000000.parquet",
+    ],
+)
 def test_a_pipe_in_the_place_of_a_file_of_a_run_is_not_waited_for(refused, name):
     Path("a", name).unlink()
     os.mkfifo(Path("a", name))
@@ -281,8 +308,9 @@ def test_a_run_without_images(refused):
     ToyRun({}, kept="nothing").write("b")
     write_json(Path("none.json"), run_of(conv=[1]).golden() | {"images": [], "calls": []})
     assert refused("none.json", "a") == (
-        "'none.json' holds no image", "make it of images that can be read",
-    )  # fmt: skip
+        "'none.json' holds no image",
+        "make it of images that can be read",
+    )
 
 
 def test_an_index_of_another_run(refused):
@@ -309,31 +337,35 @@ def test_tensors_of_another_run(refused):
     shutil.copytree("b/tensors", "a/tensors")
     run_of(conv=[3, 4]).write("c")
     assert refused("c", "a") == (
-        "'a' is damaged: the tensor of 'conv' is 3, and its record says 1x2", AGAIN,
-    )  # fmt: skip
+        "'a' is damaged: the tensor of 'conv' is 3, and its record says 1x2",
+        AGAIN,
+    )
 
 
 def test_a_shard_that_is_not_what_the_index_says(refused):
     run_of(conv=[3, 4, 5]).write("b")
     shutil.copy("b/tensors/shard-000000.safetensors", "a/tensors")
     assert refused("a", "a") == (
-        "cannot read 'a/tensors/shard-000000.safetensors': conv in it is F32 1x3", AGAIN,
-    )  # fmt: skip
+        "cannot read 'a/tensors/shard-000000.safetensors': conv in it is F32 1x3",
+        AGAIN,
+    )
 
 
 def test_a_part_of_the_records_that_is_there_twice(refused):
     shutil.copy("a/records.parquet/part-000000.parquet", "a/records.parquet/part-000001.parquet")
     assert refused("a", "a") == (
-        "'a' is damaged: the call of 'cat' 'conv' appears 2 times", "make it again",
-    )  # fmt: skip
+        "'a' is damaged: the call of 'cat' 'conv' appears 2 times",
+        "make it again",
+    )
 
 
 def test_records_of_another_image(refused):
     run_of({"dog": {"conv": array([3, 4])}}).write("b")
     shutil.copy("b/records.parquet/part-000000.parquet", "a/records.parquet/part-000000.parquet")
     assert refused("a", "a") == (
-        "'a' is damaged: 'conv' is of the image 'dog', which is not in the run", "make it again",
-    )  # fmt: skip
+        "'a' is damaged: 'conv' is of the image 'dog', which is not in the run",
+        "make it again",
+    )
 
 
 def test_a_name_that_the_system_refuses(refused):
@@ -464,8 +496,9 @@ def test_a_call_without_one_of_its_parts(refused, key):
     document["calls"][0].pop(key)
     write_json(Path("b.json"), document)
     assert refused("b.json", "a") == (
-        f"'b.json' is damaged: calls[0] lacks {key!r}", "make it again",
-    )  # fmt: skip
+        f"'b.json' is damaged: calls[0] lacks {key!r}",
+        "make it again",
+    )
 
 
 def test_calls_and_images_that_stand_there_twice(refused):
@@ -473,8 +506,9 @@ def test_calls_and_images_that_stand_there_twice(refused):
     for key, noun in (("calls", "call of 'cat' 'conv'"), ("images", "image 'cat'")):
         write_json(Path("b.json"), document | {key: document[key] * 2})
         assert refused("a", "b.json") == (
-            f"'b.json' is damaged: the {noun} appears 2 times", "make it again",
-        )  # fmt: skip
+            f"'b.json' is damaged: the {noun} appears 2 times",
+            "make it again",
+        )
 
 
 def test_figures_whose_squares_are_no_numbers_are_no_bug(run):
@@ -496,8 +530,9 @@ def test_nothing_on_standard_input(refused, stdin):
 def test_standard_input_for_both(refused, stdin):
     stdin(Path("a.json").read_bytes())
     assert refused("-", "-") == (
-        "- stands for both, and standard input holds one", "give the other as a file",
-    )  # fmt: skip
+        "- stands for both, and standard input holds one",
+        "give the other as a file",
+    )
 
 
 def test_a_golden_file_on_standard_input(run, stdin):
@@ -551,8 +586,9 @@ def test_runs_that_recorded_other_things(refused, name):
 
 def test_a_golden_file_without_calls(refused):
     assert refused("a", golden(calls=[])) == (
-        "no call is in both: 'conv' in A, and none in B", SAME_LAYERS,
-    )  # fmt: skip
+        "no call is in both: 'conv' in A, and none in B",
+        SAME_LAYERS,
+    )
 
 
 def test_runs_of_images_of_other_sizes(refused):
@@ -591,7 +627,10 @@ def test_pooled_tensors_against_whole_ones(refused):
     ToyRun(maps).write("b")
     ToyRun(maps, saved={"conv": array([1, 1])}, command=("--pool", "mean")).write("c")
     assert refused("b", "c") == (
-        "nothing could be compared: tensors are not saved in the same way: 'b' whole, 'c' --pool mean",
+        (
+            "nothing could be compared: tensors are not saved in the same way: 'b' whole, 'c' "
+            "--pool mean"
+        ),
         SAME_KIND,
     )
 
@@ -601,8 +640,9 @@ def test_pooled_tensors_against_a_golden_file(refused):
     replace(ToyRun(maps), kept="sketches").write_golden("b.json")
     ToyRun(maps, saved={"conv": array([1, 1])}, command=("--pool", "mean")).write("c")
     assert refused("b.json", "c") == (
-        "nothing could be compared: no tensors and no sketches in 'c'", SAME_KIND,
-    )  # fmt: skip
+        "nothing could be compared: no tensors and no sketches in 'c'",
+        SAME_KIND,
+    )
 
 
 def test_tensors_that_were_pooled_and_are_of_other_shapes(refused):
@@ -625,7 +665,7 @@ def test_a_metric_that_sketches_do_not_know(refused):
     assert refused("a.json", "a.json", "--metric", "max-abs") == (
         "nothing could be compared: max-abs cannot be computed from sketches",
         "run both with --save tensors for exact figures",
-    )  # fmt: skip
+    )
 
 
 # Wrong words
@@ -634,13 +674,16 @@ def test_a_metric_that_sketches_do_not_know(refused):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rtol", "nan"], None), (["--rtol", "-1"], None), (["--top", "0"], None), (["--metric", "l2"], None),
+        (["--rtol", "nan"], None),
+        (["--rtol", "-1"], None),
+        (["--top", "0"], None),
+        (["--metric", "l2"], None),
         (["--rtol", "inf"], "--rtol inf: not a finite number"),
         (["--atol", "inf"], "--atol inf: not a finite number"),
         (["--layer-tolerance", "conv"], "--layer-tolerance cannot read 'conv'"),
         (["--layer-tolerance", "cnv=1"], "no call matches 'cnv'"),
     ],
-)  # fmt: skip
+)
 def test_options_that_cannot_be_read(refused, words, message):
     said, _ = refused("a", "a", *words)
     assert said == message if message else words[0] in said

@@ -1,4 +1,5 @@
-"""``hookcli golden``: one small file of a run, that tells later runs apart. Not tests/cli/test_whole_outputs.py, of rendered output."""
+"""``hookcli golden``: one small file of a run, that tells later runs apart. Not
+tests/cli/test_whole_outputs.py, of rendered output."""
 
 from __future__ import annotations
 
@@ -94,16 +95,41 @@ def test_it_says_what_the_run_depended_on(run):
     run(*PLAIN, CAT, "--layers", "conv1,layer1.0.relu", "--seed", "3", "-o", "out")
     document, manifest = golden(run, "out"), json.loads(Path("out/manifest.json").read_bytes())
     assert list(document) == [
-        "schema_version", "kind", "sketch", "hookcli", "command", "model", "versions", "layers",
-        "uncalled", "images", "skipped", "calls",
-    ]  # fmt: skip
+        "schema_version",
+        "kind",
+        "sketch",
+        "hookcli",
+        "command",
+        "model",
+        "versions",
+        "layers",
+        "uncalled",
+        "images",
+        "skipped",
+        "calls",
+    ]
     assert document["schema_version"] == 1
     assert document["kind"] == "golden"
     assert document["sketch"] == {"version": 1, "buckets": 67, "dtype": "float32"}
     assert document["command"] == [
-        "hookcli", "inspect", "resnet18", CAT, "--layers", "conv1,layer1.0.relu", "--weights", "random",
-        "--seed", "3", "--device", "cpu", "--size", "64", "--grids", "none", "--sketch",
-    ]  # fmt: skip
+        "hookcli",
+        "inspect",
+        "resnet18",
+        CAT,
+        "--layers",
+        "conv1,layer1.0.relu",
+        "--weights",
+        "random",
+        "--seed",
+        "3",
+        "--device",
+        "cpu",
+        "--size",
+        "64",
+        "--grids",
+        "none",
+        "--sketch",
+    ]
     for fact in ("hookcli", "model", "versions", "layers", "uncalled", "skipped"):
         assert document[fact] == manifest[fact]
     assert document["model"]["weights"] == "random (seed 3)"
@@ -120,9 +146,20 @@ def test_a_call_has_the_figures_and_the_sketch_of_its_record(run):
     rows = pq.read_table("out/records.parquet").to_pylist()
     assert len(calls) == len(rows) == 2 * 2 * 21
     names = (
-        "image", "call_id", "module_type", "side", "shape", "dtype", "mean", "std", "min", "max",
-        "zero_fraction", "nan_count", "inf_count",
-    )  # fmt: skip
+        "image",
+        "call_id",
+        "module_type",
+        "side",
+        "shape",
+        "dtype",
+        "mean",
+        "std",
+        "min",
+        "max",
+        "zero_fraction",
+        "nan_count",
+        "inf_count",
+    )
     for call, row in zip(calls, rows, strict=True):
         assert list(call) == [*names, "sketch"]
         assert [call[name] for name in names] == [row[name] for name in names]
@@ -136,8 +173,11 @@ def test_what_is_not_finite_is_null_and_what_was_not_called_is_told(run):
     np.save("a.npy", np.zeros((3, 2, 2), np.float32))
     document = golden(run, "net.py:Net", "a.npy", "--layers", "leaf,block", "--device", "cpu")
     assert [call["call_id"] for call in document["calls"]] == [
-        "block.0", "block.1", "block", "block.0#1",
-    ]  # fmt: skip
+        "block.0",
+        "block.1",
+        "block",
+        "block.0#1",
+    ]
     reason = "the model did not call it for this input"
     assert document["uncalled"] == [{"layer": "unused", "reason": reason}]
     first, last = document["calls"][0], document["calls"][-1]
@@ -171,8 +211,10 @@ def test_what_changed_is_all_that_a_line_diff_shows(run):
     one, two = (run("golden", folder).out.splitlines() for folder in ("one", "two"))
     changed = [line for line in two if line not in one]
     assert [re.findall('"(?:command|call_id)[^,]*', line)[0] for line in changed] == [
-        '"command": ["hookcli"', '"call_id": "layer4.1.conv1"', '"call_id": "layer4.1.conv2"',
-    ]  # fmt: skip
+        '"command": ["hookcli"',
+        '"call_id": "layer4.1.conv1"',
+        '"call_id": "layer4.1.conv2"',
+    ]
 
 
 def test_all_convolutions_of_resnet34_take_less_than_40_kb(run):
@@ -216,15 +258,33 @@ def test_a_run_that_saved_whole_tensors_has_a_golden_file_without_sketches(run):
     [
         ((), "kept no sketches"),
         *(
-            (("--save", "tensors", *words), f"kept no sketches, and its tensors only with {words[0]}")
+            (
+                ("--save", "tensors", *words),
+                f"kept no sketches, and its tensors only with {words[0]}",
+            )
             for words in (
-                ("--pool", "mean"), ("--tensor-dtype", "float16"), ("--tensor-channels", "0-3"),
+                ("--pool", "mean"),
+                ("--tensor-dtype", "float16"),
+                ("--tensor-channels", "0-3"),
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_without_sketches_and_whole_tensors_there_is_none(run, options, what):
-    run("inspect", "resnet18", CAT, *SMALL, "--layers", "conv1", "--grids", "none", "--no-sketch", *options, "-o", "out")  # fmt: skip
+    run(
+        "inspect",
+        "resnet18",
+        CAT,
+        *SMALL,
+        "--layers",
+        "conv1",
+        "--grids",
+        "none",
+        "--no-sketch",
+        *options,
+        "-o",
+        "out",
+    )
     ended = run("golden", "out", "-o", "golden.json")
     assert ended == (
         2,
@@ -302,8 +362,9 @@ def test_a_golden_file_never_takes_the_place_of_a_link(run):
     for words in ((), ("--overwrite",)):
         ended = run("golden", "out", "-o", "link.json", *words)
         assert (ended.code, ended.err.splitlines()[0]) == (
-            5, "error: 'link.json' is a link, which is never followed",
-        )  # fmt: skip
+            5,
+            "error: 'link.json' is a link, which is never followed",
+        )
     assert (Path("golden.json").read_bytes(), Path("link.json").is_symlink()) == (whole, True)
 
 
@@ -325,8 +386,11 @@ def test_a_pipe_and_a_device_are_not_read_and_not_replaced(name, words):
     os.mkfifo("pipe")
     ended = subprocess.run(
         [sys.executable, "-m", "hookcli", "golden", "no-such-run", "-o", name, *words],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         5,
         "",
@@ -370,15 +434,27 @@ def test_skipped_images_end_with_6_and_are_listed(run):
     [
         (["no-such-folder"], "there is no folder 'no-such-folder', and no image is named"),
         (["resnet18"], "there is no folder 'resnet18', and no image is named"),
-        (["out", "--layers", "fc"], "--layers is for a model and images, and 'out' is a run's folder"),
-        (["out", "--layers", "conv"], "--layers is for a model and images, and 'out' is a run's folder"),
+        (
+            ["out", "--layers", "fc"],
+            "--layers is for a model and images, and 'out' is a run's folder",
+        ),
+        (
+            ["out", "--layers", "conv"],
+            "--layers is for a model and images, and 'out' is a run's folder",
+        ),
         (["out", "--seed", "0"], "--seed is for a model and images, and 'out' is a run's folder"),
-        (["out", "--device=auto"], "--device is for a model and images, and 'out' is a run's folder"),
-        (["out", "--model-arg", "a=1"], "--model-arg is for a model and images, and 'out' is a run's folder"),
+        (
+            ["out", "--device=auto"],
+            "--device is for a model and images, and 'out' is a run's folder",
+        ),
+        (
+            ["out", "--model-arg", "a=1"],
+            "--model-arg is for a model and images, and 'out' is a run's folder",
+        ),
         (["."], "'.' is not the folder of a run"),
         (["resnet18", "no-such.png"], "no image can be used: 'no-such.png' does not exist"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_run_and_no_model_is_refused(run, words, message):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     ended = run("golden", *words)
@@ -402,7 +478,8 @@ def test_a_manifest_that_lacks_a_fact_is_refused(run):
 def test_golden_of_a_run_imports_no_torch(run):
     run(*PLAIN, CAT, "--layers", "conv1", "-o", "out")
     code = (
-        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'golden', 'out', '-o', 'g.json']\n"
+        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'golden', "
+        "'out', '-o', 'g.json']\n"
         "assert entry._run() == 0; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -427,7 +504,8 @@ class Net(nn.Conv2d):
     def __init__(self):
         super().__init__(3, 4, 3)
     def forward(self, x):
-        (os.environ["FOLDER"],) = (f.parent.name for f in Path(tempfile.gettempdir()).glob("hookcli-*/run.json"))
+        files = Path(tempfile.gettempdir()).glob("hookcli-*/run.json")
+        (os.environ["FOLDER"],) = (f.parent.name for f in files)
         signal.raise_signal(int(os.environ["SIGNAL"]))
         return super().forward(x)
 """

@@ -1,4 +1,5 @@
-"""``hookcli compare``: two ways to run a model, against values by hand and clones taken without hooks."""
+"""``hookcli compare``: two ways to run a model, against values by hand and clones taken without
+hooks."""
 
 from __future__ import annotations
 
@@ -166,7 +167,9 @@ class Places(Net):
 
 
 class Views(Net):
-    '''A view that is to be read as the conjugate, 3 - 3i and -4 + 4i, and one as the negative, -3 and 4.'''
+    '''A view that is to be read as the conjugate, 3 - 3i and -4 + 4i, and one as the negative, -3
+    and 4.
+    '''
 
     def __init__(self):
         super().__init__()
@@ -294,7 +297,9 @@ def test_another_dtype_rounds_what_it_cannot_hold(compare):
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "complex32"])
 def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, kind):
-    """cast gives 3 and -4 in 4 places each, which all of these hold exactly; doubled, 5 off of 5."""
+    """cast gives 3 and -4 in 4 places each, which all of these hold exactly; doubled, 5 off
+    of 5.
+    """
     words = ("--model-arg", f"kind={kind}", "--layers", "cast")
     document = compare("Narrow", *words, "--against", "edit=conv:scale=2", code=7)
     assert by_call(document, "rel_l2", "max_abs", "dtype") == [("cast", 1.0, 4.0, kind)]
@@ -319,7 +324,8 @@ def test_an_edit_is_held_against_the_plain_model(compare):
 
 
 def test_channels_that_are_edited_are_told_from_places_by_the_size_of_the_image(compare):
-    """4 x 2 pixels, so 1x4x2x2 are channels last: the second holds -4 everywhere, the second row 3 too."""
+    """4 x 2 pixels, so 1x4x2x2 are channels last: the second holds -4 everywhere, the second row 3
+    too."""
     pixels = np.zeros((3, 4, 2), np.float32)
     pixels[0], pixels[1] = 3, -4
     np.save("tall.npy", pixels)
@@ -458,7 +464,9 @@ def test_pixels_and_weights_lie_channels_last_on_the_other_side_alone(run, cat, 
 
 
 def test_a_device_is_another_where_it_is_there(compare, monkeypatch):
-    """The device meta computes nothing, so what stands in for one is this one under another name."""
+    """The device meta computes nothing, so what stands in for one is this one under another
+    name.
+    """
     document = compare("Net", "--device", "auto", "--against", "device=cpu")
     assert document["equal"]
 
@@ -533,7 +541,9 @@ def test_the_random_numbers_of_whoever_calls_are_left_alone(nets):
 
 
 def test_of_several_images_the_worst_is_reported(compare):
-    """fc gives 6 for a and b; with 2 less in each, that is a third of it; for c, 30, a fifteenth."""
+    """fc gives 6 for a and b; with 2 less in each, that is a third of it; for c, 30, a
+    fifteenth.
+    """
     draw("c.npy", 15, -4)
     words = ("--against", "edit=fc:clamp=:4", "--layers", "fc")
     document = compare("Net", *words, images=("c.npy", "a.npy", "b.npy"), code=7)
@@ -891,7 +901,10 @@ def test_the_table_begins_with_the_verdict_and_ranks_the_calls(run, nets):
 
 def test_no_difference_is_said_with_the_farthest_call(run, nets):
     ended = run("compare", "nets.py:Net", "a.npy", *PLAIN, "--against", "channels-last")
-    first = "no difference: 4 calls of 1 image hold; the farthest is conv: relative L2 0, tolerance 1e-05"
+    first = (
+        "no difference: 4 calls of 1 image hold; the farthest is conv: relative L2 0, "
+        "tolerance 1e-05"
+    )
     assert (ended.code, ended.out.splitlines()[0]) == (0, first)
 
 
@@ -1021,7 +1034,8 @@ def test_nothing_is_left_on_the_models_when_it_is_interrupted(nets):
 
 
 def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatch):
-    """As many as A gave are alive while B runs, one fewer after each of its calls, and none in the end."""
+    """As many as A gave are alive while B runs, one fewer after each of its calls, and none in the
+    end."""
     kept = []
 
     class Watched(live._Kept):

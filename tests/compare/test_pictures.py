@@ -1,4 +1,5 @@
-"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page that it stands on."""
+"""``hookcli diff --pictures``: what is drawn of two runs, pixel by pixel, and the page that it
+stands on."""
 
 from __future__ import annotations
 
@@ -61,8 +62,9 @@ def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     assert contrast.largest.tolist() == [3, 1]
     assert contrast.notes == ("2 of 3 channels differ",)
     assert list_labels(contrast) == [
-        "channel 2:  -3 to 0,  up to 3 apart", "channel 0:  1 to 5,  up to 1 apart",
-    ]  # fmt: skip
+        "channel 2:  -3 to 0,  up to 3 apart",
+        "channel 0:  1 to 5,  up to 1 apart",
+    ]
 
 
 def test_of_many_channels_twelve_are_shown():
@@ -101,8 +103,9 @@ def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
     assert contrast.channels.tolist() == [1]
     assert contrast.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
     assert contrast.notes == (
-        "1 of 3 channels differ", "not shown: the class token, which differs by up to 2",
-    )  # fmt: skip
+        "1 of 3 channels differ",
+        "not shown: the class token, which differs by up to 2",
+    )
 
 
 def test_a_class_token_that_alone_differs_is_drawn_as_bars():
@@ -154,16 +157,19 @@ def test_values_without_height_and_width_are_bars():
     assert contrast.is_flat
     assert (contrast.a.tolist(), contrast.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
     assert contrast.notes == (
-        "2 of 3 values differ, the most in value 1, counted from 0", "no spatial form: one bar per value",
-    )  # fmt: skip
+        "2 of 3 values differ, the most in value 1, counted from 0",
+        "no spatial form: one bar per value",
+    )
     assert list_labels(contrast) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
 
 
 def test_a_zero_has_no_sign():
     a = array([-0.0, -0.0])
     assert list_labels(contrast_of(a, array([-0.0, NAN]), "NC")) == [
-        "A   0 to 0", "B   0 to 0", "B - A   0 to 0,  not finite in 1 place",
-    ]  # fmt: skip
+        "A   0 to 0",
+        "B   0 to 0",
+        "B - A   0 to 0,  not finite in 1 place",
+    ]
     b = maps([[-0.0, NAN]])
     assert list_labels(contrast_of(a.reshape(1, 1, 1, 2), b)) == [
         "channel 0:  0 to 0,  not finite in 1 place"
@@ -189,7 +195,10 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
     assert contrast.apart[0, 0, 334] == 6
     assert contrast.notes == (
         "1 of 3,000 values differ, the most in value 1003, counted from 0",
-        "no spatial form: a bar is the mean of 3 of 3,000 values in order, and in B - A the largest difference of them",
+        (
+            "no spatial form: a bar is the mean of 3 of 3,000 values in order, and in B - A the "
+            "largest difference of them"
+        ),
     )
 
 
@@ -218,12 +227,20 @@ def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
 @pytest.mark.parametrize(
     ("shape", "channels", "pixels"),
     [
-        ((1, 8, 5, 5), "first", (224, 224)), ((1, 7, 7, 96), "last", (224, 224)), ((1, 197, 768), "last", (224, 224)),
-        ((1, 99, 16), "last", (112, 224)), ((1, 50, 16), "unknown", (224, 224)), ((1, 196, 8), "likely last", (224, 224)),
-        ((1, 16, 77), "first", None), ((1, 10), "unknown", None), ((1, 8, 4, 6, 6), "first", (112, 112)),
-        ((1, 4, 6, 6, 8), "last", (112, 112)), ((1, 3, 5, 7, 2, 2, 2), "first", None), ((1, 9, 30, 40), "last", (8, 8)),
+        ((1, 8, 5, 5), "first", (224, 224)),
+        ((1, 7, 7, 96), "last", (224, 224)),
+        ((1, 197, 768), "last", (224, 224)),
+        ((1, 99, 16), "last", (112, 224)),
+        ((1, 50, 16), "unknown", (224, 224)),
+        ((1, 196, 8), "likely last", (224, 224)),
+        ((1, 16, 77), "first", None),
+        ((1, 10), "unknown", None),
+        ((1, 8, 4, 6, 6), "first", (112, 112)),
+        ((1, 4, 6, 6, 8), "last", (112, 112)),
+        ((1, 3, 5, 7, 2, 2, 2), "first", None),
+        ((1, 9, 30, 40), "last", (8, 8)),
     ],
-)  # fmt: skip
+)
 def test_a_layout_is_told_again_from_its_name(shape, channels, pixels):
     layout = resolve_layout(shape, channels, pixels)
     assert recall_layout(layout.name, shape, pixels) == layout
@@ -238,7 +255,8 @@ def test_a_name_that_does_not_fit_the_shape_is_no_layout():
 
 
 def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
-    """One channel of 1 x 2 pixels, each drawn as 56 x 56: in A 0 and 1, in B 0 and 3; B - A 0 and 2."""
+    """One channel of 1 x 2 pixels, each drawn as 56 x 56: in A 0 and 1, in B 0 and 3; B - A 0 and
+    2."""
     image = drawn(contrast_of(maps([[0, 1]]), maps([[0, 3]])))
     row = [image.getpixel((x, image.height - 30)) for x in range(image.width)]
     seen = [colour for i, colour in enumerate(row) if i == 0 or colour != row[i - 1]]
@@ -281,7 +299,9 @@ def test_bars_stand_on_zero_and_hang_from_it():
 
 
 def bars_of(contrast):
-    """The colour at the foot of each bar of A, and of B: 96 pixels each, from 68 and from 188 on."""
+    """The colour at the foot of each bar of A, and of B: 96 pixels each, from 68 and from
+    188 on.
+    """
     image = drawn(contrast)
     columns = range(10 + 12, 10 + 24 * contrast.a.shape[2], 24)
     return [[image.getpixel((x, foot)) for x in columns] for foot in (68 + 95, 188 + 95)]
@@ -346,8 +366,8 @@ def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
     run("diff", "a", "c", "--pictures", "p", "--rtol", "1e-4")
     page = Path("p/report.html").read_text()
     assert (
-        '<p class="dim">nothing else changed: the same model, weights, device, threads and versions</p>'
-        in page
+        '<p class="dim">nothing else changed: the same model, weights, device, threads and '
+        "versions</p>" in page
     )
     assert "<h2>What changed" not in page
     shutil.rmtree("b")
@@ -417,7 +437,8 @@ def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
 
 
 def test_a_call_of_another_name_has_both_above_its_picture(run):
-    """The picture is that of calls of one name apart from the line of its heading, 20 pixels from 10 on."""
+    """The picture is that of calls of one name apart from the line of its heading, 20 pixels from
+    10 on."""
     other = {"name": "other"}
     for name, call in (("a", "conv"), ("b", "stem"), ("c", "conv")):
         values = CONV if name == "a" else CONV + 1
@@ -473,8 +494,10 @@ def test_a_folder_of_pictures_is_replaced_and_nothing_else_in_it(run):
     assert pictures(run, "--rtol", "0.9", "--layer-tolerance", "conv=0.9")[0].code == 7
     run("diff", "a", "a", "--pictures", "p")
     assert sorted(file.name for file in Path("p").iterdir()) == [
-        "03_mine.png", "notes.txt", "report.html",
-    ]  # fmt: skip
+        "03_mine.png",
+        "notes.txt",
+        "report.html",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["file", "run", "other", "page", "link"])
@@ -504,12 +527,20 @@ def test_what_is_not_ours_is_protected(run, kind):
     ("kept", "command", "message", "hint"),
     [
         ("sketches", (), "needs tensors, and 'b' kept none", "run both with --save tensors"),
-        ("tensors", ("--pool", "mean"), "needs whole tensors, and 'b' has them with --pool mean",
-         "run both with --save tensors, whole: without --pool and --tensor-channels"),
-        ("tensors", ("--tensor-dtype", "float16"), "needs tensors of one kind: 'a' none and 'b' --tensor-dtype float16",
-         "run both with the same --tensor-dtype"),
+        (
+            "tensors",
+            ("--pool", "mean"),
+            "needs whole tensors, and 'b' has them with --pool mean",
+            "run both with --save tensors, whole: without --pool and --tensor-channels",
+        ),
+        (
+            "tensors",
+            ("--tensor-dtype", "float16"),
+            "needs tensors of one kind: 'a' none and 'b' --tensor-dtype float16",
+            "run both with the same --tensor-dtype",
+        ),
     ],
-)  # fmt: skip
+)
 def test_without_whole_tensors_nothing_is_compared_and_nothing_written(
     run, kept, command, message, hint
 ):
@@ -525,8 +556,9 @@ def test_golden_files_have_no_pictures(run):
     shutil.copy("a", "b")
     ended, _ = pictures(run)
     assert (ended.code, ended.err.splitlines()[0]) == (
-        2, "error: --pictures needs tensors, and 'a' and 'b' kept none",
-    )  # fmt: skip
+        2,
+        "error: --pictures needs tensors, and 'a' and 'b' kept none",
+    )
 
 
 def test_a_picture_of_somebody_else_that_is_in_the_way_is_named(run):

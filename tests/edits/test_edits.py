@@ -201,7 +201,12 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
         ("conv:Zero", 6, "'Zero' is no edit", f"did you mean zero? one of: {WHATS}"),
         ("conv:zero2", 6, "'zero2' is no edit", f"did you mean zero? one of: {WHATS}"),
         ("a:clip_norm=1", 3, "'clip_norm' is no edit", f"did you mean clip-norm? one of: {WHATS}"),
-        ("conv:clip-norms=1", 6, "'clip-norms' is no edit", f"did you mean clip-norm? one of: {WHATS}"),
+        (
+            "conv:clip-norms=1",
+            6,
+            "'clip-norms' is no edit",
+            f"did you mean clip-norm? one of: {WHATS}",
+        ),
         ("grad_output:conv", 13, "'conv' is no edit", f"one of: {WHATS}"),
         ("re:^a:b$", 7, "'b' is no edit", f"one of: {WHATS}"),
         # Values
@@ -258,10 +263,15 @@ def test_every_combination_of_parts_is_read_back_as_its_parts():
         ("input:output:conv:zero", 7, "'output' is a second side", "write one side"),
         ("conv:scale=2:zero", 6, "one edit follows another", "give --edit once for each"),
         ("input:conv[1:4]:zero:mean", 17, "one edit follows another", "give --edit once for each"),
-        ("param:re:x:zero", 7, "a parameter's name has no colon", "write a glob on full names: param:*.bias"),
+        (
+            "param:re:x:zero",
+            7,
+            "a parameter's name has no colon",
+            "write a glob on full names: param:*.bias",
+        ),
         ("param:fc.*:mean", 12, "parameters have no mean of an image", "write set=V or scale=V"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_refused_with_its_position(text, position, what, hint):
     assert refusal(text) == (f"--edit {text!r}: at position {position}: {what}", hint)
 

@@ -74,7 +74,9 @@ def rows():
 
 
 def by_hand(seed, *steps):
-    """Random weights of a small ShuffleNet after ``steps``, each of which prunes all convolutions."""
+    """Random weights of a small ShuffleNet after ``steps``, each of which prunes all
+    convolutions.
+    """
     torch.manual_seed(seed)
     model = shufflenet_v2_x0_5(weights=None)
     convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
@@ -361,8 +363,9 @@ def test_weights_never_take_the_place_of_those_that_are_pruned_or_of_a_runs_file
     before = Path(FILE).read_bytes()
     ended = run("inspect", net, *OWN, *words, FILE, "--weights", FILE)
     assert (ended.code, ended.err.splitlines()[0]) == (
-        5, f"error: '{FILE}' holds the weights that are pruned",
-    )  # fmt: skip
+        5,
+        f"error: '{FILE}' holds the weights that are pruned",
+    )
     ended = run("inspect", net, *OWN, *words, "out/tensors/shard-000000.safetensors")
     assert ended.code == 5
     assert "is a file of the run in" in ended.err
@@ -375,8 +378,9 @@ def test_weights_never_take_the_place_of_a_link(run, net):
     words = ("--layers", "conv", "--prune", "conv=0.5", "--save-weights", FILE, "--overwrite")
     ended = run("inspect", net, *OWN, *words)
     assert (ended.code, ended.err.splitlines()[0]) == (
-        5, f"error: '{FILE}' is a link, which is never followed",
-    )  # fmt: skip
+        5,
+        f"error: '{FILE}' is a link, which is never followed",
+    )
     assert (Path("mine.safetensors").read_text(), Path(FILE).is_symlink()) == ("mine", True)
 
 

@@ -1,4 +1,5 @@
-"""Gradients under hooks, held against probes that are added to tensors, closed forms and differences."""
+"""Gradients under hooks, held against probes that are added to tensors, closed forms and
+differences."""
 
 from __future__ import annotations
 
@@ -319,9 +320,13 @@ def writes_over_half(net, x):
 
 
 GAMES = (
-    uses_a_shortcut_after_the_write, writes_after_the_shortcut, drops_what_came_back,
-    writes_over_a_slice, writes_over_a_view, writes_over_half,
-)  # fmt: skip
+    uses_a_shortcut_after_the_write,
+    writes_after_the_shortcut,
+    drops_what_came_back,
+    writes_over_a_slice,
+    writes_over_a_view,
+    writes_over_half,
+)
 
 
 @pytest.mark.parametrize("edit", [(), ("grad_input:relu:scale=1",), ("grad_output:tanh:scale=1",)])
@@ -373,8 +378,11 @@ def test_a_parameter_that_two_layers_share_is_recorded_once():
         model(x, x, x)[0].sum().backward()
     ids = [record.call.id for record in captured.records if record.call.side == "param"]
     assert sorted(ids) == [
-        "param:in_proj_bias", "param:in_proj_weight", "param:out_proj.bias", "param:out_proj.weight",
-    ]  # fmt: skip
+        "param:in_proj_bias",
+        "param:in_proj_weight",
+        "param:out_proj.bias",
+        "param:out_proj.weight",
+    ]
 
 
 def test_an_edit_of_parameters_leaves_frozen_ones_alone():
@@ -453,8 +461,11 @@ def test_one_tensor_that_is_given_three_times_stays_one():
     (expected,) = torch.autograd.grad(Model()(x).square().sum(), x)
     assert_close(found["grad_input", "attention", 0, "0"], expected)
     assert {place[3] for place in found if place[0] == "param"} == {
-        "in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias",
-    }  # fmt: skip
+        "in_proj_weight",
+        "in_proj_bias",
+        "out_proj.weight",
+        "out_proj.bias",
+    }
 
 
 # Where there is no gradient
@@ -703,11 +714,18 @@ def test_shapes_of_a_small_net_of_convolution_and_linear():
         model(torch.randn(4, 1, 10, 10)).mean().backward()
     shapes = {r.call.id: r.stats.shape for r in captured.records if ":" in r.call.id}
     assert shapes == {
-        "grad_output:0": (4, 2, 8, 8), "param:0.weight": (2, 1, 3, 3), "param:0.bias": (2,),
-        "grad_input:1": (4, 2, 8, 8), "grad_output:1": (4, 2, 8, 8),
-        "grad_input:2": (4, 2, 8, 8), "grad_output:2": (4, 128),
-        "grad_input:3": (4, 128), "grad_output:3": (4, 1), "param:3.weight": (1, 128), "param:3.bias": (1,),
-    }  # fmt: skip
+        "grad_output:0": (4, 2, 8, 8),
+        "param:0.weight": (2, 1, 3, 3),
+        "param:0.bias": (2,),
+        "grad_input:1": (4, 2, 8, 8),
+        "grad_output:1": (4, 2, 8, 8),
+        "grad_input:2": (4, 2, 8, 8),
+        "grad_output:2": (4, 128),
+        "grad_input:3": (4, 128),
+        "grad_output:3": (4, 1),
+        "param:3.weight": (1, 128),
+        "param:3.bias": (1,),
+    }
     assert captured.absent == {"grad_input:0": "no tensor before it requires a gradient"}
 
 

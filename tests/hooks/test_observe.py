@@ -1,4 +1,5 @@
-"""What a module returned is seen at the moment it returned it, and the model is given back as it came."""
+"""What a module returned is seen at the moment it returned it, and the model is given back as it
+came."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def layers_of(model, *paths):
 
 
 def watch_values(model, x, *paths, at="output"):
-    """The values of every observed tensor by call id, in the order in which the observer got them."""
+    """The values of every observed tensor by call id, in the order in which the observer got
+    them.
+    """
     seen = {}
 
     def observer(call, tensor):

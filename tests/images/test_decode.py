@@ -68,7 +68,8 @@ def greys(*values):
 
 
 def png(width, depth, colour, samples, *chunks):
-    """One row, as Pillow cannot write it: ``colour`` 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA."""
+    """One row, as Pillow cannot write it: ``colour`` 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6
+    RGBA."""
     header = struct.pack(">IIBBBBB", width, 1, depth, colour, 0, 0, 0)
     parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(b"\0" + samples)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -325,8 +326,9 @@ def to_srgb(lightness, a, b):
 
 
 @pytest.mark.parametrize(
-    ("lightness", "a", "b"), [(0, 0, 0), (100, 0, 0), (50, 0, 0), (50, 60, 20), (60, -40, 30), (45, 10, -30)]
-)  # fmt: skip
+    ("lightness", "a", "b"),
+    [(0, 0, 0), (100, 0, 0), (50, 0, 0), (50, 60, 20), (60, -40, 30), (45, 10, -30)],
+)
 def test_lab_becomes_rgb(lightness, a, b):
     stored = struct.pack("Bbb", round(lightness * 255 / 100), a, b)
     (colour,) = read(tiff(1, [8] * 3, stored, t262=[8]))
@@ -349,8 +351,11 @@ def test_the_inverted_cmyk_of_a_jpeg_becomes_rgb():
 def test_modes_that_no_common_file_has_become_rgb(mode):
     from hookcli.images.decode import to_upright_rgb
 
-    upright = to_upright_rgb(Image.new("RGB" if mode != "RGBa" else "RGBA", (1, 1), "red").convert(
-        "P" if mode == "PA" else mode).convert(mode))  # fmt: skip
+    upright = to_upright_rgb(
+        Image.new("RGB" if mode != "RGBa" else "RGBA", (1, 1), "red")
+        .convert("P" if mode == "PA" else mode)
+        .convert(mode)
+    )
     assert upright.mode == "RGB"
     assert upright.getpixel((0, 0)) == pytest.approx(RED, abs=2)
 
@@ -470,7 +475,8 @@ def test_what_only_a_programmer_would_understand_is_not_said():
     # Pillow says: invalid literal for int() with base 10: b'x'
     Path("photo.ppm").write_bytes(b"P6 1 x 255\n\0\0\0")
     Path("photo.tif").write_bytes(tiff(1, [8], b"\0", t259=[5]))  # says: decoder error -2
-    # McIDAS: 1 by 1 pixel of one byte, 9 bytes before the file, which is no place to seek: Invalid argument
+    # McIDAS: 1 by 1 pixel of one byte, 9 bytes before the file, which is no place to seek: Invalid
+    # argument
     numbers = dict.fromkeys(range(64), 0) | {1: 4, 8: 1, 9: 1, 10: 1, 13: 1, 33: -9}
     Path("photo.area").write_bytes(struct.pack(">64i", *numbers.values()))
     assert reason("photo.ppm") == reason("photo.tif") == reason("photo.area") == DAMAGED
@@ -590,9 +596,18 @@ def test_good_and_bad_files_come_back_apart_and_in_order():
 
 
 HOSTILE = [
-    b"a b'c\"d.png", b"50%#1?.png", b"new\nline.png", b"\x1b[31m.png", "\u202egnp.png".encode(),
-    b"\xff\xfe.png", b"-rf.png", b"~.png", b"*.png", b"$(ls).png", b"x" * 251 + b".png",
-]  # fmt: skip
+    b"a b'c\"d.png",
+    b"50%#1?.png",
+    b"new\nline.png",
+    b"\x1b[31m.png",
+    "\u202egnp.png".encode(),
+    b"\xff\xfe.png",
+    b"-rf.png",
+    b"~.png",
+    b"*.png",
+    b"$(ls).png",
+    b"x" * 251 + b".png",
+]
 
 
 @pytest.mark.parametrize("raw", HOSTILE, ids=ascii)

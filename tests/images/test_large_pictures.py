@@ -1,4 +1,6 @@
-"""Large pictures are converted band by band, in little memory, and to the same bits as whole ones."""
+"""Large pictures are converted band by band, in little memory, and to the same bits as whole
+ones.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,12 @@ def test_a_picture_in_bands_has_the_bits_of_the_whole_one(kind, thin_bands):
 @pytest.mark.parametrize("size", [(1, 1), (1, 149), (149, 1), (300, 3), (37, 8), (37, 16), (36, 9)])
 def test_bands_fit_every_size(size, thin_bands):
     """A row longer than a band is a band, and so is a picture that ends with one."""
-    for image in (bands_of("LA", size), bands_of("RGBA", size), plane(size, "u2"), palette("RGBA", size)):  # fmt: skip
+    for image in (
+        bands_of("LA", size),
+        bands_of("RGBA", size),
+        plane(size, "u2"),
+        palette("RGBA", size),
+    ):
         assert to_upright_rgb(image).tobytes() == whole(image).tobytes()
 
 
@@ -201,8 +208,16 @@ def tiff_of(values, tags):
     """One strip without compression; ``values`` as (H, W) or (H, W, C)."""
     height, width, channels = (*values.shape, 1)[:3]
     bits = 8 * values.dtype.itemsize
-    entries = {256: (4, [width]), 257: (4, [height]), 258: (3, [bits] * channels), 259: (3, [1]),
-        262: (3, [1]), 277: (3, [channels]), 278: (4, [height]), 279: (4, [values.nbytes])}  # fmt: skip
+    entries = {
+        256: (4, [width]),
+        257: (4, [height]),
+        258: (3, [bits] * channels),
+        259: (3, [1]),
+        262: (3, [1]),
+        277: (3, [channels]),
+        278: (4, [height]),
+        279: (4, [values.nbytes]),
+    }
     entries |= {tag: (3, numbers) for tag, numbers in tags.items()} | {273: (4, [0])}
     wide, lines = b"", []
     end = 8 + 2 + 12 * len(entries) + 4
@@ -244,13 +259,21 @@ def tiffs(orientation):
         "32 bits": tiff_of(noise(height, width, dtype="u4"), turn),
         "signed 32 bits": tiff_of(noise(height, width, dtype="i4"), turn | {339: [2]}),
         "floats": tiff_of(np.asarray(floats(-1, 2)), turn | {339: [3]}),
-        "RGBA of 16 bits": tiff_of(noise(height, width, 4, dtype="u2"), turn | {262: [2], 338: [2]}),
+        "RGBA of 16 bits": tiff_of(
+            noise(height, width, 4, dtype="u2"), turn | {262: [2], 338: [2]}
+        ),
         "Lab": tiff_of(noise(height, width, 3), turn | {262: [8]}),
         "CMYK": tiff_of(noise(height, width, 4), turn | {262: [5]}),
-        "LZW": file_of(bands_of("RGBA"), "TIFF", compression="tiff_lzw", tiffinfo={274: orientation}),
-        "fax": file_of(plane().convert("1"), "TIFF", compression="group4", tiffinfo={274: orientation}),
-        "JPEG in it": file_of(bands_of("YCbCr"), "TIFF", compression="jpeg", tiffinfo={274: orientation}),
-    }  # fmt: skip
+        "LZW": file_of(
+            bands_of("RGBA"), "TIFF", compression="tiff_lzw", tiffinfo={274: orientation}
+        ),
+        "fax": file_of(
+            plane().convert("1"), "TIFF", compression="group4", tiffinfo={274: orientation}
+        ),
+        "JPEG in it": file_of(
+            bands_of("YCbCr"), "TIFF", compression="jpeg", tiffinfo={274: orientation}
+        ),
+    }
 
 
 def others(orientation):
@@ -451,8 +474,9 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "more"), [*((name, ()) for name in LARGE), ("LA.png", ("--focus", "4000,4000,900,900"))]
-)  # fmt: skip
+    ("name", "more"),
+    [*((name, ()) for name in LARGE), ("LA.png", ("--focus", "4000,4000,900,900"))],
+)
 def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more):
     image = LARGE[name](Image.linear_gradient("L").resize((SIDE, SIDE)))
     options = {"transparency": bytes(range(256))} if name == "P.png" else {}

@@ -1,4 +1,5 @@
-"""What the user names is opened only where it is a regular file: a pipe is not waited at, a device not read."""
+"""What the user names is opened only where it is a regular file: a pipe is not waited at, a device
+not read."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ NO_FILE = "is not a regular file"
 
 @pytest.fixture(autouse=True)
 def guard():
-    """A test that waits at a pipe is ended, and one that reads a device runs out of memory early."""
+    """A test that waits at a pipe is ended, and one that reads a device runs out of memory
+    early.
+    """
 
     def give_up(_signal, _frame):
         raise TimeoutError("still waiting")

@@ -108,8 +108,10 @@ def test_every_row_of_a_batch_is_an_image_with_the_records_that_it_has_alone(run
     document = run("inspect", "resnet18", "x.npy", *RANDOM, "--layers", "conv1", "--format", "json")
     images = json.loads(document.out)["images"]
     assert [(image["file"], image["key"]) for image in images] == [
-        ("x.npy[0]", "x_0"), ("x.npy[1]", "x_1"), ("x.npy[2]", "x_2"),
-    ]  # fmt: skip
+        ("x.npy[0]", "x_0"),
+        ("x.npy[1]", "x_1"),
+        ("x.npy[2]", "x_2"),
+    ]
     for row in range(3):
         np.save("one.npy", array[row])
         alone = run(
@@ -166,8 +168,11 @@ def test_nan_in_a_tensor_is_counted_and_not_hidden(inspect, conv1):
 def test_the_run_repeats_from_its_recorded_command(inspect):
     np.save("x.npy", values(3, 32, 32))
     assert inspect("x.npy", "--layers", "conv1")["command"][:4] == [
-        "hookcli", "inspect", "resnet18", "x.npy",
-    ]  # fmt: skip
+        "hookcli",
+        "inspect",
+        "resnet18",
+        "x.npy",
+    ]
 
 
 # --- for tasks that want more than one picture

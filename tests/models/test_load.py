@@ -1,4 +1,5 @@
-"""Models by name: seeded, trained, from a file, from a server that misbehaves, and what is refused."""
+"""Models by name: seeded, trained, from a file, from a server that misbehaves, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -183,7 +184,8 @@ def test_a_missing_classifier_is_random_and_named_and_the_rest_is_loaded(trained
 def test_a_file_of_another_model_is_refused_in_a_few_words(trained):
     torch.save(trained, "w.pth")
     error = refusal(WeightsError, "resnet18", "w.pth")
-    # resnet18: 20 convolutions, 20 norms of five entries, one linear layer of two; squeezenet1_1: 26 of two
+    # resnet18: 20 convolutions, 20 norms of five entries, one linear layer of two; squeezenet1_1:
+    # 26 of two
     assert error.message == (
         "w.pth does not fit the model: "
         "122 missing (conv1.weight, bn1.weight, bn1.bias and 119 more); "
@@ -351,8 +353,10 @@ def test_weights_in_the_cache_are_loaded_without_the_network(
     loaded = load(weights=weights)
     assert_same(loaded.module, trained)
     assert (loaded.info.weights, loaded.info.trained, loaded.info.warning) == (
-        "SqueezeNet1_1_Weights.IMAGENET1K_V1", True, "",
-    )  # fmt: skip
+        "SqueezeNet1_1_Weights.IMAGENET1K_V1",
+        True,
+        "",
+    )
 
 
 def test_resnet18_is_found_in_the_cache_under_the_name_torchvision_gives_it():

@@ -1,4 +1,5 @@
-"""Every task of torchvision: what the network is shown, how it is called, and what is read off its output."""
+"""Every task of torchvision: what the network is shown, how it is called, and what is read off its
+output."""
 
 from __future__ import annotations
 
@@ -166,7 +167,8 @@ def test_a_detection_model_is_called_with_a_list_of_pictures(inspect, photo):
 def test_a_head_that_is_used_for_every_level_has_a_call_for_each(inspect, photo):
     document, _ = inspect(DETECTOR, photo, "--size", "64", "--layers", "rpn.head.cls_logits")
     calls = [(layer["call_id"], layer["shape"]) for layer in document["layers"]]
-    # 30 x 40 with a short side of 64 is 64 x 85, padded to 64 x 96: two levels at stride 32, one at 64
+    # 30 x 40 with a short side of 64 is 64 x 85, padded to 64 x 96: two levels at stride 32, one at
+    # 64
     assert calls == [
         ("rpn.head.cls_logits", [1, 15, 2, 3]),
         ("rpn.head.cls_logits#1", [1, 15, 2, 3]),
@@ -323,8 +325,11 @@ def test_one_picture_is_its_own_pair_and_the_update_block_is_called_12_times(ins
         range(12), 2
     )
     assert ids(document)[:4] == [
-        "update_block[0]", "update_block[1]", "update_block#1[0]", "update_block#1[1]",
-    ]  # fmt: skip
+        "update_block[0]",
+        "update_block[1]",
+        "update_block#1[0]",
+        "update_block#1[1]",
+    ]
 
 
 def test_a_second_picture_makes_the_pair(inspect, photo, other):
@@ -467,8 +472,10 @@ def test_classes_are_told_by_their_softmax_the_most_probable_first():
     output = torch.tensor([logits(1, 2, 5), logits(6, 1, 1)])
     first, second = read_predictions(output, ("a", "b", "c"))
     assert [(p.category, p.index, round(p.value, 6)) for p in first] == [
-        ("c", 2, 0.625), ("b", 1, 0.25), ("a", 0, 0.125),
-    ]  # fmt: skip
+        ("c", 2, 0.625),
+        ("b", 1, 0.25),
+        ("a", 0, 0.125),
+    ]
     assert (second[0].category, second[0].measure) == ("a", "probability")
     assert second[0].value == pytest.approx(0.75)
 
@@ -627,17 +634,22 @@ def crop(picture, resize, side, interpolation=InterpolationMode.BILINEAR):
             {"size": 28, "mean": (0.5, 0.25, 0.0), "std": (1.0, 0.5, 0.25)},
             lambda p: normalised(crop(p, 32, 28), (0.5, 0.25, 0.0), (1.0, 0.5, 0.25)),
         ),
-        ({"size": 28, "mean": (0, 0, 0)}, lambda p: normalised(crop(p, 32, 28), (0, 0, 0), IMAGENET[1])),
+        (
+            {"size": 28, "mean": (0, 0, 0)},
+            lambda p: normalised(crop(p, 32, 28), (0, 0, 0), IMAGENET[1]),
+        ),
         *(
             (
                 {"size": 28, "interpolation": kind},
-                lambda p, kind=kind: normalised(crop(p, 32, 28, InterpolationMode(kind)), *IMAGENET),
+                lambda p, kind=kind: normalised(
+                    crop(p, 32, 28, InterpolationMode(kind)), *IMAGENET
+                ),
             )
             for kind in ("nearest", "bilinear", "bicubic")
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
-)  # fmt: skip
+)
 def test_pixels_are_those_of_torchvisions_functions_called_one_by_one(options, expected):
     picture = colours(90, 70)
     torch.testing.assert_close(show(picture, **options), expected(picture), rtol=0, atol=1e-6)

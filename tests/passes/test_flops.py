@@ -1,4 +1,5 @@
-"""Floating point operations are counted as torch counts them, also of tensors of another class and of operators of others."""
+"""Floating point operations are counted as torch counts them, also of tensors of another class and
+of operators of others."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils._pytree import tree_map
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torchvision.models import get_model
 
-from hookcli.passes.flops import FlopCounter, _count_attention
+from hookcli.passes.flops import FlopCounter
 
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "ssdlite320_mobilenet_v3_large"])
 def test_operations_are_counted_as_torch_counts_them(name):
-    """But for attention on a CPU, of which torch 2.14 knows no formula; there our own is given to it."""
+    """On a CPU torch 2.14 has no formula for attention, so it is given the one for a GPU."""
     model = get_model(
         name, weights=None, **({"weights_backbone": None} if "ssd" in name else {})
     ).eval()
@@ -28,11 +29,9 @@ def test_operations_are_counted_as_torch_counts_them(name):
         pixels = [torch.zeros(3, 320, 320)]
     else:
         model = model.to("meta")
-    own, theirs = (
-        FlopCounter(),
-        FlopCounterMode(display=False, custom_mapping={CPU_ATTENTION: _count_attention}),
-    )
-    theirs.flop_registry[CPU_ATTENTION] = _count_attention
+    own, theirs = FlopCounter(), FlopCounterMode(display=False)
+    attention = torch.ops.aten._scaled_dot_product_flash_attention
+    theirs.flop_registry[CPU_ATTENTION] = flop_registry[attention]
     with torch.no_grad():
         for counter in (own, theirs):
             with counter:
@@ -84,7 +83,8 @@ class Net(torch.nn.Module):
         super().__init__()
         self.fc = torch.nn.Linear(3, 2)
     def forward(self, x):
-        parts = torch.nested.nested_tensor([x[0, :, 0, :2].T, x[0, :, 0, :3].T], layout=torch.jagged)
+        rows = [x[0, :, 0, :2].T, x[0, :, 0, :3].T]
+        parts = torch.nested.nested_tensor(rows, layout=torch.jagged)
         return self.fc((parts * 2).to_padded_tensor(0.0))
 """
 

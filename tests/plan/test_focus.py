@@ -1,4 +1,5 @@
-"""``--focus``: a box of the image, followed into what the network sees, and the channels that fire in it."""
+"""``--focus``: a box of the image, followed into what the network sees, and the channels that fire
+in it."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():
     inside[:2, :2] = 4.0
     outside[:2, :2] = 0.0
     scores = rank_by_focus(torch.stack([inside, everywhere, outside]), both(focus))
-    # a quarter holds 4: mean 1, variance (9 + 3) / 4 = 3; the other way round the spread is sqrt(3) / 4
+    # a quarter holds 4: mean 1, variance (9 + 3) / 4 = 3; the other way round the spread is sqrt(3)
+    # / 4
     assert scores.tolist() == pytest.approx([4 / 3**0.5, 0.0, -1 / (3**0.5 / 4)])
 
 

@@ -1,4 +1,5 @@
-"""Layers that did not run are told together where the reason is the same, so that a person can still see which ones."""
+"""Layers that did not run are told together where the reason is the same, so that a person can
+still see which ones."""
 
 from __future__ import annotations
 
@@ -89,7 +90,10 @@ def test_nothing_is_no_group():
     assert told([], ["x"]) == []
 
 
-@pytest.mark.parametrize(("name", "form", "count"), [("vit_b_16", "linear", 12), ("swin_t", "linear", 24), ("googlenet", "linear", 4)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "form", "count"),
+    [("vit_b_16", "linear", 12), ("swin_t", "linear", 24), ("googlenet", "linear", 4)],
+)
 def test_the_globs_of_real_models_match_the_layers_that_they_stand_for(name, form, count):
     import torch
 
@@ -145,11 +149,13 @@ def noted(err):
 @pytest.mark.parametrize(
     "words",
     [
-        ["inspect"], ["gradients", "--score", "sum"], ["ablate", "--score", "sum"],
+        ["inspect"],
+        ["gradients", "--score", "sum"],
+        ["ablate", "--score", "sum"],
         ["compare", "--against", "seed=1"],
     ],
     ids=lambda words: words[0],
-)  # fmt: skip
+)
 def test_each_command_tells_them_together_and_lists_them_one_by_one_for_programs(own, run, words):
     ended = run(words[0], *own, *words[1:], "--format", "json")
     assert noted(ended.err) == [f"not called, 6 layers: idle.*, last: {WHY}"]
@@ -165,7 +171,10 @@ def test_the_page_tells_them_together_and_can_show_each_name(own, run):
     listed = page.partition("<h3>Not called</h3>")[2].partition("</section>")[0]
     assert listed.count("<li>") == 1
     (summary,) = re.findall(r"<summary>(.*?)</summary>", listed, re.DOTALL)
-    assert " ".join(html.unescape(re.sub("<.*?>", " ", summary)).split()) == f"6 layers: idle.*, last {WHY}"  # fmt: skip
+    assert (
+        " ".join(html.unescape(re.sub("<.*?>", " ", summary)).split())
+        == f"6 layers: idle.*, last {WHY}"
+    )
     assert re.findall(r"<code>(idle\.\d)</code>", listed) == [f"idle.{n}" for n in range(5)]
     again = run("report", "run")
     assert again.code == 0

@@ -1,4 +1,5 @@
-"""``hookcli ablate``: what a score loses by each channel, against models whose channels are cut out by hand."""
+"""``hookcli ablate``: what a score loses by each channel, against models whose channels are cut
+out by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.toy_models import INTERRUPTED_NET, two_channel_net
 PLAIN = ("--device", "cpu")
 SMALL = ("--weights", "random", "--size", "64", *PLAIN)
 
-# With the pixels 3, -4 and 0 in 4 places, conv gives 3 and 4, the sums are 12 and 16, and the logits
+# With the pixels 3, -4 and 0 in 4 places, conv gives 3 and 4, the sums are 12 and 16, and the
+# logits
 # 24 and 48.
 NETS = (
     two_channel_net(-1, "sum")
@@ -54,7 +56,8 @@ class Several(Net):
 
     def forward(self, x):
         found = self.part(x)
-        return found["one"].mean((2, 3)) + found["two"].mean((2, 3)) + found["other"][:, :2].mean((2, 3))
+        one, two, other = found["one"], found["two"], found["other"][:, :2]
+        return one.mean((2, 3)) + two.mean((2, 3)) + other.mean((2, 3))
 
 
 class Part(nn.Module):
@@ -64,7 +67,8 @@ class Part(nn.Module):
 
     def forward(self, x):
         seen = self.own(x)
-        return {"one": seen, "two": 10 * seen, "other": x, "count": torch.ones(1, dtype=torch.int64)}
+        count = torch.ones(1, dtype=torch.int64)
+        return {"one": seen, "two": 10 * seen, "other": x, "count": count}
 
 
 class Boxes(Net):
@@ -233,8 +237,11 @@ def test_the_effect_is_what_the_predicted_class_loses(ablate):
         (2, "conv", 0, 0.0, 48.0, 48.0, 1),
     ]
     assert document["images"][0]["score"] == {
-        "kind": "logit", "value": 48.0, "target": 1, "category": "class 1",
-    }  # fmt: skip
+        "kind": "logit",
+        "value": 48.0,
+        "target": 1,
+        "category": "class 1",
+    }
 
 
 def test_the_target_is_the_one_of_the_plain_forward_for_every_channel(ablate):
@@ -288,7 +295,8 @@ def test_several_images_are_averaged_and_each_has_its_own_target(ablate):
 
 
 def test_a_module_that_is_used_twice_is_zeroed_in_both_calls(ablate):
-    """In the first call alone the second would still let 1 through, in the second alone the first 4."""
+    """In the first call alone the second would still let 1 through, in the second alone the first
+    4."""
     assert effects(ablate("Reused", "--layers", "relu")) == {("relu", 0): 0.0, ("relu", 1): 9.0}
 
 
@@ -388,8 +396,20 @@ FEW = ("--model-arg", "num_classes=40")  # more than a batch
 def test_a_channel_on_which_nothing_depends_has_no_effect_at_all(run, nets, cat):
     """What it is compared with stood in the same row of as large a batch."""
     document = json.loads(
-        run("ablate", "resnet18", cat, *SMALL, *FEW, "--layers", "fc", "--target", "3", "--format", "json").out
-    )  # fmt: skip
+        run(
+            "ablate",
+            "resnet18",
+            cat,
+            *SMALL,
+            *FEW,
+            "--layers",
+            "fc",
+            "--target",
+            "3",
+            "--format",
+            "json",
+        ).out
+    )
     found = effects(document)
     assert found.pop(("fc", 3)) == document["channels"][-1 if found["fc", 0] else 0]["plain_score"]
     assert set(found.values()) == {0.0}
@@ -423,8 +443,11 @@ def test_a_tensor_that_all_rows_share_is_zeroed_in_a_forward_of_its_own(ablate, 
     expected = "4 channels of 2 layers, 1 image, 5 forwards of up to 2"
     assert says(run, "Shared", *forms) == expected
     assert effects(ablate("Shared", *forms, "--target", "0")) == {
-        ("conv", 0): 24.0, ("conv", 1): 0.0, ("bias", 0): 100.0, ("bias", 1): 0.0,
-    }  # fmt: skip
+        ("conv", 0): 24.0,
+        ("conv", 1): 0.0,
+        ("bias", 0): 100.0,
+        ("bias", 1): 0.0,
+    }
 
 
 def test_a_model_whose_output_is_not_that_of_rows_runs_one_channel_at_a_time(ablate, run):
@@ -542,10 +565,17 @@ def test_csv_holds_all_rows(run, nets):
 def test_json_is_one_document(ablate):
     document = ablate("Uncalled", "--top", "1", "--channels", "0,1", "--batch-size", "5")
     assert list(document) == [
-        "schema_version", "command", "model", "images", "skipped", "uncalled", "channels",
-    ]  # fmt: skip
+        "schema_version",
+        "command",
+        "model",
+        "images",
+        "skipped",
+        "uncalled",
+        "channels",
+    ]
     assert " ".join(document["command"]) == (
-        "hookcli ablate nets.py:Uncalled a.npy --layers conv --device cpu --channels 0,1 --batch-size 5"
+        "hookcli ablate nets.py:Uncalled a.npy --layers conv --device cpu --channels 0,1 "
+        "--batch-size 5"
     )
     assert document["uncalled"] == [
         {"layer": "idle", "reason": "the model did not call it for this input"}
@@ -577,7 +607,12 @@ def test_nothing_is_written(run, nets):
 @pytest.mark.parametrize(
     ("net", "words", "error", "hint"),
     [
-        ("Net", ("--channels", "0,2"), "--channels: conv has no channel 2", "it has 2, counted from 0"),
+        (
+            "Net",
+            ("--channels", "0,2"),
+            "--channels: conv has no channel 2",
+            "it has 2, counted from 0",
+        ),
         (
             "Unknown",
             ("--layers", "odd"),
@@ -590,7 +625,12 @@ def test_nothing_is_written(run, nets):
             "none of the layers runs",
             "hookcli layers MODEL shows what runs",
         ),
-        ("Net", ("--layers", "nosuch"), "no layer matches 'nosuch'", "list them with: hookcli layers MODEL"),
+        (
+            "Net",
+            ("--layers", "nosuch"),
+            "no layer matches 'nosuch'",
+            "list them with: hookcli layers MODEL",
+        ),
         ("Net", ("--target", "2"), "--target: there is no class 2", "classes are 0 to 1"),
         (
             "Net",
@@ -611,7 +651,7 @@ def test_nothing_is_written(run, nets):
             "choose a different --target, or --score sum",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_met_ends_with_2(run, nets, net, words, error, hint):
     ended = run("ablate", f"nets.py:{net}", "a.npy", *PLAIN, "--quiet", *words)
     assert (ended.code, ended.out) == (2, "")

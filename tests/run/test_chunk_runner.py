@@ -30,7 +30,8 @@ def make():
 
 
 def test_a_leading_axis_seen_in_the_first_image_holds_for_the_batches_after_it(run):
-    """Two boxes of two images look like one box of each, and the first image alone shows that they are not."""
+    """Two boxes of two images look like one box of each, and the first image alone shows that they
+    are not."""
     Path("net.py").write_text(NET)
     for number in (7, 1, 2):
         np.save(f"{number}.npy", np.full((3, 2, 2), number, np.float32))

@@ -54,8 +54,10 @@ def test_another_choice_of_instructions_is_another_processor():
     ended = subprocess.run(
         [sys.executable, "-c", program],
         env={"ATEN_CPU_CAPABILITY": "default", "PATH": "", "PYTHONPATH": str(Path(CAT).parents[1])},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ended.stdout in ("DEFAULT\n", "NO AVX\n")
 
 

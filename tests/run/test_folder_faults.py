@@ -1,4 +1,5 @@
-"""Folder runs under worse conditions than a day's: many kills, many bad files, a disk that is full, memory."""
+"""Folder runs under worse conditions than a day's: many kills, many bad files, a disk that is
+full, memory."""
 
 from __future__ import annotations
 
@@ -290,9 +291,13 @@ def test_ctrl_c_to_the_whole_process_group_as_a_terminal_sends_it():
     photos(300)
     assert call(*SLOW, "-o", "whole").returncode == 0
     process = subprocess.Popen(
-        [*TOOL, *SLOW, "--workers", "2", "-o", "out"], env=os.environ | {"NAP": "0.1"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [*TOOL, *SLOW, "--workers", "2", "-o", "out"],
+        env=os.environ | {"NAP": "0.1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     while not Path("out/parts/000001.json").exists():
         assert process.poll() is None
         time.sleep(0.02)

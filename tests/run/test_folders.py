@@ -1,4 +1,5 @@
-"""Runs over folders: the same values as one by one, nothing lost to bad files, kills and full disks."""
+"""Runs over folders: the same values as one by one, nothing lost to bad files, kills and full
+disks."""
 
 from __future__ import annotations
 
@@ -1130,7 +1131,8 @@ def test_ctrl_c_does_not_wait_for_the_images_of_the_next_part(monkeypatch):
 def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
     monkeypatch, rings, ended
 ):
-    """It comes in the second batch of the second part; the first part has nine: one alone, then fours."""
+    """It comes in the second batch of the second part; the first part has nine: one alone, then
+    fours."""
     photos(100)
     begun, done, before = [], [], pipeline.run_forward
 
@@ -1231,7 +1233,8 @@ def test_a_batch_that_takes_too_much_memory_is_halved_and_that_is_said(run, monk
     assert "8 images ran out of memory" in told[0]
     assert "--batch-size 4" in told[0]
     assert (manifest("room8")["halved_batches"], files("room8")) == (0, files("room3"))
-    # parts of 32 and 8; of 31 others 8, 8, 8, 7, each to 2 and 2 or 1 and 2; the 8 like the first ones
+    # parts of 32 and 8; of 31 others 8, 8, 8, 7, each to 2 and 2 or 1 and 2; the 8 like the first
+    # ones
     assert manifest("room3")["halved_batches"] == 3 + 3 + 3 + 2 + 3
     for one, two in zip(records("room8"), records("room3"), strict=True):
         assert (one["image"], one["call_id"]) == (two["image"], two["call_id"])

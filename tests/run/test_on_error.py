@@ -1,4 +1,5 @@
-"""Inputs that do not fit the model, and images on which the model fails: skipped or named, and the rest is kept."""
+"""Inputs that do not fit the model, and images on which the model fails: skipped or named, and the
+rest is kept."""
 
 from __future__ import annotations
 
@@ -257,7 +258,8 @@ def test_it_is_skipped_with_the_module_and_the_rest_is_as_it_would_be_without_it
 
 
 def test_a_failing_image_leaves_nothing_else_behind(run):
-    """Its page, tables and pictures are those of a run that was not given it, but for what says so."""
+    """Its page, tables and pictures are those of a run that was not given it, but for what says
+    so."""
     unlucky(1, 7)
     folder = images(10)
     Path(folder, "00.npy").unlink()
@@ -383,7 +385,10 @@ def test_other_commands_name_and_skip_too(run, command, number):
 
 def test_what_was_zeroed_of_an_image_before_it_failed_does_not_count(run):
     """The model fails on the second of three images once a channel of it is zeroed."""
-    check = "assert not (self.training is False and 0 in numbers and 1 in map(round, self.seen)), 'zero'"
+    check = (
+        "assert not (self.training is False and 0 in numbers and 1 in map(round, "
+        "self.seen)), 'zero'"
+    )
     write_net(check)
     text = Path("net.py").read_text()
     text = text.replace("self.largest = 0", "self.seen = []")
@@ -415,7 +420,8 @@ def test_a_model_that_takes_one_image_at_a_time_gets_one_at_a_time_and_it_is_sai
     assert ended.code == 0, ended.err
     (said,) = [line for line in ended.err.splitlines() if line.startswith("warning: a batch")]
     assert said == (
-        "warning: a batch of 2 images failed (the model failed in second (Conv2d): one at a time), and its "
+        "warning: a batch of 2 images failed (the model failed in second (Conv2d): one at a "
+        "time), and its "
         "halves do not: from here on images go through one at a time, as with --batch-size 1"
     )
     assert keys() == names(*range(12))

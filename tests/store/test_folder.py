@@ -1,4 +1,5 @@
-"""The run folder: who may write into it, what goes and what stays, and files that are whole or absent."""
+"""The run folder: who may write into it, what goes and what stays, and files that are whole or
+absent."""
 
 from __future__ import annotations
 

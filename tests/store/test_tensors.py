@@ -395,12 +395,20 @@ def test_the_index_says_where_each_image_is(tmp_path):
         "schema_version": 1,
         "calls": {
             "b": [
-                {"shard": first, "tensor": "b", "shape": [2, 1], "dtype": "F32", "images": ["x", "y"]},
+                {
+                    "shard": first,
+                    "tensor": "b",
+                    "shape": [2, 1],
+                    "dtype": "F32",
+                    "images": ["x", "y"],
+                },
                 {"shard": second, "tensor": "b", "shape": [1, 2], "dtype": "BF16", "images": ["z"]},
             ],
-            "a": [{"shard": first, "tensor": "a", "shape": [1, 1], "dtype": "F32", "images": ["y"]}],
+            "a": [
+                {"shard": first, "tensor": "a", "shape": [1, 1], "dtype": "F32", "images": ["y"]}
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 def test_the_calls_of_the_index_are_in_the_order_of_the_model(tmp_path):
@@ -588,9 +596,28 @@ def test_call_ids_are_chosen_exactly_or_by_globs_in_the_runs_order():
 
 def test_rows_of_layers_csv_have_numbers_and_none(tmp_path):
     row = LayerRow(
-        1, "0", "0", "Conv2d", 0, "output", "", (1, 8, 2, 2), "float32", "NCHW",
-        0.5, None, -1.0, 2.0, 0.0, 0, 0, None, 8, 3, 1216,
-    )  # fmt: skip
+        1,
+        "0",
+        "0",
+        "Conv2d",
+        0,
+        "output",
+        "",
+        (1, 8, 2, 2),
+        "float32",
+        "NCHW",
+        0.5,
+        None,
+        -1.0,
+        2.0,
+        0.0,
+        0,
+        0,
+        None,
+        8,
+        3,
+        1216,
+    )
     home = three_images()
     (home / "layers.csv").write_text(render_csv(LayerRow, [row]))
     (read,) = load_run(home).layers
@@ -665,9 +692,19 @@ def test_a_run_without_tensors_still_has_its_images_and_tables():
 
 @pytest.mark.parametrize(
     "index",
-    ["", "[]", "{}", '{"calls": {"a": [{}]}}', '{"calls": {"a": [7]}}', '{"calls": {"a": 7}}',
-     '{"calls": {"a": [{"shard": "s", "tensor": "a", "shape": [2, 1], "dtype": "F32", "images": ["x"]}]}}'],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "{}",
+        '{"calls": {"a": [{}]}}',
+        '{"calls": {"a": [7]}}',
+        '{"calls": {"a": 7}}',
+        (
+            '{"calls": {"a": [{"shard": "s", "tensor": "a", "shape": [2, 1], "dtype": "F32", '
+            '"images": ["x"]}]}}'
+        ),
+    ],
+)
 def test_a_damaged_index_is_named(index):
     home = three_images()
     (home / "tensors/index.json").write_text(index)
@@ -814,8 +851,14 @@ def test_files_of_call_ids_are_safe_and_unique_whatever_the_case():
     home = finished_run([{name: [("a", image(1))] for name in names}], ["a"])
     export(home, "npy", Path("out"))
     assert files_in("out") == [
-        "Relu_1.npy", "images-2.npy", "images.csv", "model.npy", "relu_1-2.npy", "relu_1-3.npy", "up.npy",
-    ]  # fmt: skip
+        "Relu_1.npy",
+        "images-2.npy",
+        "images.csv",
+        "model.npy",
+        "relu_1-2.npy",
+        "relu_1-3.npy",
+        "up.npy",
+    ]
     assert files_in(".") == ["out", "run"]
 
 
@@ -853,8 +896,11 @@ def test_what_an_export_wrote_is_replaced_when_asked_for():
     assert np.load("out/conv.npy").shape == (3, 2)
     assert Path("out/notes.txt").read_text() == "mine"
     assert json.loads(Path("out", LIST).read_bytes())["files"] == [
-        "conv.npy", "fc.images.csv", "fc.npy", "images.csv",
-    ]  # fmt: skip
+        "conv.npy",
+        "fc.images.csv",
+        "fc.npy",
+        "images.csv",
+    ]
 
 
 def test_a_link_in_the_place_of_an_export_is_left_alone():
@@ -917,9 +963,20 @@ def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
 
 SAVED = ("features.0", "features.3.expand1x1")
 INSPECT = (
-    "inspect", "squeezenet1_1", "arrays/*.npy", "--weights", "random", "--device", "cpu", "--grids", "none",
-    *(word for layer in SAVED for word in ("--layers", layer)), "-o", "run", "-q",
-)  # fmt: skip
+    "inspect",
+    "squeezenet1_1",
+    "arrays/*.npy",
+    "--weights",
+    "random",
+    "--device",
+    "cpu",
+    "--grids",
+    "none",
+    *(word for layer in SAVED for word in ("--layers", layer)),
+    "-o",
+    "run",
+    "-q",
+)
 
 
 @pytest.fixture(scope="module")
@@ -984,7 +1041,8 @@ def test_images_of_several_sizes_keep_their_own_tensors_in_their_order(run, sque
             assert_near(saved.tensor(layer, key), expected)
     first, second = (outputs(squeezenet, SAVED[0], arrays[n : n + 1])[0].shape for n in (0, 1))
     assert refusal(lambda: saved[SAVED[0]])[0] == (
-        f"the images' tensors of 'features.0' differ in shape: t00 has {'x'.join(map(str, first))}, "
+        f"the images' tensors of 'features.0' differ in shape: t00 has "
+        f"{'x'.join(map(str, first))}, "
         f"t01 has {'x'.join(map(str, second))}"
     )
 

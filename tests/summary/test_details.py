@@ -1,4 +1,5 @@
-"""Details of findings, pictures and pages: what is left out, what is put together, what is refused."""
+"""Details of findings, pictures and pages: what is left out, what is put together, what is
+refused."""
 
 from __future__ import annotations
 

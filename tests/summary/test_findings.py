@@ -172,8 +172,9 @@ def test_calls_of_several_modules_are_findings_of_their_own():
     records = called("a", 1, 1.0) + called("b", 2, 20.0) + called("c", 3, 400.0)
     found = find(Evidence(told(records)))
     assert [(f.rule, f.layer, f.number) for f in found] == [
-        ("exploding", "b", 20.0), ("exploding", "c", 20.0),
-    ]  # fmt: skip
+        ("exploding", "b", 20.0),
+        ("exploding", "c", 20.0),
+    ]
 
 
 def test_a_call_is_not_compared_with_one_of_another_index():

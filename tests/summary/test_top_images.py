@@ -1,4 +1,5 @@
-"""The images that fire each channel most: against sorting everything by hand, put away, and in a run."""
+"""The images that fire each channel most: against sorting everything by hand, put away, and in a
+run."""
 
 from __future__ import annotations
 
@@ -100,15 +101,18 @@ def test_how_the_images_are_cut_into_parts_changes_nothing(seed):
 def test_the_largest_value_comes_first_and_of_equal_ones_the_earlier_image():
     images = [fires("a", 1.0), fires("b", 3.0), fires("c", 1.0), fires("d", 3.0), fires("e", 0.0)]
     assert list(top_of(3, images[:2], images[2:]).rows()) == [
-        ("conv", 0, 1, 1, 3.0), ("conv", 0, 2, 3, 3.0), ("conv", 0, 3, 0, 1.0),
-    ]  # fmt: skip
+        ("conv", 0, 1, 1, 3.0),
+        ("conv", 0, 2, 3, 3.0),
+        ("conv", 0, 3, 0, 1.0),
+    ]
 
 
 def test_an_image_without_a_number_never_stands_before_one_with():
     images = [fires("a", NAN), fires("b", -5.0), fires("c", NAN), fires("d", INF)]
     assert list(top_of(2, images[:1], images[1:]).rows()) == [
-        ("conv", 0, 1, 3, INF), ("conv", 0, 2, 1, -5.0),
-    ]  # fmt: skip
+        ("conv", 0, 1, 3, INF),
+        ("conv", 0, 2, 1, -5.0),
+    ]
 
 
 def test_fewer_images_than_asked_for_are_all_listed():
@@ -204,9 +208,24 @@ def test_places_beyond_the_images_of_the_run_are_none():
 # Through the command
 
 WORDS = (
-    "--weights", "random", "--device", "cpu", "--size", "32", "--resize", "32",
-    "--layers", "features.0", "--layers", "classifier.1", "--grids", "none", "-o", "run", "-q",
-)  # fmt: skip
+    "--weights",
+    "random",
+    "--device",
+    "cpu",
+    "--size",
+    "32",
+    "--resize",
+    "32",
+    "--layers",
+    "features.0",
+    "--layers",
+    "classifier.1",
+    "--grids",
+    "none",
+    "-o",
+    "run",
+    "-q",
+)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 

@@ -1,4 +1,5 @@
-"""All 121 models of torchvision against hooks of the test's own: minutes, so run by ``make test-slow``.
+"""All 121 models of torchvision against hooks of the test's own: minutes, so run by ``make test-
+slow``.
 
 The other side knows nothing of hookcli: plain forward hooks that clone, its own walk through nested
 outputs, figures in float64.

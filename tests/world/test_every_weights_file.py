@@ -1,4 +1,5 @@
-"""All 121 models of torchvision, with weights from files of three forms: minutes, so run by ``make test-slow``.
+"""All 121 models of torchvision, with weights from files of three forms: minutes, so run by ``make
+test-slow``.
 
 The other side is torchvision's builder and ``torch.save`` alone.
 """

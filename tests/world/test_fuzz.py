@@ -1,6 +1,8 @@
-"""Every file of a run folder, and golden files, damaged at random: one line of error at most, no traceback, no hang.
+"""Every file of a run folder, and golden files, damaged at random: one line of error at most, no
+traceback, no hang.
 
-20,000 cases in one process, and 300 as whole commands. Bits fall over, ends are cut off, and values of
+20,000 cases in one process, and 300 as whole commands. Bits fall over, ends are cut off, and values
+of
 JSON are put in the place of others, or of what no run writes.
 """
 
@@ -51,10 +53,33 @@ WORDS = (
 SECONDS = 20  # of a case, at most; most take milliseconds
 CASES, BLOCKS, COMMANDS = 20_000, 20, 300
 HOSTILE = (
-    None, True, 0, -1, 5, 10**400, -(10**30), 1.5, 1e308, -1e-320, "", "x", "../../outside.txt", "/etc/passwd",
-    "a\0b", "\ud800", "x" * 5000, [], {}, [[]], [None], {"a": {}}, ["../outside.txt"],
-    {"shard": "../x"}, [1, -1, 5], [2**40, 2**40],
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    5,
+    10**400,
+    -(10**30),
+    1.5,
+    1e308,
+    -1e-320,
+    "",
+    "x",
+    "../../outside.txt",
+    "/etc/passwd",
+    "a\0b",
+    "\ud800",
+    "x" * 5000,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": {}},
+    ["../outside.txt"],
+    {"shard": "../x"},
+    [1, -1, 5],
+    [2**40, 2**40],
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +89,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def home(folder, run, monkeypatch):
-    """A complete run with tensors and sketches, one that was killed in its third part, and a golden file."""
+    """A complete run with tensors and sketches, one that was killed in its third part, and a
+    golden file."""
     monkeypatch.chdir(folder)
     if Path("done").exists():
         return folder
@@ -86,7 +112,9 @@ def home(folder, run, monkeypatch):
 
 
 def damage(data: bytes, dice: random.Random) -> bytes:
-    """The bytes of a file as they might be after an accident, or made by somebody who means harm."""
+    """The bytes of a file as they might be after an accident, or made by somebody who means
+    harm.
+    """
     kind = dice.choice(["bits", "cut", "json", "json", "json", "zeros", "junk", "twice"])
     if kind == "json":
         try:
@@ -110,7 +138,8 @@ def damage(data: bytes, dice: random.Random) -> bytes:
 
 
 def swap(document, dice):
-    """The document with one value in another's place, or with one that nobody writes, or without it."""
+    """The document with one value in another's place, or with one that nobody writes, or without
+    it."""
     places = list(walk(document))
     if not places:
         return dice.choice(HOSTILE)
@@ -145,7 +174,9 @@ def files_of(*roots):
 
 
 def choose(names, dice):
-    """One of these files, seldom a picture or a page, of which there are many and little is read."""
+    """One of these files, seldom a picture or a page, of which there are many and little is
+    read.
+    """
     read = [name for name in names if not name.endswith((".png", ".jpg", ".html"))]
     return dice.choice(names if dice.random() < 0.05 else read)
 
@@ -227,9 +258,24 @@ def one_case(name, dice, run):
         lambda: run("export", "done", "--to", dice.choice(["npy", "csv"]), "-o", "exported").code,
         lambda: in_python(lambda: read_all("done")),
         lambda: in_python(lambda: remake_report(Path("done"))),
-        lambda: run(*WORDS[:2], "photos/00.png", "photos/01.png", *WORDS[3:], "--save", "tensors", "--sketch",
-                    "--grids", "layers", "-o", "done", "--resume", "--dry-run").code,
-    )  # fmt: skip
+        lambda: (
+            run(
+                *WORDS[:2],
+                "photos/00.png",
+                "photos/01.png",
+                *WORDS[3:],
+                "--save",
+                "tensors",
+                "--sketch",
+                "--grids",
+                "layers",
+                "-o",
+                "done",
+                "--resume",
+                "--dry-run",
+            ).code
+        ),
+    )
     return dice.choice(ways)()
 
 
@@ -247,10 +293,15 @@ def test_whole_commands_over_damaged_files_end_with_a_line_and_the_right_code(ho
         before = {
             f: Path(f).read_bytes() for f in files_of(".") if not f.startswith(("worn", "exported"))
         }
-        words = dice.choice((
-            ("report", "worn"), ("golden", "worn"), ("diff", "worn", "worn.json"), ("diff", "worn", "done"),
-            ("export", "worn", "--to", "npy", "-o", "exported"),
-        ))  # fmt: skip
+        words = dice.choice(
+            (
+                ("report", "worn"),
+                ("golden", "worn"),
+                ("diff", "worn", "worn.json"),
+                ("diff", "worn", "done"),
+                ("export", "worn", "--to", "npy", "-o", "exported"),
+            )
+        )
         if killed:
             words = (*WORDS, "--workers", "0", "-q", "-o", "worn", "--resume")
         done = subprocess.run(

@@ -1,4 +1,6 @@
-"""Pillow's own test images, about a thousand files of every kind and many broken ones, as one run."""
+"""Pillow's own test images, about a thousand files of every kind and many broken ones, as
+one run.
+"""
 
 from __future__ import annotations
 
@@ -196,8 +198,13 @@ def test_every_turned_variant_of_a_fax_is_the_fax(upright, orientation):
 
 
 @pytest.mark.parametrize(
-    ("form", "first"), [("hopper_orientation_{}.jpg", 2), ("hopper_orientation_{}.webp", 2), ("g4_orientation_{}.tif", 1)]
-)  # fmt: skip
+    ("form", "first"),
+    [
+        ("hopper_orientation_{}.jpg", 2),
+        ("hopper_orientation_{}.webp", 2),
+        ("g4_orientation_{}.tif", 1),
+    ],
+)
 def test_all_turned_variants_give_the_same_record_but_for_coding(corpus, tmp_path, form, first):
     names = [form.format(orientation) for orientation in range(first, 9)]
     record = np.array(records(corpus, names, tmp_path))
@@ -265,13 +272,35 @@ def by_libpng(file):
     return values.expand(3, -1, -1).permute(1, 2, 0).numpy()
 
 
-@pytest.mark.parametrize("name", ["hopper.Lab.tif", "hopper.bmp", "hopper.psd", "hopper.sgi", "hopper16.rgb",
-    "hopper.tif", "hopper.ras", "hopper_lzw.tif", "hopper.qoi", "hopper.pxr"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hopper.Lab.tif",
+        "hopper.bmp",
+        "hopper.psd",
+        "hopper.sgi",
+        "hopper16.rgb",
+        "hopper.tif",
+        "hopper.ras",
+        "hopper_lzw.tif",
+        "hopper.qoi",
+        "hopper.pxr",
+    ],
+)
 def test_one_picture_in_many_formats_is_one_picture(upright, name):
     assert np.abs(upright(name) - upright("hopper.ppm")).mean() < 3
 
 
-@pytest.mark.parametrize("name", ["hopper_16bit.pgm", "hopper_16bit_plain.pgm", "hopper.pfm", "hopper.spider", "hopper_8bit.pgm"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hopper_16bit.pgm",
+        "hopper_16bit_plain.pgm",
+        "hopper.pfm",
+        "hopper.spider",
+        "hopper_8bit.pgm",
+    ],
+)
 def test_one_picture_as_many_greys_is_one_picture(upright, name):
     luma = upright("hopper.ppm") @ [0.299, 0.587, 0.114]  # ITU-R BT.601
     assert np.abs(upright(name)[..., 0] - luma).mean() < 3

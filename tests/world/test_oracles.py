@@ -1,4 +1,5 @@
-"""What hookcli says of torchvision's models against what others say, or another way of computing it.
+"""What hookcli says of torchvision's models against what others say, or another way of computing
+it.
 
 Shapes, order and parameter counts: tables that torchinfo's authors made (``oracles/README.md``).
 Values: a copy of the model without hooks whose leaves keep a clone of what they return, and for two
@@ -380,7 +381,9 @@ def read_table(name: str) -> list[TableRow]:
 
 @functools.cache
 def survey_down_to(table: str, depth: int) -> list[SurveyRow]:
-    """The called rows of a table's model; a table made with a batch of two is run with one image."""
+    """The called rows of a table's model; a table made with a batch of two is run with one
+    image.
+    """
     name, pixels = table.split("_")[:2]
     model = build_skeleton(ModelRequest(name)).module
     layers = [layer for layer in list_layers(model) if layer.depth <= depth]

@@ -1,4 +1,5 @@
-"""Faults planted in real networks, each found at its layer: by tensors, by sketches, and by two runs at once.
+"""Faults planted in real networks, each found at its layer: by tensors, by sketches, and by two
+runs at once.
 
 Where a fault shows first is read off the code of the network, not off what hookcli says.
 """
@@ -50,7 +51,8 @@ def channel(model, module):
     return Fault(model, f"{module}.weight", "a channel, pruned", module)
 
 
-# The weights of an attention's projection are used by the attention itself: it is the first that differs.
+# The weights of an attention's projection are used by the attention itself: it is the first that
+# differs.
 FAST = (
     weight("mobilenet_v3_small", "features.12.0"),
     channel("mobilenet_v3_small", "classifier.0"),
@@ -135,7 +137,8 @@ def command(*words, code=0):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, request):
-    """The sound network: its weights, a run with tensors and sketches, and its golden file, once for all its faults."""
+    """The sound network: its weights, a run with tensors and sketches, and its golden file, once
+    for all its faults."""
     made = {}
 
     def make(name):
@@ -189,7 +192,9 @@ WAYS = ("tensors", "sketches", "both", "compare")
 
 
 def find(fault, plain, run, *more):
-    """Code and first call of a diff of runs, of golden files, of one of each, and of a comparison."""
+    """Code and first call of a diff of runs, of golden files, of one of each, and of a
+    comparison.
+    """
     home, state = plain(fault.model)
     torch.save(plant(state, fault), "fault.pt")
     if not Path("golden.json").exists():
@@ -209,7 +214,8 @@ def find(fault, plain, run, *more):
 
 
 def test_a_weight_that_is_multiplied_with_zeros_alone_is_told_by_the_hash_of_the_file(run):
-    """A corner of the last kernels: on 2 x 2 places it meets one value, which the ReLU before has made 0."""
+    """A corner of the last kernels: on 2 x 2 places it meets one value, which the ReLU before has
+    made 0."""
     torch.manual_seed(0)
     state = models.resnet18(weights=None).state_dict()
     torch.save(state, "plain.pt")
@@ -222,7 +228,8 @@ def test_a_weight_that_is_multiplied_with_zeros_alone_is_told_by_the_hash_of_the
     assert {each["name"] for each in document["changed"]} == {"model weights", "model sha256"}
 
 
-# A block that begins with its ReLU, and adds what came in: in place, the ReLU writes over what is added.
+# A block that begins with its ReLU, and adds what came in: in place, the ReLU writes over what is
+# added.
 BLOCKS = """
 from torch import nn
 from torchvision.models import ResNet
@@ -254,7 +261,8 @@ def wrong():
 
 
 def test_a_relu_that_is_in_place_where_it_must_not_be_is_found_at_the_block_that_adds(run):
-    """The ReLU gives the same, and so do the convolutions after it: the sum is the first that differs."""
+    """The ReLU gives the same, and so do the convolutions after it: the sum is the first that
+    differs."""
     Path("blocks.py").write_text(BLOCKS)
     words = (PHOTO, *PLAIN, "--size", "64")
     more = ("--grids", "none", "--save", "tensors", "--sketch")

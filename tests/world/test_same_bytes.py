@@ -22,9 +22,33 @@ MANY = ("inspect", *NET, "--sketch", "--save", "tensors", "--grids", "sheet", "-
 COMMANDS = {
     "one image": ("inspect", *SQUEEZE, "--overview", "--save", "tensors", "--layers", "conv"),
     "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:3]"),
-    "edits": ("inspect", *SQUEEZE, "--edit", "conv[2]{1,3}:zero", "--prune", "conv=0.5:random", "--layers", "conv[2:3]"),
-    "gradients": ("gradients", *SQUEEZE, "--cam", "features.12", "--saliency", "--layers", "conv[1:2]"),
-    "gradients of edits": ("gradients", *SQUEEZE, "--edit", "param:*.bias:zero", "--layers", "conv[-1]"),
+    "edits": (
+        "inspect",
+        *SQUEEZE,
+        "--edit",
+        "conv[2]{1,3}:zero",
+        "--prune",
+        "conv=0.5:random",
+        "--layers",
+        "conv[2:3]",
+    ),
+    "gradients": (
+        "gradients",
+        *SQUEEZE,
+        "--cam",
+        "features.12",
+        "--saliency",
+        "--layers",
+        "conv[1:2]",
+    ),
+    "gradients of edits": (
+        "gradients",
+        *SQUEEZE,
+        "--edit",
+        "param:*.bias:zero",
+        "--layers",
+        "conv[-1]",
+    ),
     "a folder": (*MANY, "--workers", "0"),
     "a folder of gradients": ("gradients", *NET[:-2], "--grids", "none", "--save", "tensors"),
     "golden": ("golden", "a folder"),
@@ -37,7 +61,7 @@ COMMANDS = {
     "models": ("models",),
     "export": ("export", "one image", "--to", "csv", "--layers", "classifier.1"),
     "report": ("report", "a focus", "--single-file"),
-}  # fmt: skip
+}
 WITHOUT_FOLDER = (
     "golden",
     "golden of a model",
@@ -63,7 +87,8 @@ for name, words in json.loads(sys.stdin.read()).items():
 
 
 def run_all(folder, seed, commands):
-    """Run the commands in ``folder``: in this process, or in one whose sets have an order of their own."""
+    """Run the commands in ``folder``: in this process, or in one whose sets have an order of their
+    own."""
     folder.mkdir()
     for name in ("net.py", "photos", "cat.png"):
         (folder / name).symlink_to(folder.parent / name)

@@ -1,6 +1,8 @@
-"""Whatever stands in a folder, no command changes or deletes what a run of hookcli is not known to have written.
+"""Whatever stands in a folder, no command changes or deletes what a run of hookcli is not known to
+have written.
 
-Folders are made at random: of strangers' files under all the names that a run writes, links, runs that
+Folders are made at random: of strangers' files under all the names that a run writes, links, runs
+that
 are complete, and runs that were killed. Afterwards every byte that was not a run's is as before.
 """
 
@@ -30,22 +32,68 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(512, 2))
 """
 NAMES = (
-    "notes.txt", "run.json", "manifest.json", "layers.csv", "skipped.csv", "top_images.csv", "report.html",
-    "report.json", "overview.png", "gradient_flow.png", "records.parquet/part-000000.parquet",
-    "records.parquet/part-000009.parquet", "records.parquet/notes.txt", "records.parquet", "seen/cat.jpg",
-    "seen/mine.jpg", "seen", "sheets/cat.png", "sheets", "grids/cat/001_0.png", "grids/cat/999_mine.png",
-    "grids/cat/mine.png", "grids/mine/001_0.png", "grids/cat", "grids", "tensors/index.json",
-    "tensors/shard-000000.safetensors", "tensors/mine.safetensors", "tensors", "parts/000000.json",
-    "parts/1abc.json", "parts/top.json", "parts/top.npz", "parts/notes.txt", "parts/deep/notes.txt",
-    "parts/written.jsonl", "parts", "cam/cat/001_0.png", "cam", "saliency/cat.png", ".partial-layers.csv",
-    ".partial-run.json", "seen/.partial-cat.jpg", "conv.npy", "0.npy", "images.csv", "0.csv",
-    ".hookcli-export.json", "01_0.png", "golden.json", "02_mine.png",
-)  # fmt: skip
+    "notes.txt",
+    "run.json",
+    "manifest.json",
+    "layers.csv",
+    "skipped.csv",
+    "top_images.csv",
+    "report.html",
+    "report.json",
+    "overview.png",
+    "gradient_flow.png",
+    "records.parquet/part-000000.parquet",
+    "records.parquet/part-000009.parquet",
+    "records.parquet/notes.txt",
+    "records.parquet",
+    "seen/cat.jpg",
+    "seen/mine.jpg",
+    "seen",
+    "sheets/cat.png",
+    "sheets",
+    "grids/cat/001_0.png",
+    "grids/cat/999_mine.png",
+    "grids/cat/mine.png",
+    "grids/mine/001_0.png",
+    "grids/cat",
+    "grids",
+    "tensors/index.json",
+    "tensors/shard-000000.safetensors",
+    "tensors/mine.safetensors",
+    "tensors",
+    "parts/000000.json",
+    "parts/1abc.json",
+    "parts/top.json",
+    "parts/top.npz",
+    "parts/notes.txt",
+    "parts/deep/notes.txt",
+    "parts/written.jsonl",
+    "parts",
+    "cam/cat/001_0.png",
+    "cam",
+    "saliency/cat.png",
+    ".partial-layers.csv",
+    ".partial-run.json",
+    "seen/.partial-cat.jpg",
+    "conv.npy",
+    "0.npy",
+    "images.csv",
+    "0.csv",
+    ".hookcli-export.json",
+    "01_0.png",
+    "golden.json",
+    "02_mine.png",
+)
 OTHERS_TEXTS = (
-    b"mine", b"", b"{}", b"[]", b'{"hookcli": "0.1.0"}', b'{"files": ["notes.txt"]}',
+    b"mine",
+    b"",
+    b"{}",
+    b"[]",
+    b'{"hookcli": "0.1.0"}',
+    b'{"files": ["notes.txt"]}',
     b'{"schema_version": 1, "files": ["notes.txt", "../outside.txt"], "command": ["other", "run"]}',
     b'{"schema_version": 9, "hookcli": "9", "command": ["hookcli", "inspect"]}',
-)  # fmt: skip
+)
 OUT = "hookcli-runs/net.py_make-cat"  # where a run goes that is not told where
 PLAIN = ("--device", "cpu", "--size", "16", "--layers", "leaf", "-q")
 
@@ -55,7 +103,9 @@ def inspect(*words):
 
 
 def list_commands():
-    """Every command that writes, or reads a folder, with and without what lets it replace things."""
+    """Every command that writes, or reads a folder, with and without what lets it replace
+    things.
+    """
     ways = ((), ("--overwrite",), ("--resume",), ("-o", OUT), ("-o", OUT, "--overwrite"))
     ways += (("-o", OUT, "--resume"),)
     more = ((), ("--save", "tensors"), ("--grids", "sheet", "--overview"), ("--grids", "none"))
@@ -99,7 +149,8 @@ def snapshot(root="."):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """What every world begins with: an image, a model, two runs to compare, and files outside of everything."""
+    """What every world begins with: an image, a model, two runs to compare, and files outside of
+    everything."""
     home = tmp_path_factory.mktemp("home")
     Path(home, "net.py").write_text(NET)
     colours = np.random.default_rng(0).integers(0, 256, (8, 8, 3)).astype(np.uint8)
@@ -220,9 +271,15 @@ def test_nothing_of_somebody_elses_is_changed_in_a_thousand_worlds(run, monkeypa
 
 def test_overwrite_works_among_strangers_files_where_no_name_collides(run, world):
     foreign = (
-        "notes.txt", "parts/notes.txt", "parts/1abc.json", "seen/mine.jpg", "grids/mine/001_0.png",
-        "overview.png", "tensors/index.json", "records.parquet/notes.txt",
-    )  # fmt: skip
+        "notes.txt",
+        "parts/notes.txt",
+        "parts/1abc.json",
+        "seen/mine.jpg",
+        "grids/mine/001_0.png",
+        "overview.png",
+        "tensors/index.json",
+        "records.parquet/notes.txt",
+    )
     for name in foreign:
         Path(OUT, name).parent.mkdir(parents=True, exist_ok=True)
         Path(OUT, name).write_text("mine")
@@ -232,9 +289,17 @@ def test_overwrite_works_among_strangers_files_where_no_name_collides(run, world
         assert ended.code == 0, ended.err
         assert {Path(OUT, name).read_text() for name in foreign} == {"mine"}
     assert json.loads(Path(OUT, "manifest.json").read_bytes())["files"] == [
-        "grids/cat/001_0.png", "grids/cat/002_1.png", "grids/cat/003_2.png", "grids/cat/004_3.png", "layers.csv",
-        "records.parquet/part-000000.parquet", "report.html", "report.json", "run.json", "seen/cat.jpg",
-    ]  # fmt: skip
+        "grids/cat/001_0.png",
+        "grids/cat/002_1.png",
+        "grids/cat/003_2.png",
+        "grids/cat/004_3.png",
+        "layers.csv",
+        "records.parquet/part-000000.parquet",
+        "report.html",
+        "report.json",
+        "run.json",
+        "seen/cat.jpg",
+    ]
 
 
 @pytest.mark.slow

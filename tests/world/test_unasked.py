@@ -1,4 +1,5 @@
-"""What changes computed values and was not asked for is said: on stderr, on the page, and in what programs read."""
+"""What changes computed values and was not asked for is said: on stderr, on the page, and in what
+programs read."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ import torch
 from torch import nn
 def make(dtype=torch.float16):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)).to(dtype)
+    layers = nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)
+    return nn.Sequential(*layers).to(dtype)
 def double(): return make(torch.float64)
 def plain(): return make(torch.float32)
 def mixed():
@@ -102,11 +104,23 @@ def test_an_inception_of_ones_own_is_left_as_its_code_made_it():
     ("name", "note"),
     [
         ("net.py:make", HALVED),
-        ("net.py:double", "the model has float64 values, which run in float32: no --dtype preserves them"),
-        ("net.py:mixed", "the model has bfloat16 and float64 values, which run in float32: --dtype bfloat16 runs the whole model in that type"),
-        ("net.py:eight", "the model has float8_e4m3fn values, which run in float32: no --dtype preserves them"),
+        (
+            "net.py:double",
+            "the model has float64 values, which run in float32: no --dtype preserves them",
+        ),
+        (
+            "net.py:mixed",
+            (
+                "the model has bfloat16 and float64 values, which run in float32: --dtype bfloat16 "
+                "runs the whole model in that type"
+            ),
+        ),
+        (
+            "net.py:eight",
+            "the model has float8_e4m3fn values, which run in float32: no --dtype preserves them",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_own_model_whose_dtype_is_changed_says_so(name, note):
     loaded = load(name)
     assert loaded.info.notes == (note,)

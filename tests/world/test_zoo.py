@@ -1,4 +1,5 @@
-"""All classification models of torchvision through the survey: minutes, so run by ``make test-slow``."""
+"""All classification models of torchvision through the survey: minutes, so run by ``make test-
+slow``."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def test_the_catalog_calls_the_same_models_classification_models():
 
 
 class Surveyed(NamedTuple):
-    """The rows of a model at the size its weights were made for, and its leaves by their own look."""
+    """The rows of a model at the size its weights were made for, and its leaves by their own
+    look.
+    """
 
     name: str
     rows: tuple[SurveyRow, ...]
@@ -78,7 +81,8 @@ def test_the_model_costs_twice_the_published_multiply_adds(surveyed):
 
 
 def test_the_model_has_the_published_number_of_parameters(surveyed):
-    """The published figure of GoogLeNet leaves out its auxiliary heads, that of Inception does not."""
+    """The published figure of GoogLeNet leaves out its auxiliary heads, that of Inception does
+    not."""
     published = zoo.get_model_weights(surveyed.name).DEFAULT.meta["num_params"]
     heads = {"googlenet": 6_379_984}
     assert surveyed.rows[0].params == published + heads.get(surveyed.name, 0)

@@ -1,4 +1,5 @@
-"""All classification models of torchvision forwards and backwards, every leaf observed: for ``make test-slow``."""
+"""All classification models of torchvision forwards and backwards, every leaf observed: for ``make
+test-slow``."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ OWN = ("pixels.npy", "-o", "out", "--grids", "none", "--layers", "leaf")
 
 
 def test_every_figure_is_the_one_worked_out_by_hand(run, net):
-    # relu(conv) is 3 and 4 at each of 4 places; the logits are 2 * 12 and 3 * 16: class 1 is predicted
+    # relu(conv) is 3 and 4 at each of 4 places; the logits are 2 * 12 and 3 * 16: class 1 is
+    # predicted
     code, _, err = run("gradients", net, *OWN, "--input-grad")
     assert code == 0, err
     found = rows()
@@ -96,8 +97,11 @@ def test_every_figure_is_the_one_worked_out_by_hand(run, net):
         assert math.isclose(float(facts[call][2]), mean, rel_tol=1e-6), call
     assert math.isclose(float(found["param:fc.weight"]["ratio"]), 20 / math.sqrt(13), rel_tol=1e-6)
     assert document()["images"][0]["score"] == {
-        "kind": "logit", "value": 48.0, "target": 1, "category": "class 1",
-    }  # fmt: skip
+        "kind": "logit",
+        "value": 48.0,
+        "target": 1,
+        "category": "class 1",
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,10 +123,13 @@ def test_scores(run, net, words, value, slope):
 def test_a_score_of_ones_own(run, net):
     words = ("gradients", "net.py:Odd", *OWN)
     code, _, err = run(*words)
-    assert (code, err.splitlines()[-2:]) == (2, [
-        "error: hookcli knows no score for an output of this form",
-        "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
-    ])  # fmt: skip
+    assert (code, err.splitlines()[-2:]) == (
+        2,
+        [
+            "error: hookcli knows no score for an output of this form",
+            "hint: use --score sum, or a function of your own: --score FILE.py:FUNCTION",
+        ],
+    )
     assert run(*words, "--score", "net.py:total", "--overwrite").code == 0
     assert document()["images"][0]["score"]["value"] == 480
     code, _, err = run(*words, "--score", "net.py:broken", "--overwrite")
@@ -209,11 +216,14 @@ def test_figures_are_those_of_torch(run, cat):
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).eval()
     seen = Image.open(cat).convert("RGB")
-    transform = torchvision.transforms.Compose([
-        torchvision.transforms.Resize(73), torchvision.transforms.CenterCrop(64),
-        torchvision.transforms.ToTensor(),
-        torchvision.transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ])  # fmt: skip
+    transform = torchvision.transforms.Compose(
+        [
+            torchvision.transforms.Resize(73),
+            torchvision.transforms.CenterCrop(64),
+            torchvision.transforms.ToTensor(),
+            torchvision.transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ]
+    )
     model(transform(seen).unsqueeze(0))[0, 7].backward()
     for name, parameter in model.named_parameters():
         if name.startswith(("layer2.0", "fc")):
@@ -299,14 +309,29 @@ def test_gradients_are_saved_as_tensors(run, net):
 
 
 def test_gradients_of_many_kinds_of_layers_in_every_task(run, cat):
-    for model, layers in (("deeplabv3_mobilenet_v3_large", "classifier.0.*"), ("mc3_18", "fc"),
-                          ("ssdlite320_mobilenet_v3_large", "head.*[0-1].1")):  # fmt: skip
+    for model, layers in (
+        ("deeplabv3_mobilenet_v3_large", "classifier.0.*"),
+        ("mc3_18", "fc"),
+        ("ssdlite320_mobilenet_v3_large", "head.*[0-1].1"),
+    ):
         words = ("--score", "sum") if model.startswith("ssd") else ()
         size = () if model.startswith("ssd") else ("--size", "32")
         code, _, err = run(
-            "gradients", model, cat, "--weights", "random", "--grids", "none", "-o", "out",
-            "--overwrite", "--layers", layers, *words, *size,
-        )  # fmt: skip
+            "gradients",
+            model,
+            cat,
+            "--weights",
+            "random",
+            "--grids",
+            "none",
+            "-o",
+            "out",
+            "--overwrite",
+            "--layers",
+            layers,
+            *words,
+            *size,
+        )
         assert code == 0, (model, err)
         assert any(row["norm"] for row in rows().values())
 
@@ -320,7 +345,8 @@ def test_a_gradient_that_is_nan_is_put_down_to_its_maker(run, net):
         "from torch import nn\n"
         "class Root(nn.Module):\n"
         "    def forward(self, x):\n"
-        "        return (x * 0).sqrt() + x\n"  # the slope of sqrt at zero is infinite, times zero NaN
+        # the slope of sqrt at zero is infinite, times zero NaN
+        "        return (x * 0).sqrt() + x\n"
         "class Net(nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
@@ -388,8 +414,9 @@ def test_an_edit_shows_its_effect(run, net):
 
 def test_edits_in_the_order_given(run, net):
     for edits, expected in (
-        (("conv:clamp=:1", "conv:scale=5"), 5), (("conv:scale=5", "conv:clamp=:1"), 1),
-    ):  # fmt: skip
+        (("conv:clamp=:1", "conv:scale=5"), 5),
+        (("conv:scale=5", "conv:clamp=:1"), 1),
+    ):
         words = [word for edit in edits for word in ("--edit", edit)]
         assert run("inspect", net, *OWN, *words, "--overwrite").code == 0
         assert float(rows()["conv"]["max"]) == expected
@@ -417,14 +444,18 @@ def test_an_edit_that_makes_nan_is_reported(run, net):
     ("command", "edit", "message"),
     [
         ("inspect", "conv:clmap=0:", "--edit 'conv:clmap=0:': at position 6: 'clmap' is no edit"),
-        ("inspect", "grad_output:conv:zero", "--edit 'grad_output:conv:zero': grad_output is a gradient"),
+        (
+            "inspect",
+            "grad_output:conv:zero",
+            "--edit 'grad_output:conv:zero': grad_output is a gradient",
+        ),
         ("inspect", "param:*.bias:zero", "--edit 'param:*.bias:zero': param is a gradient"),
         ("inspect", "conv{2}:zero", "--edit 'conv{2}:zero': conv has no channel 2"),
         ("gradients", "layer9:zero", "no layer matches 'layer9'"),
         ("gradients", "param:*.scale:zero", "no parameter matches '*.scale'"),
         ("inspect", "re:^conv${1,2}:zero", "--edit 're:^conv${1,2}:zero': at position"),
     ],
-)  # fmt: skip
+)
 def test_edits_that_cannot_be_made(run, net, command, edit, message):
     code, out, err = run(command, net, *OWN, "--edit", edit)
     assert (code, out) == (2, "")
@@ -458,7 +489,8 @@ def test_the_table_fits_a_narrow_terminal(run, net, monkeypatch, columns):
 
 
 def test_how_far_images_are_from_the_unedited_run_adds_up(run, net):
-    # channel 0 of both images is scaled to nothing: 3 of the hypotenuse of 3 and 4, and 1 of that of 1 and 2
+    # channel 0 of both images is scaled to nothing: 3 of the hypotenuse of 3 and 4, and 1 of that
+    # of 1 and 2
     one, two = np.zeros((3, 2, 2), np.float32), np.zeros((3, 2, 2), np.float32)
     one[0], one[1], two[0], two[1] = 3, -4, 1, -2
     np.save("pixels.npy", np.stack([one, two]))

@@ -42,39 +42,89 @@ NAMES = [each["$ref"].removeprefix("#/$defs/") for each in SCHEMA["anyOf"]]
 # Every dataclass that comes out as JSON
 KINDS = [
     *(rows.LayerRow, rows.ChannelRow, rows.FileRow, compared.DiffRow, SurveyRow, CatalogEntry),
-    *(run_records.ModelInfo, images.ImageResult, images.Prediction, images.Score, images.SkippedImage),
+    *(
+        run_records.ModelInfo,
+        images.ImageResult,
+        images.Prediction,
+        images.Score,
+        images.SkippedImage,
+    ),
     *(run_records.Finding, pictures.Grid, pictures.HeatPicture, Places, SavedTensor),
-]  # fmt: skip
+]
 
 CPU = ("--device", "cpu")
 OWN = ("pixels.npy", "nan.npy", *CPU)
 SQUEEZE = ("squeezenet1_1", "cat.png", "--weights", "random", "--size", "64", *CPU)
 # what is run, its model and images among it
 COMMANDS = {
-    "NaN, skipped images, uncalled layers": ("inspect", "net.py:Net", *OWN, "text.png", "--layers", "all"),
+    "NaN, skipped images, uncalled layers": (
+        "inspect",
+        "net.py:Net",
+        *OWN,
+        "text.png",
+        "--layers",
+        "all",
+    ),
     "both sides": ("inspect", "net.py:Net", *OWN, "--layers", "leaf", "--at", "both"),
     "boxes": ("inspect", "net.py:Boxes", *OWN),
     "shares of the image": ("inspect", "net.py:Masks", *OWN),
     "flow": ("inspect", "net.py:Flow", *OWN),
     "edits": ("inspect", "net.py:Net", *OWN, "--edit", "conv{0}:zero", "--layers", "leaf"),
-    "an edit of nothing finite": ("inspect", "net.py:Net", "pixels.npy", *CPU, "--edit", "conv:set=nan"),
+    "an edit of nothing finite": (
+        "inspect",
+        "net.py:Net",
+        "pixels.npy",
+        *CPU,
+        "--edit",
+        "conv:set=nan",
+    ),
     "pruning": ("inspect", "net.py:Net", *OWN, "--prune", "fc=0.5", "--layers", "leaf"),
     "tensors": ("inspect", "net.py:Net", *OWN, "--save", "tensors", "--tensor-channels", "1"),
     "a sheet of a folder": ("inspect", *SQUEEZE, "--grids", "sheet", "--overview"),
     "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:2]"),
-    "gradients that are absent": ("gradients", "net.py:Net", "pixels.npy", *CPU, "--layers", "leaf"),
+    "gradients that are absent": (
+        "gradients",
+        "net.py:Net",
+        "pixels.npy",
+        *CPU,
+        "--layers",
+        "leaf",
+    ),
     "gradients of NaN": ("gradients", "net.py:Net", *OWN, "text.png", "--layers", "leaf"),
     "gradients of a box": ("gradients", "net.py:Boxes", "pixels.npy", *CPU, "--layers", "leaf"),
-    "gradients with edits": ("gradients", "net.py:Net", "pixels.npy", *CPU, "--edit", "param:conv.*:zero"),
-    "heat maps": ("gradients", *SQUEEZE, "--cam", "features.12", "--saliency", "--layers", "conv[-1]"),
+    "gradients with edits": (
+        "gradients",
+        "net.py:Net",
+        "pixels.npy",
+        *CPU,
+        "--edit",
+        "param:conv.*:zero",
+    ),
+    "heat maps": (
+        "gradients",
+        *SQUEEZE,
+        "--cam",
+        "features.12",
+        "--saliency",
+        "--layers",
+        "conv[-1]",
+    ),
     "channels": ("ablate", "net.py:Net", "pixels.npy", "text.png", *CPU, "--layers", "leaf"),
     "channels of NaN": ("ablate", "net.py:Net", *OWN),
-    "the same twice": ("compare", "net.py:Net", "pixels.npy", "text.png", *CPU, "--against", "threads=1"),
+    "the same twice": (
+        "compare",
+        "net.py:Net",
+        "pixels.npy",
+        "text.png",
+        *CPU,
+        "--against",
+        "threads=1",
+    ),
     "another memory format": ("compare", *SQUEEZE, "--layers", "all", "--against", "channels-last"),
     "a survey": ("layers", "net.py:Net"),
     "a survey of channels last": ("layers", "swin_t", "--layers", "features.1.*"),
     "models": ("models", "*"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -128,8 +178,9 @@ def read(folder, name):
 
 
 @pytest.mark.parametrize(
-    "what", ["both sides", "edits", "gradients that are absent", "channels of NaN", "a survey", "models"]
-)  # fmt: skip
+    "what",
+    ["both sides", "edits", "gradients that are absent", "channels of NaN", "a survey", "models"],
+)
 def test_a_line_of_jsonl_is_as_the_schema_says(run, what):
     words = COMMANDS[what]
     lines = run(*words, "--format", "jsonl").out.splitlines()

@@ -300,8 +300,10 @@ def test_the_weights_are_said_to_be_as_they_were_made(inspect, net):
 def test_the_layers_of_ones_own_model_are_listed(run, net):
     rows = document(run("layers", "net.py:make", "--size", "8", "--format", "json"))["layers"]
     assert [(row["call_id"], row["shape"]) for row in rows] == [
-        ("(model)", [1, 4]), ("conv", [1, 2, 8, 8]), ("fc", [1, 4]),
-    ]  # fmt: skip
+        ("(model)", [1, 4]),
+        ("conv", [1, 2, 8, 8]),
+        ("fc", [1, 4]),
+    ]
 
 
 def test_a_name_for_the_folder_is_made_of_the_models_name(run, net, photo):
@@ -384,14 +386,29 @@ def test_pretrained_weights_of_ones_own_model_are_for_its_own_code(inspect, net)
 
 ODD = "class Odd(Exception): pass\n"
 RAISING = {
-    "an error of its own": (ODD + "def make(): raise Odd('no luck')", "net.py:make raised Odd: no luck"),
+    "an error of its own": (
+        ODD + "def make(): raise Odd('no luck')",
+        "net.py:make raised Odd: no luck",
+    ),
     "an error without text": (ODD + "def make(): raise Odd", "net.py:make raised Odd: Odd"),
-    "a division by zero": ("def make(): 1 / 0", "net.py:make raised ZeroDivisionError: division by zero"),
+    "a division by zero": (
+        "def make(): 1 / 0",
+        "net.py:make raised ZeroDivisionError: division by zero",
+    ),
     "a way out": ("import sys\ndef make(): sys.exit('bye')", "net.py:make raised SystemExit: bye"),
     "a way out of the file": ("import sys\nsys.exit(0)", "the code in net.py raised SystemExit: 0"),
-    "a stop": ("def make(): raise StopIteration", "net.py:make raised StopIteration: StopIteration"),
-    "many lines": ("def make(): raise ValueError('one\\ntwo')", "net.py:make raised ValueError: one"),
-    "no Python": ("def make(:", "the code in net.py raised SyntaxError: invalid syntax (net.py, line 3)"),
+    "a stop": (
+        "def make(): raise StopIteration",
+        "net.py:make raised StopIteration: StopIteration",
+    ),
+    "many lines": (
+        "def make(): raise ValueError('one\\ntwo')",
+        "net.py:make raised ValueError: one",
+    ),
+    "no Python": (
+        "def make(:",
+        "the code in net.py raised SyntaxError: invalid syntax (net.py, line 3)",
+    ),
     "at import": ("raise KeyError('home')", "the code in net.py raised KeyError: 'home'"),
     "a missing import": (
         "import nosuchpackage",
@@ -401,7 +418,7 @@ RAISING = {
         "def __getattr__(name): raise RuntimeError('needs more')",
         "the code in net.py raised RuntimeError: needs more",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", RAISING)
@@ -478,9 +495,18 @@ def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
 
 @pytest.mark.parametrize(
     "output",
-    ["None", "'text'", "{'a': [x]}", "[x, None]", "x.to_sparse()", "x.flatten(1).to_sparse()",
-     "torch.complex(x, x).flatten(1)", "x.flatten(1).int()", "x.mean((2, 3)) * float('nan')"],
-)  # fmt: skip
+    [
+        "None",
+        "'text'",
+        "{'a': [x]}",
+        "[x, None]",
+        "x.to_sparse()",
+        "x.flatten(1).to_sparse()",
+        "torch.complex(x, x).flatten(1)",
+        "x.flatten(1).int()",
+        "x.mean((2, 3)) * float('nan')",
+    ],
+)
 def test_whatever_a_model_returns_the_run_ends_with_0(inspect, output):
     write(
         "class Net(nn.Module):\n"
@@ -503,8 +529,10 @@ def test_what_the_code_prints_stays_out_of_the_data(inspect):
     ended = inspect("net.py:Net", "--format", "json")
     assert document(ended)["layers"][0]["shape"] == [1, 2, 8, 8]
     assert [line for line in ended.err.splitlines() if line in ("at import", "made", "runs")] == [
-        "at import", "made", "runs",
-    ]  # fmt: skip
+        "at import",
+        "made",
+        "runs",
+    ]
 
 
 # --- weights from a file
@@ -547,7 +575,8 @@ def test_weights_that_do_not_fit_ones_own_model_end_with_4(inspect, net):
     code, _, err = inspect("net.py:make", "--weights", "w.pth")
     assert code == 4
     assert err.splitlines()[0] == (
-        "error: w.pth does not fit the model: 3 of a different shape (conv.weight is 5x3x1x1 and not "
+        "error: w.pth does not fit the model: 3 of a different shape (conv.weight is 5x3x1x1 "
+        "and not "
         "2x3x1x1, conv.bias is 5 and not 2, fc.weight is 4x5 and not 4x2)"
     )
 
@@ -692,8 +721,9 @@ def test_without_timm_its_models_are_refused_with_how_to_install_it(run, photo, 
     monkeypatch.setitem(sys.modules, "timm", None)
     code, _, err = run("inspect", "timm:resnet18", photo, *PLAIN)
     assert (code, err) == (
-        2, "error: timm:resnet18 needs timm\nhint: install it: pip install timm\n",
-    )  # fmt: skip
+        2,
+        "error: timm:resnet18 needs timm\nhint: install it: pip install timm\n",
+    )
 
 
 def test_records_of_a_timm_model_are_those_of_independent_clones():

@@ -1,4 +1,5 @@
-"""Files of weights: of another kind than the model's, made to harm, wrapped, and of models that ask for versions."""
+"""Files of weights: of another kind than the model's, made to harm, wrapped, and of models that
+ask for versions."""
 
 from __future__ import annotations
 
@@ -106,10 +107,12 @@ def assert_loaded(module, expected):
         ({"mask": torch.tensor([0.0, 1.0])}, "mask is float32 and not bool"),
         ({"places": torch.tensor([0j, 1j, 2j])}, "places is complex64 and not int64"),
         ({"mask": torch.tensor([0, 2])}, "mask is int64 and not bool"),  # 2 would become 1
-        ({"norm__num_batches_tracked": torch.tensor(1j)},
-         "norm.num_batches_tracked is complex64 and not int64"),
+        (
+            {"norm__num_batches_tracked": torch.tensor(1j)},
+            "norm.num_batches_tracked is complex64 and not int64",
+        ),
     ],
-)  # fmt: skip
+)
 def test_values_of_another_kind_are_refused_with_both_dtypes(others, what):
     assert refusal(state(**others)) == misfit(f"1 of a different kind ({what})")
 
@@ -138,7 +141,8 @@ def test_values_of_another_kind_are_named_up_to_three_and_the_hint_says_what_to_
     with pytest.raises(WeightsError) as caught:
         load()
     assert caught.value.message == misfit(
-        "6 of a different kind (conv.weight is int64 and not float32, conv.bias is int64 and not float32,"
+        "6 of a different kind (conv.weight is int64 and not float32, conv.bias is int64 and "
+        "not float32,"
         " norm.weight is int64 and not float32 and 3 more)"
     )
     assert caught.value.hint == (
@@ -232,8 +236,12 @@ def test_an_expanded_view_is_refused_with_what_the_file_has_of_it():
 
 @pytest.mark.parametrize(
     ("size", "stride", "offset"),
-    [((2, 3, 1, 1), (1, 1, 1, 1), 0), ((2, 3, 1, 1), (0, 1, 1, 1), 1), ((2, 3, 1, 1), (0, 0, 0, 0), 0)],
-)  # fmt: skip
+    [
+        ((2, 3, 1, 1), (1, 1, 1, 1), 0),
+        ((2, 3, 1, 1), (0, 1, 1, 1), 1),
+        ((2, 3, 1, 1), (0, 0, 0, 0), 0),
+    ],
+)
 def test_a_view_that_overlaps_itself_is_refused(size, stride, offset):
     view = torch.arange(4.0).as_strided(size, stride, offset)
     message = refusal(state(conv__weight=view))
@@ -325,7 +333,10 @@ def test_a_file_that_would_unpack_to_a_thousand_times_its_size_is_refused():
     with pytest.raises(WeightsError) as caught:
         load()
     assert re.fullmatch(
-        rf"w\.pth has {size:,} bytes and would become 4,\d\d\d,\d\d\d: torch\.save did not write it",
+        (
+            rf"w\.pth has {size:,} bytes and would become 4,\d\d\d,\d\d\d: "
+            r"torch\.save did not write it"
+        ),
         caught.value.message,
     )
 
@@ -550,7 +561,8 @@ class Outer(nn.Module):
 
 
 def told(versions, prefix=""):
-    """Which versions ``Outer`` and ``Inner`` are told, for a file with ``versions`` as its metadata."""
+    """Which versions ``Outer`` and ``Inner`` are told, for a file with ``versions`` as its
+    metadata."""
     Path("old.py").write_text(OLD)
     saved = OrderedDict((f"{prefix}inner.{k}", torch.zeros(n)) for k, n in PARTS.items())
     if versions is not None:

@@ -1,4 +1,5 @@
-"""Gradient flow over depth: the numbers behind the pictures, the PNG by its pixels, the SVG by its marks."""
+"""Gradient flow over depth: the numbers behind the pictures, the PNG by its pixels, the SVG by its
+marks."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def test_the_picture_grows_with_the_layers_up_to_20_inches(count, width):
 
 
 def test_each_layer_has_its_parameters_bar_in_the_order_of_calls():
-    """Ratios 1e-4, 1e-3, 1e-2: decades from -5 to -1, so the bars are 1, 2 and 3 parts of one length."""
+    """Ratios 1e-4, 1e-3, 1e-2: decades from -5 to -1, so the bars are 1, 2 and 3 parts of one
+    length."""
     rows = [row for i in range(3) for row in layer(f"l{i}", i, ratio=10.0 ** (i - 4))]
     blue = (decode(draw_flow(rows, ["title"])) == DOTS).all(-1)
     heights = blue[len(blue) // 2 :].sum(0)
@@ -176,7 +178,8 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are():
 
 
 def test_points_of_the_line_lie_where_their_logarithms_are():
-    """Decades from -3 to 1 over 200 pixels from 40: 0.01, 0.1 and 1 are at 190, 140 and 90; 297.3 apart."""
+    """Decades from -3 to 1 over 200 pixels from 40: 0.01, 0.1 and 1 are at 190, 140 and 90; 297.3
+    apart."""
     rows = [output(f"l{i}", i, norm) for i, norm in enumerate((0.01, 0.1, 1.0))]
     (line,) = find(tree(rows), "polyline", "line")
     assert line.get("points") == "204.7,190.0 502.0,140.0 799.3,90.0"

@@ -43,7 +43,8 @@ DARKEST, LIGHTEST, NOT_FINITE = 0, 239, 240  # palette indices of the colour map
 CYAN = (0, 229, 255)
 STYLE = GridStyle(tile=8, rank="index")
 
-# Two channels of 2 x 3 and, to the right, the levels they must become: minimum to maximum on 0..239.
+# Two channels of 2 x 3 and, to the right, the levels they must become: minimum to maximum on
+# 0..239.
 RAMP = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [[10.0, 0.0, 0.0], [0.0, -10.0, 0.0]]])
 RAMP_LEVELS = ([[0, 48, 96], [143, 191, 239]], [[239, 120, 120], [120, 0, 120]])
 
@@ -420,7 +421,10 @@ def test_another_map_can_be_asked_for_signed_grids(tmp_path):
         ),
         (
             GridStyle(signed=True, colormap="coolwarm"),
-            "coolwarm from end to end: minus to plus each channel's largest magnitude; its middle is zero",
+            (
+                "coolwarm from end to end: minus to plus each channel's largest magnitude; its "
+                "middle is zero"
+            ),
         ),
     ],
     ids=["channel", "layer", "another map"],
@@ -512,7 +516,8 @@ def find(pixels: NDArray, block: NDArray) -> list[tuple[int, int]]:
 
 
 def first_tile(pixels: NDArray) -> list[int]:
-    """Row and column where the first pixel of the colour map stands; text and page have other indices."""
+    """Row and column where the first pixel of the colour map stands; text and page have other
+    indices."""
     return [int(place) for place in np.argwhere(pixels <= NOT_FINITE)[0]]
 
 

@@ -1,4 +1,5 @@
-"""A map over the picture it was computed from: what a reader of the PNG sees, looked for in its pixels."""
+"""A map over the picture it was computed from: what a reader of the PNG sees, looked for in its
+pixels."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def test_the_picture_is_left_alone_where_the_map_is_zero():
 
 
 def test_between_two_values_the_map_is_straight():
-    """Two values side by side, 0 and 1: a quarter of the picture from either end is where they stand."""
+    """Two values side by side, 0 and 1: a quarter of the picture from either end is where they
+    stand."""
     values = np.array([[0, 1]], np.float32)
     _, right = panels(draw_heat(seen(grey=0), values, ["title"]))
     row = lightness(right)[SIDE // 2]
@@ -109,7 +111,8 @@ def test_a_small_picture_is_enlarged_by_a_whole_factor():
 
 
 def test_the_lightest_colour_begins_at_the_99th_percentile():
-    """0 to 9999 in a square of 100 x 100: the percentile is 9899.01, and half of it is half the colour."""
+    """0 to 9999 in a square of 100 x 100: the percentile is 9899.01, and half of it is half the
+    colour."""
     values = np.arange(10_000, dtype=np.float32).reshape(100, 100)
     _, right = panels(draw_saliency(seen(100), values, ["title"]), 300)
     assert tuple(right[-1, -1]) == tuple(right[-3, 0]) == (255, 236, 170)  # 9999 and 9900

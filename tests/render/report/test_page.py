@@ -27,7 +27,8 @@ HOSTILE = "<script>alert(1)</script>\"'&#?% 🐈 \u202egnp.exe" + "x" * 200
 
 
 def render_report(whole, folder=None):
-    """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its folder lacks."""
+    """The page of a run, from what its ``report.json`` holds and, under ``missing``, what its
+    folder lacks."""
     state = FolderState(missing=tuple(whole.get("missing", ())))
     return run_page.render_report(convert(whole, ReportDocument), state, folder)
 
@@ -35,16 +36,48 @@ def render_report(whole, folder=None):
 def document(name="conv", file="cat.png", **more):
     """A run of one layer on one image, as ``report.json`` holds it."""
     row = {
-        "order": 1, "call_id": name, "module_path": name, "module_type": "Conv2d", "call_index": 0,
-        "side": "output", "output_key": "", "shape": [1, 2, 4, 4], "dtype": "float32",
-        "layout": "NCHW", "mean": 0.5, "std": 1.5, "min": -1.0, "max": 2.0, "zero_fraction": 0.25,
-        "nan_count": 0, "inf_count": 0, "dead_channels": 1, "channels": 2, "images": 1, "params": 54,
-    }  # fmt: skip
+        "order": 1,
+        "call_id": name,
+        "module_path": name,
+        "module_type": "Conv2d",
+        "call_index": 0,
+        "side": "output",
+        "output_key": "",
+        "shape": [1, 2, 4, 4],
+        "dtype": "float32",
+        "layout": "NCHW",
+        "mean": 0.5,
+        "std": 1.5,
+        "min": -1.0,
+        "max": 2.0,
+        "zero_fraction": 0.25,
+        "nan_count": 0,
+        "inf_count": 0,
+        "dead_channels": 1,
+        "channels": 2,
+        "images": 1,
+        "params": 54,
+    }
     grid = {
-        "image": "cat", "call_id": name, "file": "grids/cat/001_conv.png", "size": [100, 60],
-        "places": {"left": 10, "top": 20, "width": 8, "height": 8, "step_x": 12, "step_y": 25, "columns": 2},
-        "channels": [1, 0], "low": [-1.0, 0.0], "high": [2.0, 0.0], "mean": [0.5, 0.0], "spread": [1.5, 0.0],
-    }  # fmt: skip
+        "image": "cat",
+        "call_id": name,
+        "file": "grids/cat/001_conv.png",
+        "size": [100, 60],
+        "places": {
+            "left": 10,
+            "top": 20,
+            "width": 8,
+            "height": 8,
+            "step_x": 12,
+            "step_y": 25,
+            "columns": 2,
+        },
+        "channels": [1, 0],
+        "low": [-1.0, 0.0],
+        "high": [2.0, 0.0],
+        "mean": [0.5, 0.0],
+        "spread": [1.5, 0.0],
+    }
     prediction = {
         "measure": "probability",
         "category": name,
@@ -54,13 +87,43 @@ def document(name="conv", file="cat.png", **more):
     }
     whole = {
         "command": ["hookcli", "inspect", "toy", file],
-        "model": {"name": "toy", "task": "own", "weights": "random (seed 0)", "trained": False, "device": "cpu", "dtype": "float32"},
+        "model": {
+            "name": "toy",
+            "task": "own",
+            "weights": "random (seed 0)",
+            "trained": False,
+            "device": "cpu",
+            "dtype": "float32",
+        },
         "versions": {"hookcli": "0.1.0", "torch": "2", "torchvision": "0"},
-        "images": [{"key": "cat", "file": file, "width": 8, "height": 8, "sha256": "", "predictions": [prediction], "note": "", "seen": "seen/cat.jpg"}],
-        "skipped": [], "uncalled": [{"layer": name, "reason": "unused"}],
-        "findings": [{"rule": "dead", "layer": name, "number": 0.5, "threshold": 0.2, "sentence": f"1 of 2 of {name}"}],
-        "layers": [row], "histograms": {name: [1, 4, 2]}, "grids": [grid], "focus": None,
-    }  # fmt: skip
+        "images": [
+            {
+                "key": "cat",
+                "file": file,
+                "width": 8,
+                "height": 8,
+                "sha256": "",
+                "predictions": [prediction],
+                "note": "",
+                "seen": "seen/cat.jpg",
+            }
+        ],
+        "skipped": [],
+        "uncalled": [{"layer": name, "reason": "unused"}],
+        "findings": [
+            {
+                "rule": "dead",
+                "layer": name,
+                "number": 0.5,
+                "threshold": 0.2,
+                "sentence": f"1 of 2 of {name}",
+            }
+        ],
+        "layers": [row],
+        "histograms": {name: [1, 4, 2]},
+        "grids": [grid],
+        "focus": None,
+    }
     return whole | more
 
 
@@ -128,7 +191,8 @@ SEEN = 'a%20%41 "\\u202eb\\n'
 
 
 def all_named(name):
-    """A run in which every name that a stranger can choose is ``name``, as ``report.json`` holds it."""
+    """A run in which every name that a stranger can choose is ``name``, as ``report.json`` holds
+    it."""
     name = reversible(name)
     whole = document(name, name)
     layer, finding = {"layer": name}, whole["findings"][0]
@@ -417,8 +481,10 @@ def test_the_page_is_made_again_from_the_folder_without_torch(ran):
     before = (ran / "report.html").read_bytes()
     (ran / "report.html").unlink()
     code = (
-        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'report', 'run']\n"
-        "code = entry._run(); assert not {'torch', 'PIL', 'numpy'} & set(sys.modules); sys.exit(code)"
+        "import sys; from hookcli import __main__ as entry; sys.argv = ['hookcli', 'report', "
+        "'run']\n"
+        "code = entry._run(); assert not {'torch', 'PIL', 'numpy'} & set(sys.modules); "
+        "sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "run/report.html\n")
