@@ -15,8 +15,8 @@ from hookcli.config import RunRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.cli.options import EditOptions, LayerOptions
-    from hookcli.config import ImageRequest, ModelRequest, OnError, RunConfig
+    from hookcli.cli.options import EditOptions, ImageOptions, LayerOptions, ModelOptions
+    from hookcli.config import RunConfig
     from hookcli.plan.estimate import Plan
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo, RunResult
@@ -25,15 +25,32 @@ _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "no
 
 
 def make_request(
-    model: ModelRequest,
-    images: ImageRequest,
+    model: str,
+    images: list[str],
+    weights: ModelOptions,
+    names: ImageOptions,
     layers: LayerOptions,
-    on_error: OnError,
     edits: EditOptions | None = None,
+    *,
+    pair: str | None = None,
+    clip: bool = False,
+    quiet: bool,
 ) -> RunRequest:
-    """Return what every command that runs images through a model is told."""
+    """Return the part of a config that every command that runs images through a model needs.
+
+    Raises:
+        RequestError: an option cannot be read.
+    """
     edit, prune = ((), ()) if edits is None else (edits.edit, edits.prune)
-    return RunRequest(model, images, layers.layers, layers.exclude, edit, prune, on_error)
+    return RunRequest(
+        weights.request(model, quiet=quiet),
+        names.request(images, pair, clip=clip),
+        layers.layers,
+        layers.exclude,
+        edit,
+        prune,
+        names.on_error,
+    )
 
 
 def print_run(

@@ -83,9 +83,7 @@ def ablate(
 
     Example: hookcli ablate resnet34 cat.jpg --layers 'conv[16]' --target 'tabby'
     """
-    request = make_request(
-        weights.request(model, quiet=quiet), names.request(images), layers, names.on_error
-    )
+    request = make_request(model, images, weights, names, layers, quiet=quiet)
     config = AblationConfig(request, ScoreRequest(score.target, score.score), channels.style())
     if dry_run:
         _print_dry_run(config)

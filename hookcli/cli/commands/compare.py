@@ -63,12 +63,7 @@ def compare(
     Example: hookcli compare resnet34 cat.jpg --against dtype=bfloat16
     """
     tolerance = distance.tolerance()
-    request = make_request(
-        weights.request(model, quiet=quiet),
-        names.request(images, pair, clip=clip),
-        layers,
-        names.on_error,
-    )
+    request = make_request(model, images, weights, names, layers, pair=pair, clip=clip, quiet=quiet)
     config = CompareConfig(request, read_against(against.against, request), at)
     comparison = _run(config, tolerance, quiet=quiet)
     words = (word for text in against.against for word in ("--against", text))

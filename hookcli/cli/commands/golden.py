@@ -87,11 +87,7 @@ def golden(
     if images:
         config = InspectConfig(
             make_request(
-                weights.request(model, quiet=quiet),
-                names.request(images, pair, clip=clip),
-                layers,
-                names.on_error,
-                edits,
+                model, images, weights, names, layers, edits, pair=pair, clip=clip, quiet=quiet
             ),
             grids=GridStyle("none"),
             tensors=TensorRequest(sketch=True),

@@ -35,11 +35,7 @@ def gradients(
 
     config = GradientsConfig(
         make_request(
-            weights.request(model, quiet=quiet),
-            names.request(images, pair, clip=clip),
-            layers,
-            names.on_error,
-            edits,
+            model, images, weights, names, layers, edits, pair=pair, clip=clip, quiet=quiet
         ),
         folder.request(),
         grids.style(),

@@ -38,11 +38,7 @@ def inspect(
 
     config = InspectConfig(
         make_request(
-            weights.request(model, quiet=quiet),
-            names.request(images, pair, clip=clip),
-            layers,
-            names.on_error,
-            edits,
+            model, images, weights, names, layers, edits, pair=pair, clip=clip, quiet=quiet
         ),
         folder.request(),
         grids.style(),
