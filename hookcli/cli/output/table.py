@@ -26,6 +26,7 @@ Row = TypeVar("Row", bound="DataclassInstance")
 _FOLDED = 32  # the width of a column whose text may be wrapped
 _WIDE = 400  # the width of a table that is not printed on a terminal
 _USUAL = 80  # the width of a terminal that does not report one
+_HEIGHT = 25  # given so that Rich does not read COLUMNS, which may be no number, by itself
 _NARROW = 20  # the least width of a table
 
 
@@ -186,6 +187,7 @@ def _render(table: Table) -> str:
     terminal_console = Console(
         file=io.StringIO(),
         width=text_width(),
+        height=_HEIGHT,
         force_terminal=sys.stdout.isatty() and not console.is_plain(),
         highlight=False,
         markup=False,
