@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from jinja2 import Environment
 
 from hookcli.without_compiler import importing_torchvision
 
@@ -43,24 +42,6 @@ def every_pair(
         for i, one in enumerate(first)
         for j, two in enumerate(second)
     ]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def templates_compiled_once() -> Iterator[None]:
-    """Compiling the page's template takes longer than the run of a toy; a process of a user's does
-    it once."""
-    compiled: dict[tuple[object, ...], object] = {}
-    compile_template = Environment.compile
-
-    def compile_once(of: Environment, *what: object) -> object:
-        key = (of.autoescape, of.trim_blocks, of.lstrip_blocks, of.finalize, *what)
-        if key not in compiled:
-            compiled[key] = compile_template(of, *what)
-        return compiled[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Environment, "compile", compile_once)
-        yield
 
 
 @contextlib.contextmanager
