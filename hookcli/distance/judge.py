@@ -149,7 +149,7 @@ class Judge:
         if pair.distance is None:
             return pair.missing
         if excess is None:
-            return f"{self.tolerance.metric} is not known from {pair.distance.source}"
+            return f"{self.tolerance.metric} cannot be computed from {pair.distance.source}"
         return ""
 
     def _explain(self, pair: CallPair) -> str:
