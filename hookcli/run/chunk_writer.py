@@ -1,14 +1,13 @@
-"""Chunks of a run: written while the model goes on, added up in order, and read by ``--resume``."""
+"""Chunks of a run: written while the model goes on, and added up in their order."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hookcli.config import chunk_size
-from hookcli.images.prepare import file_state
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.store.chunks import read_chunk, read_top, remove_chunks, write_chunk, write_top
+from hookcli.run.resume import read_usable_chunks
+from hookcli.store.chunks import read_top, remove_chunks, write_chunk, write_top
 from hookcli.store.tensors import write_shard
 from hookcli.summary.top_images import TopImages
 
@@ -82,12 +81,7 @@ class ChunkWriter:
         resume = self._prepared.config.folder.resume
         top = read_top(self._folder, len(self._prepared.sources)) if resume else None
         if top is not None and top.count == self._totals.top.count:
-            chunks: list[Chunk] = []
-            while (
-                len(chunks) < top.parts
-                and (chunk := _read_usable(self._prepared, self._folder, len(chunks))) is not None
-            ):
-                chunks.append(chunk)
+            chunks = read_usable_chunks(self._prepared, self._folder, top.parts)
             if len(chunks) == top.parts:
                 self.done, self._totals.top = top.parts, top
                 for chunk in chunks:
@@ -131,23 +125,3 @@ class ChunkWriter:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self._totals.top)
         return chunk
-
-
-def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
-    """Return a saved chunk if all its files are there and its images have not changed, or None."""
-    chunk = read_chunk(folder, number)
-    size = chunk_size(prepared.config.batch_size)
-    planned = prepared.sources[number * size : (number + 1) * size]
-    if chunk is None or not planned or len(chunk.files) != len(planned):
-        return None
-    if chunk.merge_key != prepared.merge_key:
-        return None
-    if not all(folder.holds(file) for file in chunk.written_files):
-        return None
-    verify = prepared.config.folder.verify
-    for known, image in zip(chunk.files, planned, strict=True):
-        now = file_state(image.file, verify=verify)
-        same = (now.file, now.size, now.mtime_ns) == (known.file, known.size, known.mtime_ns)
-        if not same or (verify and now.sha256 != known.sha256):
-            return None
-    return chunk

@@ -1,0 +1,61 @@
+"""Which saved chunks of an interrupted run ``--resume`` may use again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.config import chunk_size
+from hookcli.images.prepare import file_state
+from hookcli.images.read import ImageFile
+from hookcli.store.chunks import read_chunk
+
+if TYPE_CHECKING:
+    from hookcli.images.read import ImageSource
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.images import FileState
+    from hookcli.store.folder import RunFolder
+    from hookcli.summary.chunks import Chunk
+
+
+def read_usable_chunks(prepared: PreparedRun, folder: RunFolder, count: int) -> list[Chunk]:
+    """Return the first ``count`` saved chunks, up to the first that cannot be used.
+
+    A chunk can be used if it was run with the same settings, all its files are there, and its
+    images have not changed.
+    """
+    chunks: list[Chunk] = []
+    while len(chunks) < count:
+        chunk = _read_usable(prepared, folder, len(chunks))
+        if chunk is None:
+            break
+        chunks.append(chunk)
+    return chunks
+
+
+def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
+    chunk = read_chunk(folder, number)
+    size = chunk_size(prepared.config.batch_size)
+    planned = prepared.sources[number * size : (number + 1) * size]
+    if chunk is None or not planned or len(chunk.files) != len(planned):
+        return None
+    if chunk.merge_key != prepared.merge_key:
+        return None
+    if not all(folder.holds(file) for file in chunk.written_files):
+        return None
+    verify = prepared.config.folder.verify
+    pairs = zip(chunk.files, planned, strict=True)
+    return chunk if all(_is_same(known, image, verify=verify) for known, image in pairs) else None
+
+
+def _is_same(known: FileState, image: ImageSource | ImageFile, *, verify: bool) -> bool:
+    """Return whether an image is as it was when its chunk was run.
+
+    An image that has been read already is compared by its hash. It may be a row of a tensor file
+    or a clip, whose name is not that of a file.
+    """
+    if not isinstance(image, ImageFile):
+        return (image.file, image.sha256) == (known.file, known.sha256)
+    now = file_state(image.file, verify=verify)
+    if (now.file, now.size, now.mtime_ns) != (known.file, known.size, known.mtime_ns):
+        return False
+    return not verify or now.sha256 == known.sha256
