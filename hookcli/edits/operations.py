@@ -77,16 +77,19 @@ def _named(edit: Edit) -> str:
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:
     """Return all of ``values`` changed; a norm is taken over the axes ``together``."""
-    if edit.verb == "scale":
-        return values * edit.value
-    if edit.verb == "clamp":
-        low, high = (None if end is None else _round(end, values) for end in (edit.low, edit.high))
-        return values.clamp(low, high)
-    if edit.verb == "clip-norm":
-        return _clip_norm(values, edit.value, together)
-    if edit.verb == "mean":
-        return _average(values, [axis for axis in together if axis != channel_axis])
-    return values.clone().fill_(_round(edit.value, values))
+    match edit.verb:
+        case "zero" | "set":
+            return values.clone().fill_(_round(edit.value, values))
+        case "scale":
+            return values * edit.value
+        case "clamp":
+            ends = (edit.low, edit.high)
+            low, high = (None if end is None else _round(end, values) for end in ends)
+            return values.clamp(low, high)
+        case "clip-norm":
+            return _clip_norm(values, edit.value, together)
+        case "mean":
+            return _average(values, [axis for axis in together if axis != channel_axis])
 
 
 def _round(number: float, values: Tensor) -> float:
