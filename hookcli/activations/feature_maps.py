@@ -160,7 +160,7 @@ def as_maps(values: Tensor, layout: Layout) -> Tensor:
 
 
 def _as_pictures(values: Tensor, layout: Layout) -> Tensor:
-    """Return the feature maps (C, h, w) of a tensor (1, …); of a clip those of the middle frame."""
+    """Return the feature maps (C, h, w) of a tensor (1, …); for a clip, of its middle frame."""
     maps = as_maps(values, layout)[0]
     if layout.frame_axis is not None:
         maps = maps[:, maps.shape[1] // 2]

@@ -104,7 +104,7 @@ def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
 
 
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:
-    """Return the means of (rows, C, …, h, w) on N x N places, or of (rows, C, L) on N."""
+    """Average each map (…, h, w) down to N x N cells, or each sequence (…, L) to N."""
     side = int(style.pool)
     if maps.shape[1] == 0:  # no requested channel exists, and torch cannot pool an empty tensor
         sides = (side,) if maps.dim() == 3 else (side, side)

@@ -145,7 +145,7 @@ def _sketch_turned(values: Tensor, outer: int, inner: int, kind: torch.dtype) ->
 
 @functools.cache
 def _places(step: int) -> Tensor:
-    """Return, as (67, 67), the b mod 67 that belongs to a bucket (row) and an a mod 67 (column)."""
+    """Return a (67, 67) table: the b mod 67 for each bucket (row) and each a mod 67 (column)."""
     with torch.inference_mode(mode=False):
         a, bucket = torch.arange(BUCKETS), torch.arange(BUCKETS).unsqueeze(1)
         return (bucket - a * step) % BUCKETS

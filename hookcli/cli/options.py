@@ -50,7 +50,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def fill_groups(**values: object) -> None:
         for name, group in groups.items():
-            given = {field.name: values.pop(field.name) for field in fields(group)}
+            if isinstance(values.get(name), group):
+                continue  # whoever calls the command from Python fills the groups
+            given = {f.name: values.pop(f.name) for f in fields(group) if f.name in values}
             lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
             values[name] = group(**given | lists)
         function(**values)
@@ -158,7 +160,12 @@ Workers = Annotated[
 ]
 BatchSize = Annotated[
     int,
-    typer.Option(metavar="N", min=1, help="Most images in one forward.", rich_help_panel="Images"),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="The largest number of images in one forward.",
+        rich_help_panel="Images",
+    ),
 ]
 Size = Annotated[
     int | None,
@@ -253,7 +260,9 @@ class ModelOptions:
             "of weights such as IMAGENET1K_V1; FILE is a .pth, .pt or .safetensors file.",
         ),
     ] = _MODEL.weights
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of random weights.")] = _MODEL.seed
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of random weights and of random pruning.")
+    ] = _MODEL.seed
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
     ] = _MODEL.device
@@ -389,7 +398,7 @@ class PictureOptions:
     top_images: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="For each channel, list the N images that fire it most."
+            metavar="N", min=0, help="With several images: list the N that fire each channel most."
         ),
     ] = _DEFAULTS.top_images
 

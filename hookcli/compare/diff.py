@@ -13,6 +13,7 @@ from hookcli.distance.judge import Judge
 from hookcli.distance.tolerance import matches
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.records.command import list_value_options
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -235,4 +236,4 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
 def _some(names: Collection[str]) -> str:
     if not names:
         return "none"
-    return f"{next(iter(names))!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return f"{next(iter(names))!r}" + and_more(len(names) - 1)

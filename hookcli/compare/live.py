@@ -59,7 +59,6 @@ def compare_variants(
         ForwardError: a model raised an exception.
         NoImageError: no image could be used.
     """
-    make_ready(a, b)
     judge = Judge(tolerance, tuple(variant.prepared.loaded.info.dtype for variant in (a, b)))
     keys: list[str] = []
     skipped_before = list_skipped(a.prepared, b.prepared)
@@ -67,6 +66,7 @@ def compare_variants(
     called = set[str]()
     first_shape: tuple[int, ...] | None = None
     with a.prepared.pruning.restored_on_exit(), b.prepared.pruning.restored_on_exit():
+        make_ready(a, b)
         for sources in pair_sources(a.prepared, b.prepared):
             image_a, image_b = (
                 prepare_like(variant.prepared.fitter, source, first_shape)

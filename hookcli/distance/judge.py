@@ -71,7 +71,7 @@ class _Judged:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges pairs, image by image, those of an image in the order in which the calls complete.
+    """Judges pairs image by image; within an image, in the order in which the calls complete.
 
     Attributes:
         tolerance: the tolerance that was requested.

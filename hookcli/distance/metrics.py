@@ -68,7 +68,7 @@ class Distance:
         return self.apart.rms / self.a.rms if self.a.rms else math.inf
 
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
-        """Return the distance over what is tolerated: up to 1 it holds, None if it is not known."""
+        """Return the distance divided by the tolerance, at most 1 if it passes; None if unknown."""
         if metric == "cosine":
             if self.cosine is None:  # one is zero everywhere
                 return 0.0 if self.apart.rms == 0 else math.inf

@@ -81,6 +81,17 @@ class Pruning:
         finally:
             self._undo()
 
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Give the modules their own weights back if the block ends with an error."""
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            if not is_done:
+                self._undo()
+
     def _undo(self) -> None:
         for module in self.modules.values():
             hooks = module._forward_pre_hooks
@@ -119,8 +130,9 @@ def prune_model(model: nn.Module, texts: Sequence[str], seed: int = 0) -> Prunin
         RequestError: a text is not a request, or matches no layer with a weight.
     """
     pruning = Pruning()
-    for text in texts:
-        _prune(model, read_prune(text), pruning, seed)
+    with pruning.undone_on_error():
+        for text in texts:
+            _prune(model, read_prune(text), pruning, seed)
     return pruning
 
 

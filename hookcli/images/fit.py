@@ -11,7 +11,7 @@ from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.read import ImageFile, ImageSource, read_images, with_frames
 from hookcli.records.images import SkippedImage
-from hookcli.records.text import shape_text
+from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
     if sources:
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
-    more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+    more = and_more(len(skipped) - 1, " (and {} more)")
     raise NoImageError(
         f"no image can be used: {first.file!r} {first.reason}{more}",
         "give one or more image files, for example: hookcli inspect resnet34 photo.jpg",

@@ -105,7 +105,7 @@ class LoadedModel:
         """
         if ":" in style.score:
             load_score(style.score)
-        if not style.needs_pixels:
+        if needs_gradient and not style.needs_pixels:
             self._require_float_parameters()
         target = find_target(style.target, self.categories)
         if needs_gradient:

@@ -105,13 +105,13 @@ def _observe_image(
     settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
 ) -> BatchResult:
     unedited: dict[str, Tensor] = {}
-    plain: _Pass | None = None
+    plain: _Outcome | None = None
     size = settings.feed.size_of(pixels)
     is_changed = bool(settings.edits or settings.pruning)
     if is_changed:
         keeper = _Observer(partial(keep_tensor, unedited))
         with settings.pruning.without_pruning():
-            plain = _pass(settings, pixels, keeper, Collector((key,), size, settings.style), ())
+            plain = _run_pass(settings, pixels, keeper, Collector((key,), size, settings.style), ())
     collector = Collector(
         keys=(key,),
         pixels=size,
@@ -127,7 +127,9 @@ def _observe_image(
     if settings.wanted.times_activation:
         collector.activations = observer.activations
     target = None if plain is None else plain.score.target  # edits may change the prediction
-    passed = _pass(settings, pixels, observer, collector, settings.edits.changes(size, 1), target)
+    passed = _run_pass(
+        settings, pixels, observer, collector, settings.edits.changes(size, 1), target
+    )
     result = collector.result(passed.output)
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
     heats = list(_find_cams(key, observer, size, {layer.module_path for layer in settings.cams}))
@@ -144,7 +146,7 @@ def _observe_image(
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
+class _Outcome:
     """The outcome of one forward and backward, without what was observed."""
 
     output: object
@@ -153,14 +155,14 @@ class _Pass:
     pixels: Tensor
 
 
-def _pass(
+def _run_pass(
     settings: BackwardSettings,
     pixels: Tensor,
     observer: _Observer,
     collector: Collector,
     changes: Sequence[Change],
     target: int | None = None,
-) -> _Pass:
+) -> _Outcome:
     """Run one forward and backward.
 
     Raises:
@@ -187,7 +189,7 @@ def _pass(
         except ForwardError as error:
             partial = collector.result(None)
             raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
-    return _Pass(output, scored.score, gradients.absent, leaf)
+    return _Outcome(output, scored.score, gradients.absent, leaf)
 
 
 @dataclass(slots=True)

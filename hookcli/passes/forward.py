@@ -35,11 +35,17 @@ if TYPE_CHECKING:
 
 
 class BrokenForwardError(ForwardError):
-    """The model raised an exception; ``partial`` holds what was observed until then."""
+    """The model raised while it ran.
+
+    Attributes:
+        partial: what was observed until then.
+        one_at_a_time: it was noticed before that images of this model may not share a forward.
+    """
 
     def __init__(self, message: str, hint: str, partial: BatchResult) -> None:
         super().__init__(message, hint)
         self.partial = partial
+        self.one_at_a_time = False
 
 
 @contextmanager
@@ -142,10 +148,14 @@ def run_forward(
             return _run_batch(settings, keys, pixels.clone(), first_image=first_image)
         except LeadingAxisError:
             cannot_share = True
-    passes = [
-        _run_batch(settings, [key], pixels[i : i + 1], first_image=first_image and i == 0)
-        for i, key in enumerate(keys)
-    ]
+    passes = []
+    for i, key in enumerate(keys):
+        try:
+            is_first = first_image and i == 0
+            passes.append(_run_batch(settings, [key], pixels[i : i + 1], first_image=is_first))
+        except BrokenForwardError as error:
+            error.one_at_a_time |= cannot_share
+            raise
     return PassResult(
         tuple(result for each in passes for result in each.results),
         cannot_share or any(each.one_at_a_time for each in passes),

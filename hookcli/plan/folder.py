@@ -62,8 +62,15 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
     )
 
 
-def check_run_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> None:
+def check_run_folder(
+    config: RunConfig, sources: Sequence[ImageSource | ImageFile], *, cleans_up: bool
+) -> None:
     """Check that the run may be written and, with ``--resume``, that it is not complete yet.
+
+    Args:
+        config: what was asked.
+        sources: the images.
+        cleans_up: delete the chunks that a complete run left behind.
 
     Raises:
         CompleteError: the run that is to be resumed is complete.
@@ -74,7 +81,7 @@ def check_run_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFil
     if config.folder.resume:
         weights = config.run.model.weights
         known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
-        finish_resume(folder, to_command(config), known)
+        finish_resume(folder, to_command(config), known, cleans_up=cleans_up)
     check_folder(
         folder,
         plan_names(config, sources),

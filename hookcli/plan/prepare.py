@@ -170,13 +170,18 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     clock = Clock()
     check_run(config)
     found = find_images(config.run, leave_out=config.folder.out)
-    check_run_folder(config, found.sources)
+    check_run_folder(config, found.sources, cleans_up=True)
     if config.save_weights is not None:
         config = replace(config, save_weights=full_name(config.save_weights))
     clock.lap("read images")
+    prepared = prepare_model(config.run, found, config.edited_side, clock)
+    with prepared.pruning.undone_on_error():
+        return _plan_and_score(config, prepared, clock)
+
+
+def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) -> PreparedRun:
     from hookcli.plan.estimate import make_plan
 
-    prepared = prepare_model(config.run, found, config.edited_side, clock)
     loaded, sources = prepared.loaded, prepared.sources
     style = choose_style(config, sources)
     folder = name_folder(config, sources)
@@ -250,7 +255,9 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
                 f"not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    return prepare_model(one, found_one), prepare_model(two, found_two)
+    prepared = prepare_model(one, found_one)
+    with prepared.pruning.undone_on_error():
+        return prepared, prepare_model(two, found_two)
 
 
 def prepare_model(
@@ -285,8 +292,9 @@ def prepare_model(
     sources, unfit = fit_sources(fitter, found.sources)
     chosen = select_layers(loaded.module, request.layers, request.exclude)
     pruning = prune_model(loaded.module, request.prunes, request.model.seed)
-    edits = resolve_edits(loaded.module, request.edits, edited_side)
-    sources = release_pictures(fitter, sources)
+    with pruning.undone_on_error():
+        edits = resolve_edits(loaded.module, request.edits, edited_side)
+        sources = release_pictures(fitter, sources)
     clock.lap("load model")
     skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, pruning)
@@ -300,7 +308,7 @@ def plan_run(config: RunConfig) -> Plan:
     """
     check_run(config)
     found = find_images(config.run, leave_out=config.folder.out)
-    check_run_folder(config, found.sources)
+    check_run_folder(config, found.sources, cleans_up=False)
     from hookcli.plan.estimate import make_plan
 
     outline = outline_model(config.run, found, config.edited_side)
@@ -321,7 +329,7 @@ def outline_ablation(config: AblationConfig) -> PreparedModel:
     """
     _check_ablation(config)
     outline = outline_model(config.run, find_images(config.run))
-    outline.loaded.scorer(config.score)
+    outline.loaded.scorer(config.score, needs_gradient=False)
     return outline
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.config import DEFAULTS, AblationStyle, BackwardStyle, ScoreRequest
+from hookcli.config import DEFAULTS, AblationStyle, BackwardStyle, SaveStyle, ScoreRequest
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.config import AblationConfig, At, RunConfig, RunRequest, SaveStyle
+    from hookcli.config import AblationConfig, At, RunConfig, RunRequest
 
 
 _Option: TypeAlias = tuple[str, object, object]
@@ -181,11 +182,11 @@ def _tell_difference(only_old: Sequence[str], only_new: Sequence[str]) -> str:
 
 def _some(words: Sequence[str]) -> str:
     rest = len(words) - _MOST_WORDS
-    return " ".join(words[:_MOST_WORDS]) + (f" and {rest} more" if rest > 0 else "")
+    return " ".join(words[:_MOST_WORDS]) + and_more(rest)
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return each option with its values, by the option, and the other words by what they are."""
+    """Group words by their option; those without one by "command", "model" and "images"."""
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"
     for word in words[3:]:
@@ -246,7 +247,7 @@ def _save_options(save: SaveStyle | None) -> list[_Option]:
         return []
     return [
         ("--save", "tensors", None),
-        ("--pool", save.pool, "none"),
+        ("--pool", save.pool, SaveStyle().pool),
         ("--tensor-dtype", save.dtype, None),
         ("--tensor-channels", _joined(save.channels), None),
     ]

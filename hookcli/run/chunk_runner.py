@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import RunTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +254,8 @@ class ChunkRunner:
                 with loaded.guard():
                     kinds = [_kinds_of(result.output) for result in results]
         except (BrokenForwardError, NoBoxError) as error:
+            if isinstance(error, BrokenForwardError):
+                self._one_at_a_time |= error.one_at_a_time
             if len(batch) == 1 and self._settings.on_error == "stop":
                 if self._settings.several:
                     error.name_image(batch[0].file)

@@ -83,7 +83,7 @@ def write_folder(
             shown = name_shown(totals.images, diagnosis.findings, best)
             written += _show_some(folder, prepared, totals, shown)
     facts = assemble_facts(
-        describe_request(prepared), _versions(prepared), prepared, totals, diagnosis
+        describe_request(prepared), _versions(prepared), prepared.skipped, totals, diagnosis
     )
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.images import SkippedImage
     from hookcli.records.rows import LayerRow
     from hookcli.render.report.document import TopChannel
     from hookcli.run.diagnose import Diagnosis
@@ -30,7 +31,7 @@ def describe_request(prepared: PreparedRun) -> dict[str, object]:
 def assemble_facts(
     request: Mapping[str, object],
     versions: Mapping[str, str],
-    prepared: PreparedRun,
+    skipped: Sequence[SkippedImage],
     totals: RunTotals,
     diagnosis: Diagnosis,
 ) -> dict[str, object]:
@@ -42,7 +43,7 @@ def assemble_facts(
             {"layer": each.layer.label, "reason": each.reason} for each in diagnosis.uncalled
         ],
         "images": totals.images,
-        "skipped": [*prepared.skipped, *totals.skipped],
+        "skipped": [*skipped, *totals.skipped],
         "findings": diagnosis.findings,
         "halved_batches": totals.halved,
     }

@@ -33,15 +33,17 @@ def check_folder(
     if not path.exists() and not path.is_symlink():
         return None
     if not path.is_dir():
-        raise is_a_file(path)
+        raise file_in_the_way_error(path)
     try:
         with Directory(path) as folder:
-            return look_around(folder, planned, replace_run=replace_run, replace_any=replace_any)
+            return find_replaceable_run(
+                folder, planned, replace_run=replace_run, replace_any=replace_any
+            )
     except OSError as error:
         raise cannot_write(path, error) from error
 
 
-def look_around(
+def find_replaceable_run(
     folder: Directory, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
     """Return the run that is in a folder, or None, if a new run may be written there.
@@ -66,7 +68,7 @@ def look_around(
     return held
 
 
-def is_a_file(path: Path) -> OutputError:
+def file_in_the_way_error(path: Path) -> OutputError:
     """Return the error for a file where a folder is expected."""
     return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
 

@@ -130,7 +130,7 @@ class Directory:
         return name
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of a name, of a link its own; None if nothing has the name.
+        """Return the file status without following links; None if there is no such file.
 
         Raises:
             OutputError: a folder in the name is a link or a file, or may not be searched.

@@ -57,13 +57,16 @@ def replace_page(path: Path, page: bytes) -> Path:
     return path / PAGE
 
 
-def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") -> None:
-    """Raise if the run is complete already, after deleting the chunks that it left behind.
+def finish_resume(
+    path: Path, command: Sequence[str], weights_sha256: str = "", *, cleans_up: bool
+) -> None:
+    """Raise if the run is complete already.
 
     Args:
         path: the run folder.
         command: the words of the command that resumes.
         weights_sha256: the hash of the weights file, if one is named.
+        cleans_up: delete the chunks that the complete run left behind.
 
     Raises:
         CompleteError: the run in ``path`` is complete.
@@ -96,7 +99,7 @@ def finish_resume(path: Path, command: Sequence[str], weights_sha256: str = "") 
         left = {
             name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)
         }
-        if left and folder.is_file(REQUEST):
+        if cleans_up and left and folder.is_file(REQUEST):
             try:
                 with locked(folder):
                     remove_known(folder, left)

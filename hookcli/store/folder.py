@@ -18,12 +18,12 @@ from hookcli.documents import Request, decode_both
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, is_full
 from hookcli.records.command import list_differences
-from hookcli.store.admission import is_a_file, look_around
+from hookcli.store.admission import file_in_the_way_error, find_replaceable_run
 from hookcli.store.directory import PARTIAL, Directory
 from hookcli.store.journal import Journal, write_all
 from hookcli.store.lock import lock_request, take_lock
 from hookcli.store.names import JOURNAL, MANIFEST, PARTS, REQUEST
-from hookcli.store.ownership import is_not_ours, remove_half_written, remove_known
+from hookcli.store.ownership import not_ours_error, remove_half_written, remove_known
 from hookcli.store.tables import plain_object, render_json
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RunFolder:
                 self._lock, is_new = lock_request(self._folder)
                 self._begin(held if is_new else self._admit())
             except FileExistsError as error:
-                raise is_a_file(self.path) from error
+                raise file_in_the_way_error(self.path) from error
             except OSError as error:
                 raise cannot_write(self.path, error) from error
             self._stack = stack.pop_all()
@@ -181,7 +181,7 @@ class RunFolder:
             OutputError: nothing may be written here.
         """
         replace_run = self._replace_run or self._resume
-        return look_around(
+        return find_replaceable_run(
             self._folder, self._planned, replace_run=replace_run, replace_any=self._replace_any
         )
 
@@ -257,7 +257,7 @@ class RunFolder:
                 return
             if name not in self._known:
                 if self._folder.status(name) is not None:
-                    raise is_not_ours(self._folder, name)
+                    raise not_ours_error(self._folder, name)
                 assert self._journal is not None  # noqa: S101
                 self._journal.add(name)
                 self._known.add(name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.names import REQUEST
-from hookcli.store.ownership import is_not_ours
+from hookcli.store.ownership import not_ours_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def lock_request(folder: Directory) -> tuple[int, bool]:
         try:
             facts = os.fstat(lock)
             if not stat.S_ISREG(facts.st_mode):
-                raise is_not_ours(folder, REQUEST)
+                raise not_ours_error(folder, REQUEST)
             take_lock(lock, folder.path)
             now = folder.status(REQUEST)
             if now is not None and os.path.samestat(now, facts):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-from hookcli.store.names import PlannedNames
+    from hookcli.store.names import PlannedNames
 
 R = TypeVar("R", Request, FileList)
 
@@ -109,12 +109,12 @@ def refuse_strangers(folder: Directory, held: HeldRun | None, planned: PlannedNa
             whole = _without_partial(name)
             is_known = name in known if name == whole else whole in begun
             if not (is_known and stat.S_ISREG(status.st_mode)) and planned.includes(whole):
-                raise is_not_ours(folder, name)
+                raise not_ours_error(folder, name)
         elif planned.includes(name):
-            raise is_not_ours(folder, name)
+            raise not_ours_error(folder, name)
 
 
-def is_not_ours(folder: Directory, name: str) -> OutputError:
+def not_ours_error(folder: Directory, name: str) -> OutputError:
     """Return the error for an existing file that no run is known to have written."""
     return OutputError(
         f"{str(folder.path / name)!r} was not written by a run, and this run would overwrite it",
@@ -200,7 +200,7 @@ def _walk(folder: Directory, planned: PlannedNames) -> Iterator[tuple[str, os.st
             )
             if may_hold and planned.uses(name):
                 if not stat.S_ISDIR(status.st_mode):
-                    raise is_not_ours(folder, name)
+                    raise not_ours_error(folder, name)
                 waiting.append(name)
             else:
                 yield name, status

@@ -22,7 +22,7 @@ from hookcli.documents import (
 )
 from hookcli.errors import RequestError, first_line
 from hookcli.files import open_regular, read_regular
-from hookcli.records.text import shape_text
+from hookcli.records.text import and_more, shape_text
 from hookcli.store.names import TENSORS
 
 if TYPE_CHECKING:
@@ -183,8 +183,7 @@ def name_close(wanted: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     if close:
         return f"did you mean {', '.join(close)}?"
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"there are: {', '.join(names[:5])}{more}"
+    return f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
 
 
 def _read_bfloat16(

@@ -391,3 +391,41 @@ def test_a_run_that_fails_writes_none(run, net):
     words = ("--layers", "conv", "--prune", "conv=0.5", "--save-weights", FILE)
     assert run("inspect", net, *OWN, *words).code == 4
     assert not Path(FILE).exists()
+
+
+SHARED = """
+from torch import nn
+
+net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(32, 2))
+
+def make():
+    return net
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--edit", "nope:zero"),
+        ("--prune", "nope=0.5"),
+        ("--save", "tensors", "--max-disk", "0.000000001"),
+    ],
+    ids=["an edit", "another prune", "the disk"],
+)
+def test_a_run_that_is_refused_leaves_the_model_unpruned(run, monkeypatch, words):
+    Path("shared.py").write_text(SHARED)
+    np.save("pixels.npy", np.zeros((3, 4, 4), np.float32))
+    monkeypatch.syspath_prepend(".")
+    ended = run(
+        "inspect", "shared:make", "pixels.npy", "--prune", "conv=0.5", "--size", "4", *words
+    )
+    assert ended.code == 2, ended.err
+    import shared
+
+    assert [name for name, _ in shared.net.named_parameters()] == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    ]
+    assert not shared.net[0]._forward_pre_hooks

@@ -44,3 +44,50 @@ def test_a_leading_axis_seen_in_the_first_image_holds_for_the_batches_after_it(r
         ("1", [2], -1.0, 1.0),
         ("2", [2], -2.0, 2.0),
     ]
+
+
+ODD = """
+import torch
+from torch import nn
+
+SIZES = []
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return torch.cat([x, x[:1]]) if len(x) > 2 else x
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.odd, self.conv = Odd(), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        SIZES.append(len(x))
+        if len(x) == 1 and float(x.min()) > 2:
+            raise ValueError("white")
+        return self.conv(self.odd(x)).mean((2, 3))
+
+def make():
+    return Net()
+"""
+
+
+def test_images_stay_alone_when_one_of_them_fails_after_a_batch_was_given_up(run, monkeypatch):
+    """The batch of eight shows that images cannot share a forward, and white images fail alone."""
+    Path("odd.py").write_text(ODD)
+    names = []
+    for number in range(12):
+        value = 3.0 if number in (3, 4, 10) else number / 100
+        np.save(f"{number:02}.npy", np.full((3, 4, 4), value, np.float32))
+        names.append(f"{number:02}.npy")
+    monkeypatch.syspath_prepend(".")
+    words = ("--layers", "odd", "--device", "cpu", "-o", "out", "--on-error", "skip")
+    ended = run("inspect", "odd:make", *names, *words)
+    assert ended.code == 6, ended.err
+    import odd
+
+    assert odd.SIZES[:2] == [1, 8]
+    assert set(odd.SIZES[2:]) == {1}
+    skipped = Path("out/skipped.csv").read_text().splitlines()[1:]
+    assert [line.partition(",")[0] for line in skipped] == ["03.npy", "04.npy", "10.npy"]
+    assert "its halves do not" not in ended.err

@@ -50,9 +50,14 @@ _LONG = 10.0  # an ablation of more seconds announces how long it will take
 class ChannelOptions:
     """Channels: which of them are zeroed, and how many at once."""
 
-    channels: options.Channels = "all"
+    channels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|LIST", help="Zero only these channels, counted from 0: '3,7,10-20'."
+        ),
+    ] = "all"
     batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most channels in one forward.")
+        int, typer.Option(metavar="N", min=1, help="The largest number of channels in one forward.")
     ] = AblationStyle().batch_size
 
     def style(self) -> AblationStyle:

@@ -35,7 +35,7 @@ MaybeImages = Annotated[
     list[str], typer.Argument(metavar="IMAGE", help="With MODEL: images, as for hookcli inspect.")
 ]
 _ROOM = "set TMPDIR to a folder where there is room"
-_OF_RUN = (
+_ALLOWED_WITH_RUN = (
     "model",
     "images",
     "out",
@@ -119,7 +119,7 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
             f"there is no folder {folder!r}, and no image is named",
             "hookcli golden MODEL IMAGE..., or the folder of a run",
         )
-    for name in (name for name in context.params if name not in _OF_RUN):
+    for name in (name for name in context.params if name not in _ALLOWED_WITH_RUN):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise RequestError(

@@ -13,6 +13,7 @@ from hookcli.cli.output import console
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.records.rows import FileRow
+from hookcli.records.text import and_more
 
 
 def report(
@@ -38,7 +39,7 @@ def report(
     page, state = remake_report(run, single_file=single_file)
     if state.missing:
         first, *rest = state.missing
-        console.warn(f"pictures are missing: {first}{f' and {len(rest)} more' if rest else ''}")
+        console.warn(f"pictures are missing: {first}{and_more(len(rest))}")
     warn_of_damage(state.damage)
     if not state.complete:
         console.warn(f"{str(run)!r} has no complete manifest: the run is unfinished")

@@ -9,7 +9,7 @@ from hookcli.cli.output import console
 from hookcli.cli.output.run import count
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.distance.comparison import DiffRow
-from hookcli.records.text import fact_text, figure_text, shape_text
+from hookcli.records.text import and_more, fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,13 +103,12 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
     """Yield a line for whatever else must be known about the images and the figures."""
     for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if keys:
-            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-            yield f"images only in {name}: {', '.join(keys[:3])}{more}"
+            yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
     others = [
         row for row in comparison.rows if row.dtype and row.other_dtype not in ("", row.dtype)
     ]
     if others:
-        more = f", and of {len(others) - 1} more" * (len(others) > 1)
+        more = and_more(len(others) - 1, ", and of {} more")
         row = others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}

@@ -11,8 +11,9 @@ from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
-from hookcli.records.text import shape_text
+from hookcli.records.text import and_more, shape_text
 from hookcli.records.uncalled import group_uncalled
+from hookcli.summary.rules import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from hookcli.records.runs import ModelInfo, RunResult
 
 _FOCUSED = 5  # so many channels of a layer are named that fire inside the box
-_MOST_FLOAT16 = 65_504
 _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
 _IMAGES = 10  # predictions are shown for so many images
 _FINDINGS = 8  # so many findings are shown below the table
@@ -63,8 +63,7 @@ def _caption(result: RunResult) -> Iterator[str]:
         if row.reason and row.norm is None:
             absent.setdefault(row.reason, []).append(row.call_id)
     for reason, calls in absent.items():
-        rest = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
-        yield f"no gradient: {', '.join(calls[:3])}{rest}: {reason}"
+        yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {reason}"
     said = [image for image in result.images if image.predictions or image.score]
     for image in said[:_IMAGES]:
         if image.predictions:
@@ -77,7 +76,7 @@ def _caption(result: RunResult) -> Iterator[str]:
         yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
     if focused:
-        yield "fires most inside the box, in spreads more than outside:"
+        yield "channels that fire more inside the box than outside, in standard deviations:"
     for grid in focused:
         more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
         more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
@@ -191,7 +190,7 @@ def _prediction(prediction: Prediction) -> str:
 def warn_of_damage(damage: Sequence[str]) -> None:
     """Warn about pictures and pages of a run that are no longer as the run wrote them."""
     if damage:
-        more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+        more = and_more(len(damage) - 1, " (and {} more)")
         console.warn(f"the folder is not as the run left it: {damage[0]}{more}")
 
 
@@ -200,7 +199,7 @@ def print_warnings(config: RunConfig, result: RunResult) -> None:
     _warn_of_missing_channels(config, result)
     _warn_of_overflow(config, result)
     if result.undrawn:
-        more = f" and {len(result.undrawn) - 1} more" if len(result.undrawn) > 1 else ""
+        more = and_more(len(result.undrawn) - 1)
         console.warn(
             f"--cam: no picture of {result.undrawn[0]}{more}: "
             "no gradient came, or it has no feature maps"
@@ -219,7 +218,7 @@ def _warn_of_missing_channels(config: RunConfig, result: RunResult) -> None:
     for option, channels in (("--channels", drawn), ("--tensor-channels", saved)):
         short = [call_id for call_id, count in counts.items() if count <= max(channels or (-1,))]
         if short:
-            more = f", and {len(short) - 1} more are short of some" if len(short) > 1 else ""
+            more = and_more(len(short) - 1, ", and {} more are short of some")
             last = counts[short[0]] - 1
             console.warn(f"{option}: {short[0]} has channels 0 to {last} only{more}")
 
@@ -228,12 +227,14 @@ def _warn_of_overflow(config: RunConfig, result: RunResult) -> None:
     """Warn about calls whose finite values are too large for float16."""
     if config.tensors.save is None or config.tensors.save.dtype != "float16":
         return
-    over = [row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > _MOST_FLOAT16]
+    over = [
+        row for row in result.rows if max(abs(row.min or 0), abs(row.max or 0)) > FLOAT16_LARGEST
+    ]
     if over:
         most = max(abs(over[0].min or 0), abs(over[0].max or 0))
-        more = f", and {len(over) - 1} more" if len(over) > 1 else ""
+        more = and_more(len(over) - 1, ", and {} more")
         console.warn(
-            f"--tensor-dtype float16 holds values up to {_MOST_FLOAT16}: "
+            f"--tensor-dtype float16 holds values up to {FLOAT16_LARGEST:.0f}: "
             "larger ones were saved as inf; "
             f"{over[0].call_id} reaches {most:.4g}{more}; bfloat16 holds them"
         )

@@ -197,7 +197,7 @@ def _rescale_inputs(origin: Origin, request: ModelRequest, module: nn.Module) ->
 
 
 def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> list[str]:
-    """Return the keys of the batch counters that a file lacks, of norms that are in it otherwise.
+    """Return the keys of batch counters that a file lacks, for norms whose other tensors it has.
 
     Older files have no counters, and nothing needs them.
     """

@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import WeightsError, first_line
 from hookcli.files import NotRegularError, open_regular
-from hookcli.records.text import shape_text
+from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -370,4 +370,4 @@ def _clip(text: str) -> str:
 
 def _some(texts: list[str], most: int = 3) -> str:
     rest = len(texts) - most
-    return ", ".join(map(_clip, texts[:most])) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(_clip, texts[:most])) + and_more(rest)

@@ -229,7 +229,7 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
-    """Return of each square the value with the largest magnitude, with its sign."""
+    """Return, for each square, the value with the largest magnitude, with its sign."""
     if factor == 1:
         return maps
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
@@ -237,7 +237,7 @@ def _shrink_to_largest(maps: Values, factor: int) -> Values:
 
 
 def _extremes(values: Values, starts: NDArray[np.int64], axis: int) -> Values:
-    """Return of each stretch the value with the largest magnitude; NaN if there is one."""
+    """Return, for each stretch, the value with the largest magnitude; NaN if there is one."""
     low = np.minimum.reduceat(values, starts, axis)
     high = np.maximum.reduceat(values, starts, axis)
     return np.where(-low > high, low, high)
