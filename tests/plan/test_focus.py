@@ -118,9 +118,8 @@ WORDS = ("--weights", "random", "--size", "64", "--layers", "conv1", "-o", "run"
 def test_the_grid_the_page_and_stdout_show_the_channels_of_the_box(run, photo):
     ended = run("inspect", "resnet18", photo, *WORDS, "--focus", "100,40,40,40")
     assert ended.code == 0
-    assert (
-        "channels that fire more inside the box than outside, in standard deviations:\n  conv1: channel " in ended.out
-    )
+    heading = "channels that fire more inside the box than outside, in standard deviations:\n"
+    assert f"{heading}  conv1: channel " in ended.out
     document = json.loads(Path("run/report.json").read_text())
     scores = document["grids"][0]["score"]
     assert scores == sorted(scores, reverse=True)
