@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -524,11 +525,16 @@ def test_a_resumed_run_with_sheets_ends_with_the_same_bytes(cut):
     assert_same_folders("out", "whole")
 
 
-@pytest.mark.parametrize("damage", ["cut short", "no JSON", "another kind", "empty"])
+@pytest.mark.parametrize(
+    "damage", ["cut short", "no JSON", "another kind", "empty", "another digit"]
+)
 def test_a_damaged_part_is_done_again(parts_two, damage):
     file = Path("out/parts/000001.json")
     whole = file.read_bytes()
+    *_, figure = re.finditer(rb"\d\.\d", whole)
+    digit = b"1" if figure[0][-1:] != b"1" else b"2"
     broken = {
+        "another digit": whole[: figure.end() - 1] + digit + whole[figure.end() :],
         "cut short": whole[: len(whole) // 2],
         "no JSON": b"\0" * len(whole),
         "another kind": b'{"number": "one"}',
