@@ -133,7 +133,7 @@ class Aliased(Net):
 
     def __init__(self):
         super().__init__()
-        self.same = nn.Identity()
+        self.same = nn.BatchNorm2d(2, eps=0, affine=False)
 
     def forward(self, x):
         sums = self.relu(self.conv(x)).sum((2, 3))
@@ -749,3 +749,29 @@ def test_nothing_is_left_on_the_model_when_it_is_interrupted(nets):
     with pytest.raises(KeyboardInterrupt):
         ablate_images(prepared, lambda plan: None, interrupt)
     assert hooks_of(prepared.loaded.module) == []
+
+
+WHOLE = """
+import torch
+from torch import nn
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.same = nn.BatchNorm2d(2, eps=0, affine=False)
+        self.register_buffer("weight", torch.eye(2, dtype=torch.int8))
+
+    def forward(self, x):
+        return self.same(x).mean((2, 3)) @ self.weight.float()
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_model_without_a_parameter_that_takes_a_gradient_can_be_ablated(run, more):
+    Path("whole.py").write_text(WHOLE)
+    np.save("two.npy", np.stack([np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)]))
+    words = ("--layers", "same", "--channels", "0", "--target", "0", "--device", "cpu")
+    ended = run("ablate", "whole.py:Whole", "two.npy", *words, "--format", "csv", *more)
+    assert ended.code == 0, ended.err
+    if not more:
+        assert ended.out.splitlines()[1].split(",")[:4] == ["1", "same", "0", "1.0"]

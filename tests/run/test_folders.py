@@ -777,6 +777,15 @@ def test_a_run_that_was_killed_after_its_manifest_is_tidied_up(run, cut):
     assert_same_folders("done", cut)
 
 
+def test_a_dry_run_tidies_nothing_up(run, cut):
+    shutil.copytree(cut, "done")
+    shutil.copytree("out/parts", "done/parts")
+    before = all_files("done")
+    ended = run("inspect", MODEL, "photos", *PLAIN, "-o", "done", "--resume", "--dry-run")
+    assert (ended.code, ended.err) == (0, "the run in 'done' is complete\n")
+    assert all_files("done") == before
+
+
 def test_a_complete_run_of_another_version_is_not_taken_for_this_one(run, cut):
     shutil.copytree(cut, "done")
     old = manifest("done")
