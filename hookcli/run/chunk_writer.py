@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hookcli.render.draw.grid_writer import GridWriter
@@ -58,6 +58,7 @@ class ChunkWriter:
         self._prepared, self._folder, self._totals = prepared, folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
+        self._written = 0
         several = len(prepared.sources) > 1
         totals.top = TopImages(prepared.config.top_images * several)
         self._places = {source.key: place for place, source in enumerate(prepared.sources)}
@@ -84,6 +85,7 @@ class ChunkWriter:
             chunks = read_usable_chunks(self._prepared, self._folder, top.parts)
             if len(chunks) == top.parts:
                 self.done, self._totals.top = top.parts, top
+                self._written = top.parts
                 for chunk in chunks:
                     self._totals.merge(chunk)
             else:  # the top images cannot be reduced to those of the chunks that can be used
@@ -115,6 +117,8 @@ class ChunkWriter:
     ) -> Chunk:
         from hookcli.store.parquet import write_records  # takes 0.2 s
 
+        if chunk.number != self._written:
+            raise CancelledError  # a chunk before it failed; ``--resume`` cannot use one with a gap
         write = self._folder.write
         chunk.grids = list(grids())
         chunk.written_files.append(write_records(write, chunk.number, records.records))
@@ -124,4 +128,5 @@ class ChunkWriter:
         if self._prepared.is_long:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self._totals.top)
+        self._written += 1
         return chunk

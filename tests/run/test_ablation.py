@@ -133,7 +133,7 @@ class Aliased(Net):
 
     def __init__(self):
         super().__init__()
-        self.same = nn.BatchNorm2d(2, eps=0, affine=False)
+        self.same = nn.Identity()
 
     def forward(self, x):
         sums = self.relu(self.conv(x)).sum((2, 3))

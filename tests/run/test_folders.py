@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
 from hookcli.plan.prepare import prepare_run
-from hookcli.run import pipeline
+from hookcli.run import chunk_writer, pipeline
 from hookcli.store import chunks
 from hookcli.store.directory import Directory
 from tests.configs import changed, inspect_config
@@ -888,6 +889,28 @@ def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
     stood = {"the second part": 32, "report.html": 70}.get(where)
     assert (f"going on after {stood} of 70 images" in err) == (stood is not None)
     assert_same_folders("out", "whole")
+
+
+def test_no_chunk_is_written_after_one_that_failed(seventy, run, monkeypatch):
+    """A third chunk beside a missing second would make the first one useless."""
+    shutil.copytree(seventy / "photos", "photos")
+
+    class Patient(ThreadPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            super().shutdown()  # everything in the queue runs first
+
+    def write_chunk(folder, chunk):
+        if chunk.number == 1:
+            raise OutputError("the disk is full")
+        chunks.write_chunk(folder, chunk)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chunk_writer, "ThreadPoolExecutor", Patient)
+        patch.setattr(chunk_writer, "write_chunk", write_chunk)
+        with pytest.raises(OutputError):
+            inspect("photos")
+    words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
+    assert "going on after 32 of 70 images" in run(*words).err
 
 
 def test_a_full_disk_leaves_no_request_without_its_words(cut):
