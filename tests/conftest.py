@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import signal
@@ -17,6 +18,11 @@ from hookcli.without_compiler import importing_torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.zoo.origin import Origin
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -61,6 +67,32 @@ def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
         for name in set(sys.modules) - before:
             if str(folder.parent) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def weights_drawn_once() -> Iterator[None]:
+    """Draw the random weights of a torchvision model once a seed, and copy them from then on.
+
+    Of small and middling models only, since the copies stay in memory.
+    """
+    from hookcli.models.zoo import weights
+
+    before, drawn = weights.build_random, {}
+
+    def build_random(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
+        if origin.weights is None or arguments:
+            return before(origin, request, **arguments)
+        key = (origin.builder, request.seed, request.size, request.arguments)
+        if key in drawn:
+            return copy.deepcopy(drawn[key])
+        module = before(origin, request)
+        if sum(parameter.numel() for parameter in module.parameters()) < 30_000_000:
+            drawn[key] = copy.deepcopy(module)
+        return module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights, "build_random", build_random)
+        yield
 
 
 @pytest.fixture(autouse=True)

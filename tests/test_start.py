@@ -129,8 +129,8 @@ compiled = torch.compile(net, backend="eager")
 assert torch.equal(compiled(torch.ones(1, 2)), net(torch.ones(1, 2)))
 """
 EXPORT = """
-net = torchvision.models.resnet18(weights=None).eval()
-pixels = torch.ones(1, 3, 64, 64)
+net = torchvision.ops.Conv2dNormActivation(3, 4).eval()
+pixels = torch.ones(1, 3, 8, 8)
 exported = torch.export.export(net, (pixels,)).module()
 assert torch.equal(exported(pixels), net(pixels))
 """
@@ -152,8 +152,7 @@ assert is_compile_supported("meta") == real("meta")
 SCRIPT = """
 import warnings
 warnings.simplefilter("ignore")  # torch's: scripting is to go
-torch.jit.script(torchvision.models.detection.fasterrcnn_mobilenet_v3_large_320_fpn(
-    weights=None, weights_backbone=None))
+torch.jit.script(torchvision.ops.MultiScaleRoIAlign(["0"], 2, 2))
 """
 PROGRAMS = {
     name: AFTERWARDS.format(before=before, then=then)
@@ -200,10 +199,11 @@ PROGRAMS = {
         "assert 'torch._dynamo.eval_frame' in sys.modules\n"
     ),
 }
-# Each in a process of its own, in which torch alone was imported before: all are forked from one.
+# Each in a process of its own, in which torch was imported before, and what the compiler takes
+# longest to import: all are forked from one.
 FORKS = """
 import json, os, sys, traceback
-import torch
+import sympy, torch, torch.distributed.fsdp
 
 ended = {}
 for name, program in json.loads(sys.argv[1]).items():

@@ -323,8 +323,17 @@ def test_a_run_is_done_though_a_full_disk_cannot_take_its_table(ended):
     assert {"a rule full/manifest.json", "a rule full/report.html"} <= set(ended["files"])
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>&1 | true", "2>&1 | head -1"])
-@pytest.mark.parametrize("words", ["schema", "report nothing"])
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [
+        ("schema", ">&-"),
+        ("schema", "<&- >&- 2>&-"),
+        ("schema", "2>&1 | head -1"),
+        ("report nothing", "2>&-"),
+        ("report nothing", "<&- >&- 2>&-"),
+        ("report nothing", "2>&1 | true"),
+    ],
+)
 def test_streams_that_are_closed_leave_no_trace_and_the_code_as_it_is(words, closed):
     script = f"{sys.executable} -m hookcli {words} {closed}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)

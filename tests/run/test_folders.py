@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import resource
@@ -28,8 +29,9 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
+from torch.utils.data import dataloader
 
-from hookcli.config import GridStyle, ModelRequest
+from hookcli.config import GridStyle, ImageRequest, ModelRequest
 from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
 from hookcli.plan.prepare import prepare_run
@@ -956,11 +958,6 @@ def wait_for(file, process):
         time.sleep(0.02)
 
 
-def children(process):
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    return [int(number) for number in listed.split()]
-
-
 SLOW = inspect_config(
     ModelRequest("net.py:make", weights="random", device="cpu", size=16),
     "photos",
@@ -1021,29 +1018,55 @@ def test_a_run_that_was_killed_frees_its_folder_and_is_resumed_to_the_same_bytes
     assert_same_folders("out", "whole")
 
 
-def test_a_worker_that_is_killed_is_reported_and_replaced(net, start):
-    words = (*NET[:1], "photos", *NET[1:], "--workers", 1, "-o", "out")
-    first = start(*words, NAP="0.1")
-    wait_for("out/parts/000000.json", first)
-    (worker,) = children(first)
-    os.kill(worker, signal.SIGKILL)
-    _, err = first.communicate(timeout=PATIENCE)
-    assert first.returncode == 0, err
-    assert "warning: a process that prepared images was killed; it is replaced" in err
+@pytest.fixture
+def noticed_at_once(monkeypatch):
+    """torch looks every 5 seconds whether its workers live."""
+    waiting = dataloader._MultiProcessingDataLoaderIter._try_get_data
+    monkeypatch.setattr(waiting, "__defaults__", (0.2,))
+
+
+@pytest.fixture
+def killed(monkeypatch, noticed_at_once):
+    """The processes that prepare images, killed when the first chunk is on disk: the model waits
+    for that."""
+    killed = []
+    monkeypatch.setattr(chunk_writer, "_MOST_WAITING", 0)
+
+    def write_chunk(folder, chunk):
+        chunks.write_chunk(folder, chunk)
+        if chunk.number == 0:
+            killed.extend(multiprocessing.active_children())
+            for worker in killed:
+                worker.kill()
+
+    monkeypatch.setattr(chunk_writer, "write_chunk", write_chunk)
+    return killed
+
+
+def told_by_run(config, monkeypatch):
+    """The warnings of a run."""
+    told, listener = [], Listener()
+    monkeypatch.setattr(listener, "warn", told.append)
+    pipeline.run(prepare_run(config), listener)
+    return told
+
+
+def test_a_worker_that_is_killed_is_reported_and_replaced(net, killed, monkeypatch):
+    told = told_by_run(changed(net, workers=1), monkeypatch)
+    assert len(killed) == 1
+    assert told == ["a process that prepared images was killed; it is replaced"]
     assert_same_folders("out", "whole")
 
 
-def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(net, start):
+def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(
+    net, killed, monkeypatch
+):
     """What it was sending is cut off in the middle, and must not be waited for."""
-    some = "photos/p0[0-6]?.png"
-    words = [word if word != "16" else "224" for word in (*NET[:1], some, *NET[1:])]
-    first = start(*words, "--workers", 2, "-o", "out", NAP="0.1")
-    wait_for("out/parts/000000.json", first)
-    for worker in children(first):
-        os.kill(worker, signal.SIGKILL)
-    _, err = first.communicate(timeout=PATIENCE)
-    assert first.returncode == 0, err
-    assert "warning: a process that prepared images was killed; it is replaced" in err
+    images = ImageRequest(("photos/p0[0-6]?.png",))
+    large = replace(net.run, model=replace(net.run.model, size=224), images=images)
+    told = told_by_run(replace(net, run=large, workers=2), monkeypatch)
+    assert len(killed) == 2
+    assert told == ["a process that prepared images was killed; it is replaced"]
     assert layers()[0]["images"] == "70"
 
 
@@ -1066,6 +1089,7 @@ def test_a_run_with_workers_needs_no_large_shared_memory(net):
     assert layers()[0]["images"] == "40"
 
 
+@pytest.mark.usefixtures("noticed_at_once")
 def test_workers_that_die_again_and_again_end_the_run_with_4_and_it_can_be_resumed(
     net, monkeypatch
 ):
