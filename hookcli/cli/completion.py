@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 
-from hookcli.cli.options import names_file
 from hookcli.errors import OutputError
 from hookcli.files import read_regular, write_atomic
+
+
+def names_file() -> Path:
+    """Return the file with the list of model names for completion, which the last run left."""
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookcli" / "models.txt"
+    )
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Return the model names that begin so, of those that the last run left."""
+    try:
+        names = read_regular(names_file()).decode().split()
+    except (OSError, ValueError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def save_model_names() -> None:

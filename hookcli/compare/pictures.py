@@ -14,8 +14,8 @@ from hookcli.escape import for_page
 from hookcli.files import cannot_write, read_regular, safe_name, write_atomic
 from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
-from hookcli.render.draw.contrast import take_contrast
-from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
+from hookcli.render.draw.compared_maps import compare_maps
+from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
 from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_difference
 from hookcli.store.names import MANIFEST, PAGE, REQUEST
 
@@ -130,13 +130,13 @@ def _draw_pictures(
         one = _find_call(a, row.image, row.call_id)
         two = _find_call(b, others[row.image], row.other_call_id)
         layout = recall_layout(one.layout, one.seen.shape, _size_of(a.images[row.image]))
-        contrast = take_contrast(_read(one), _read(two), layout)
+        compared = compare_maps(_read(one), _read(two), layout)
         title = [row.names, shape_text(row.shape), layout.name, *([row.image] * several)]
-        heading = ["   ".join(for_page(word) for word in title), *contrast.notes]
+        heading = ["   ".join(for_page(word) for word in title), *compared.notes]
         signed = row.call_id.startswith(("grad_", "param:"))
-        data, pixels = draw_contrast(contrast, heading, signed=signed)
-        caption = (_figures(row) + f", image {row.image}" * several, "; ".join(contrast.notes))
-        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(contrast))}"
+        data, pixels = draw_compared_maps(compared, heading, signed=signed)
+        caption = (_figures(row) + f", image {row.image}" * several, "; ".join(compared.notes))
+        alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"
         return DiffPicture(row, file, pixels, caption, alt), data
 

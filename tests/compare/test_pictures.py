@@ -18,8 +18,8 @@ import pytest
 from PIL import Image
 
 from hookcli.records.layouts import Layout, recall_layout, resolve_layout
-from hookcli.render.draw.contrast import take_contrast
-from hookcli.render.draw.contrast_picture import draw_contrast, list_labels
+from hookcli.render.draw.compared_maps import compare_maps
+from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
 from tests.toy_runs import ToyRun, array, run_of
 
 NAN, INF = math.nan, math.inf
@@ -35,11 +35,11 @@ def maps(*channels):
 
 
 def contrast_of(a, b, name="NCHW", pixels=None):
-    return take_contrast(a, b, recall_layout(name, a.shape, pixels))
+    return compare_maps(a, b, recall_layout(name, a.shape, pixels))
 
 
-def drawn(contrast, **how):
-    data, size = draw_contrast(contrast, ["a heading"], **how)
+def drawn(compared, **how):
+    data, size = draw_compared_maps(compared, ["a heading"], **how)
     image = Image.open(io.BytesIO(data))
     assert image.size == size
     return image.convert("RGB")
@@ -55,13 +55,13 @@ def colours(image):
 def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     a = maps([[1, 2], [3, 4]], [[1, 1], [1, 1]], [[0, 0], [0, 0]])
     b = maps([[1, 2], [3, 5]], [[1, 1], [1, 1]], [[0, 0], [0, -3]])
-    contrast = contrast_of(a, b)
-    assert contrast.channels.tolist() == [2, 0]
-    assert contrast.apart.tolist() == [[[0, 0], [0, -3]], [[0, 0], [0, 1]]]
-    assert (contrast.low.tolist(), contrast.high.tolist()) == ([-3, 1], [0, 5])
-    assert contrast.largest.tolist() == [3, 1]
-    assert contrast.notes == ("2 of 3 channels differ",)
-    assert list_labels(contrast) == [
+    compared = contrast_of(a, b)
+    assert compared.channels.tolist() == [2, 0]
+    assert compared.apart.tolist() == [[[0, 0], [0, -3]], [[0, 0], [0, 1]]]
+    assert (compared.low.tolist(), compared.high.tolist()) == ([-3, 1], [0, 5])
+    assert compared.largest.tolist() == [3, 1]
+    assert compared.notes == ("2 of 3 channels differ",)
+    assert list_labels(compared) == [
         "channel 2:  -3 to 0,  up to 3 apart",
         "channel 0:  1 to 5,  up to 1 apart",
     ]
@@ -70,19 +70,19 @@ def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
 def test_of_many_channels_twelve_are_shown():
     a = np.zeros((1, 30, 2, 2), "f4")
     b = a + np.arange(1, 31, dtype="f4").reshape(1, 30, 1, 1)
-    contrast = contrast_of(a, b)
-    assert contrast.channels.tolist() == list(range(29, 17, -1))
-    assert contrast.notes == ("all 30 channels differ; the 12 that differ most",)
+    compared = contrast_of(a, b)
+    assert compared.channels.tolist() == list(range(29, 17, -1))
+    assert compared.notes == ("all 30 channels differ; the 12 that differ most",)
 
 
 def test_nan_comes_first_and_inf_at_the_same_place_is_no_difference():
     a = maps([[INF, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 9]])
     b = maps([[INF, 1], [1, 1]], [[NAN, 1], [1, 2]], [[1, 1], [1, 1]])
-    contrast = contrast_of(a, b)
-    assert contrast.channels.tolist() == [1, 2]
-    assert (contrast.broken.tolist(), contrast.largest.tolist()) == ([1, 0], [1, 8])
+    compared = contrast_of(a, b)
+    assert compared.channels.tolist() == [1, 2]
+    assert (compared.broken.tolist(), compared.largest.tolist()) == ([1, 0], [1, 8])
     assert (
-        list_labels(contrast)[0] == "channel 1:  1 to 2,  not finite in 1 place, else up to 1 apart"
+        list_labels(compared)[0] == "channel 1:  1 to 2,  not finite in 1 place, else up to 1 apart"
     )
 
 
@@ -90,8 +90,8 @@ def test_channels_last_are_channels():
     a = np.zeros((1, 2, 2, 3), "f4")
     b = a.copy()
     b[0, 0, 1, 2] = 5
-    contrast = contrast_of(a, b, "NHWC")
-    assert (contrast.channels.tolist(), contrast.apart.tolist()) == ([2], [[[0, 5], [0, 0]]])
+    compared = contrast_of(a, b, "NHWC")
+    assert (compared.channels.tolist(), compared.apart.tolist()) == ([2], [[[0, 5], [0, 0]]])
 
 
 def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
@@ -99,10 +99,10 @@ def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
     b = a.copy()
     b[0, 1 + 5, 1] = 7  # the third row of two
     b[0, 0, 0] = -2
-    contrast = contrast_of(a, b, "NLC", (8, 4))
-    assert contrast.channels.tolist() == [1]
-    assert contrast.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
-    assert contrast.notes == (
+    compared = contrast_of(a, b, "NLC", (8, 4))
+    assert compared.channels.tolist() == [1]
+    assert compared.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
+    assert compared.notes == (
         "1 of 3 channels differ",
         "not shown: the class token, which differs by up to 2",
     )
@@ -112,9 +112,9 @@ def test_a_class_token_that_alone_differs_is_drawn_as_bars():
     a = np.zeros((1, 1 + 4, 3), "f4")
     b = a.copy()
     b[0, 0] = [0, -2, 1]
-    contrast = contrast_of(a, b, "NLC")
-    assert (contrast.is_flat, contrast.apart.tolist()) == (True, [[[0, -2, 1]]])
-    assert contrast.notes[0] == (
+    compared = contrast_of(a, b, "NLC")
+    assert (compared.is_flat, compared.apart.tolist()) == (True, [[[0, -2, 1]]])
+    assert compared.notes[0] == (
         "only the class token differs: in 2 of 3 values, the most in value 1, counted from 0"
     )
 
@@ -125,9 +125,9 @@ def test_of_a_clip_the_frame_that_differs_most_is_shown(name, axis):
     b = a.copy()
     np.moveaxis(b, axis, 0)[1] += 1
     np.moveaxis(b, axis, 0)[3] += 2
-    contrast = contrast_of(a, b, name)
-    assert contrast.notes[1] == "the frame that differs most, 4 of 4"
-    assert contrast.apart.tolist() == np.full((2, 6, 6), 2).tolist()
+    compared = contrast_of(a, b, name)
+    assert compared.notes[1] == "the frame that differs most, 4 of 4"
+    assert compared.apart.tolist() == np.full((2, 6, 6), 2).tolist()
 
 
 def test_large_maps_are_means_and_their_differences_the_largest():
@@ -135,32 +135,32 @@ def test_large_maps_are_means_and_their_differences_the_largest():
     b = a.copy()
     b[0, 0, :2, :2] = [[1, -4], [2, 3]]
     b[0, 0, 148, 2] = NAN
-    contrast = contrast_of(a, b)
-    assert contrast.b.shape == (1, 75, 2)
-    assert (contrast.b[0, 0, 0], contrast.apart[0, 0, 0]) == (0.5, -4)  # 2 over 4, and the largest
-    assert np.isnan(contrast.b[0, 74, 1])
-    assert np.isnan(contrast.apart[0, 74, 1])
-    assert contrast.broken.tolist() == [1]
-    assert contrast.notes[1] == (
+    compared = contrast_of(a, b)
+    assert compared.b.shape == (1, 75, 2)
+    assert (compared.b[0, 0, 0], compared.apart[0, 0, 0]) == (0.5, -4)  # 2 over 4, and the largest
+    assert np.isnan(compared.b[0, 74, 1])
+    assert np.isnan(compared.apart[0, 74, 1])
+    assert compared.broken.tolist() == [1]
+    assert compared.notes[1] == (
         "maps of 150x4: a pixel is the mean of 2x2 values, and in B - A the largest of them"
     )
 
 
 def test_a_square_at_the_edge_is_the_mean_of_what_there_is_of_it():
     a = np.ones((1, 1, 113, 1), "f4")
-    contrast = contrast_of(a, a * 3)
-    assert (contrast.b[0, 56, 0], contrast.apart[0, 56, 0]) == (3, 2)
+    compared = contrast_of(a, a * 3)
+    assert (compared.b[0, 56, 0], compared.apart[0, 56, 0]) == (3, 2)
 
 
 def test_values_without_height_and_width_are_bars():
-    contrast = contrast_of(array([1, 2, 3]), array([1, 4, 2]), "NC")
-    assert contrast.is_flat
-    assert (contrast.a.tolist(), contrast.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
-    assert contrast.notes == (
+    compared = contrast_of(array([1, 2, 3]), array([1, 4, 2]), "NC")
+    assert compared.is_flat
+    assert (compared.a.tolist(), compared.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
+    assert compared.notes == (
         "2 of 3 values differ, the most in value 1, counted from 0",
         "no spatial form: one bar per value",
     )
-    assert list_labels(contrast) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
+    assert list_labels(compared) == ["A   0 to 4", "B   0 to 4", "B - A   -2 to 2,  up to 2 apart"]
 
 
 def test_a_zero_has_no_sign():
@@ -180,7 +180,7 @@ def test_of_channels_in_order_a_bar_is_a_mean_and_its_difference_the_largest():
     a = np.zeros((1, 2, 7), "f4")
     b = a.copy()
     b[0, 1, :2] = [7, -14]
-    flat = take_contrast(a, b, Layout("NLC", 1))
+    flat = compare_maps(a, b, Layout("NLC", 1))
     assert (flat.b.tolist(), flat.apart.tolist()) == ([[[0, -1]]], [[[0, -14]]])
     assert flat.notes[0] == "1 of 2 channels differ, the most in channel 1, counted from 0"
 
@@ -189,11 +189,11 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
     a = np.zeros((1, 3, 1000), "f4")
     b = a.copy()
     b[0, 1, 3] = 6
-    contrast = contrast_of(a, b, "unknown")
-    assert contrast.a.shape == (1, 1, 1000)  # 3 values to a bar
-    assert contrast.b[0, 0, 334] == 2  # place 1003, and the mean of 0, 6 and 0
-    assert contrast.apart[0, 0, 334] == 6
-    assert contrast.notes == (
+    compared = contrast_of(a, b, "unknown")
+    assert compared.a.shape == (1, 1, 1000)  # 3 values to a bar
+    assert compared.b[0, 0, 334] == 2  # place 1003, and the mean of 0, 6 and 0
+    assert compared.apart[0, 0, 334] == 6
+    assert compared.notes == (
         "1 of 3,000 values differ, the most in value 1003, counted from 0",
         (
             "no spatial form: a bar is the mean of 3 of 3,000 values in order, and in B - A the "
@@ -203,13 +203,13 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
 
 
 def test_complex_numbers_that_differ_in_their_angle_alone_differ():
-    contrast = contrast_of(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
-    assert (contrast.a.tolist(), contrast.b.tolist(), contrast.apart.tolist()) == (
+    compared = contrast_of(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
+    assert (compared.a.tolist(), compared.b.tolist(), compared.apart.tolist()) == (
         [[[5]]],
         [[[5]]],
         [[[8]]],
     )
-    assert contrast.notes[2] == (
+    assert compared.notes[2] == (
         "complex numbers: A, B and B - A are drawn as magnitudes, which are never below zero"
     )
 
@@ -218,10 +218,10 @@ def test_complex_numbers_that_differ_in_their_angle_alone_differ():
 def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
     """From -3 to -3 + 4i, and back, it is 4."""
     two = {"f4": [-3, -3], "c8": [-3 + 4j, -3]}
-    contrast = contrast_of(array(two[a], a), array(two[b], b), "NC")
-    assert sorted([contrast.a.tolist(), contrast.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
-    assert contrast.apart.tolist() == [[[4, 0]]]
-    assert contrast.notes[2].startswith("complex numbers: ")
+    compared = contrast_of(array(two[a], a), array(two[b], b), "NC")
+    assert sorted([compared.a.tolist(), compared.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
+    assert compared.apart.tolist() == [[[4, 0]]]
+    assert compared.notes[2].startswith("complex numbers: ")
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_nan_has_a_colour_of_its_own_in_either_map():
 
 
 def test_gradients_have_the_colours_of_their_sign():
-    contrast = contrast_of(maps([[-2, 0, 2]]), maps([[-2, 0, 1]]))
-    seen = colours(drawn(contrast, signed=True))
+    compared = contrast_of(maps([[-2, 0, 2]]), maps([[-2, 0, 1]]))
+    seen = colours(drawn(compared, signed=True))
     assert {BLUE, GREY, ORANGE} <= seen
     assert not {DARKEST, LIGHTEST} & seen
 
@@ -298,18 +298,18 @@ def test_bars_stand_on_zero_and_hang_from_it():
     assert np.flatnonzero(up.any(0))[-1] + 1 == np.flatnonzero(down.any(0))[0]
 
 
-def bars_of(contrast):
+def bars_of(compared):
     """The colour at the foot of each bar of A, and of B: 96 pixels each, from 68 and from
     188 on.
     """
-    image = drawn(contrast)
-    columns = range(10 + 12, 10 + 24 * contrast.a.shape[2], 24)
+    image = drawn(compared)
+    columns = range(10 + 12, 10 + 24 * compared.a.shape[2], 24)
     return [[image.getpixel((x, foot)) for x in columns] for foot in (68 + 95, 188 + 95)]
 
 
 def test_bars_of_almost_one_length_have_one_colour():
-    contrast = contrast_of(array([1, 1]), array([1.0000005, 1.0000005]), "NC")
-    assert bars_of(contrast) == [[LIGHTEST, LIGHTEST], [LIGHTEST, LIGHTEST]]
+    compared = contrast_of(array([1, 1]), array([1.0000005, 1.0000005]), "NC")
+    assert bars_of(compared) == [[LIGHTEST, LIGHTEST], [LIGHTEST, LIGHTEST]]
 
 
 def test_a_bar_is_the_lighter_the_longer_it_is():

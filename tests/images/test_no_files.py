@@ -18,8 +18,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torchvision.models import get_model
 
-from hookcli.cli.completion import save_model_names
-from hookcli.cli.options import complete_model, names_file
+from hookcli.cli.completion import complete_model, names_file, save_model_names
 from hookcli.images.prepare import file_state
 from hookcli.images.read import list_images, read_images
 

@@ -11,6 +11,7 @@ import typer
 
 from hookcli import errors
 from hookcli.cli import memory, options, parse
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import count, print_notes, score_text, weights_text
 from hookcli.cli.output.table import Listing, Look, print_listing
@@ -70,7 +71,7 @@ class ChannelOptions:
         return AblationStyle(None if every else parse.read_channels(self.channels), self.batch_size)
 
 
-@options.command
+@command
 def ablate(
     model: options.Model,
     images: options.Images,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hookcli.cli import memory, options
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import print_comparison
 from hookcli.cli.output.run import print_uncalled
@@ -42,7 +43,7 @@ class AgainstOptions:
     ]
 
 
-@options.command
+@command
 def compare(
     model: options.Model,
     images: options.Images,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hookcli.cli import options
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import list_notes, print_comparison, verdict_text
 from hookcli.cli.output.run import warn_of_damage
@@ -40,7 +41,7 @@ Pictures = Annotated[
 _SIDE = "The folder of a run, a golden file, or - for one on standard input"
 
 
-@options.command
+@command
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=f"{_SIDE}: the reference.")],
     b: Annotated[str, typer.Argument(metavar="B", help=f"{_SIDE}.")],

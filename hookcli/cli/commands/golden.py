@@ -13,6 +13,8 @@ import typer
 
 from hookcli import errors
 from hookcli.cli import options
+from hookcli.cli.completion import complete_model
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, warn_of_damage
 from hookcli.cli.request import make_request, run_config
@@ -28,7 +30,7 @@ ModelOrRun = Annotated[
     typer.Argument(
         metavar="MODEL|RUN",
         help="A model, as for hookcli inspect, or the folder of a run with sketches.",
-        autocompletion=options.complete_model,
+        autocompletion=complete_model,
     ),
 ]
 MaybeImages = Annotated[
@@ -58,7 +60,7 @@ class FileOptions:
     ] = False
 
 
-@options.command
+@command
 def golden(
     model: ModelOrRun,
     file: FileOptions,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hookcli.cli import options
+from hookcli.cli.option_groups import command
 from hookcli.config import DEFAULTS, GradientsConfig
 
 
-@options.command
+@command
 def gradients(
     model: options.Model,
     images: options.Images,

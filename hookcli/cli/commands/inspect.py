@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hookcli.cli import options
+from hookcli.cli.option_groups import command
 from hookcli.config import DEFAULTS, InspectConfig
 
 
-@options.command
+@command
 def inspect(
     model: options.Model,
     images: options.Images,

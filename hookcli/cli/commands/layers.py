@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.cli import options, parse
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.config import ModelRequest
@@ -38,7 +39,7 @@ class ShapeOptions:
     model_arg: options.ModelArg = ()
 
 
-@options.command
+@command
 def layers(
     model: options.Model,
     listed: ListedOptions,

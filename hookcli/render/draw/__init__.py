@@ -1,1 +1,1 @@
-"""Feature maps, heat maps and contrasts as pictures."""
+"""Feature maps, heat maps and compared maps as pictures."""

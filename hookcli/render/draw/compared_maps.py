@@ -27,7 +27,7 @@ _COMPLEX_NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class ComparedMaps:
     """The values to draw of one call, for one image.
 
     Of complex numbers, A, B and B - A are magnitudes.
@@ -61,7 +61,7 @@ class Contrast:
         return not len(self.channels)
 
 
-def take_contrast(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> Contrast:
+def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout) -> ComparedMaps:
     """Take what is to be drawn from two tensors that differ, of one shape (1, …) and one image.
 
     Args:
@@ -69,10 +69,10 @@ def take_contrast(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout
         b: the other tensor.
         layout: the meaning of the axes; tensors without spatial form become bars.
     """
-    contrast = _take_drawn(_take_values(a, b), layout)
+    compared = _take_drawn(_take_values(a, b), layout)
     if np.iscomplexobj(a) or np.iscomplexobj(b):
-        return replace(contrast, notes=(*contrast.notes, _COMPLEX_NOTE))
-    return contrast
+        return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE))
+    return compared
 
 
 def _take_values(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[Values, Values, Values]:
@@ -87,7 +87,7 @@ def _take_values(a: NDArray[np.generic], b: NDArray[np.generic]) -> tuple[Values
     return values[0], values[1], np.where(a == b, 0, values[2])  # equal infinities do not differ
 
 
-def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contrast:
+def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> ComparedMaps:
     one, two, apart = values
     if not layout.is_spatial:
         return _take_bars(values, layout.channel_axis)
@@ -106,7 +106,7 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Contra
     return _take_maps(maps, scores, notes)
 
 
-def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Contrast:
+def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> ComparedMaps:
     """Take the channels of (C, h, w) maps that differ, those that differ most first."""
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
@@ -125,7 +125,7 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
             f"maps of {apart.shape[1]}x{apart.shape[2]}: a pixel is the mean of "
             f"{factor}x{factor} values, and in B - A the largest of them"
         )
-    return Contrast(
+    return ComparedMaps(
         _shrink(one, factor),
         _shrink(two, factor),
         _shrink_to_largest(apart, factor),
@@ -138,7 +138,9 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
     )
 
 
-def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool = False) -> Contrast:
+def _take_bars(
+    values: tuple[Values, ...], axis: int | None, *, is_token: bool = False
+) -> ComparedMaps:
     """Take one bar per channel or, without an axis of channels, per run of values in order."""
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
@@ -156,7 +158,7 @@ def _take_bars(values: tuple[Values, ...], axis: int | None, *, is_token: bool =
     differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
     said = f"only the class token differs: in {differing}" if is_token else f"{differing} differ"
-    return Contrast(
+    return ComparedMaps(
         one,
         two,
         _extremes(apart, starts, 2),

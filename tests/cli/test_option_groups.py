@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hookcli.cli import options
+from hookcli.cli.option_groups import command
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Colours:
 def make_command():
     seen = []
 
-    @options.command
+    @command
     def paint(colours: Colours, thing: str = "wall") -> None:
         seen.append((colours, thing))
 

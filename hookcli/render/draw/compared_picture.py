@@ -26,7 +26,7 @@ from hookcli.render.draw.canvas import (
     to_png,
     write_text,
 )
-from hookcli.render.draw.contrast import TILE
+from hookcli.render.draw.compared_maps import TILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.render.draw.canvas import Pixels
-    from hookcli.render.draw.contrast import Contrast
+    from hookcli.render.draw.compared_maps import ComparedMaps
 
     Values = NDArray[np.float64]
 
@@ -61,47 +61,47 @@ _BARS_NOTE = (
 _DARKEST = 44  # the level of ember that bars begin at
 
 
-def draw_contrast(
-    contrast: Contrast, heading: Sequence[str], *, signed: bool = False
+def draw_compared_maps(
+    compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False
 ) -> tuple[bytes, tuple[int, int]]:
     """Return a PNG file, and its width and height; the same input makes the same bytes.
 
     Args:
-        contrast: the values to draw.
+        compared: the values to draw.
         heading: the lines above the picture; a line on the colours is added.
         signed: whether A and B are gradients, with colours around zero like their difference.
     """
-    canvas = (_draw_bars if contrast.is_flat else _draw_maps)(contrast, heading, signed=signed)
+    canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     data = to_png(to_image(canvas, list(_palette())), compress_level=4)
     return data, (canvas.shape[1], canvas.shape[0])
 
 
-def list_labels(contrast: Contrast) -> list[str]:
+def list_labels(compared: ComparedMaps) -> list[str]:
     """Return the label of each channel: number, range of A and B, and how far they are apart.
 
     For bars, return the labels of A, of B and of B - A.
     """
-    if contrast.is_flat:
-        return _list_bar_labels(contrast)
-    columns = (contrast.channels, contrast.low, contrast.high, contrast.largest, contrast.broken)
+    if compared.is_flat:
+        return _list_bar_labels(compared)
+    columns = (compared.channels, compared.low, compared.high, compared.largest, compared.broken)
     return [
         f"channel {channel}:  {low:.3g} to {high:.3g},  {apart_text(largest, broken)}"
         for channel, low, high, largest, broken in zip(*(c.tolist() for c in columns), strict=True)
     ]
 
 
-def _list_bar_labels(contrast: Contrast) -> list[str]:
-    low, high = _bar_range(contrast)
-    largest = float(contrast.largest[0])
-    apart = apart_text(largest, int(contrast.broken[0]))
+def _list_bar_labels(compared: ComparedMaps) -> list[str]:
+    low, high = _bar_range(compared)
+    largest = float(compared.largest[0])
+    apart = apart_text(largest, int(compared.broken[0]))
     both = f"{low:.3g} to {high:.3g}"
     ranges = (both, both, f"{0 - largest:.3g} to {largest:.3g},  {apart}")  # 0 - 0 is not -0
     return [f"{head}   {each}" for head, each in zip(_HEADS, ranges, strict=True)]
 
 
-def _bar_range(contrast: Contrast) -> tuple[float, float]:
+def _bar_range(compared: ComparedMaps) -> tuple[float, float]:
     """Return the lowest and highest value of the bars of A and B; zero is between them."""
-    return min(0.0, float(contrast.low[0])), max(0.0, float(contrast.high[0]))
+    return min(0.0, float(compared.low[0])), max(0.0, float(compared.high[0]))
 
 
 def apart_text(largest: float, broken: int) -> str:
@@ -112,12 +112,12 @@ def apart_text(largest: float, broken: int) -> str:
     return f"up to {largest:.3g} apart"
 
 
-def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
+def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Pixels:
     """Draw three maps per channel, and three channels per row."""
-    labels = list_labels(contrast)
-    factor = max(1, TILE // max(contrast.a.shape[1:]))
-    high = max(1, _LOWEST // (factor * contrast.a.shape[1]))  # maps of sequences have one row
-    height, width = factor * high * contrast.a.shape[1], factor * contrast.a.shape[2]
+    labels = list_labels(compared)
+    factor = max(1, TILE // max(compared.a.shape[1:]))
+    high = max(1, _LOWEST // (factor * compared.a.shape[1]))  # maps of sequences have one row
+    height, width = factor * high * compared.a.shape[1], factor * compared.a.shape[2]
     three = 3 * (width + _GAP) - _GAP
     widest = max(three, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels))
     step_x, step_y = widest + _BETWEEN, height + 2 * _LABEL + 6
@@ -127,7 +127,7 @@ def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> P
     top = heading_height(heading)
     maps = [
         levels.repeat(factor * high, 1).repeat(factor, 2)
-        for levels in _to_levels(contrast, signed=signed)
+        for levels in _to_levels(compared, signed=signed)
     ]
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
@@ -139,16 +139,16 @@ def _draw_maps(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> P
     return canvas
 
 
-def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> Pixels:
+def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Pixels:
     """Draw the bars of A, B and B - A below one another."""
-    both, largest = _bar_range(contrast), float(contrast.largest[0])
-    thick = max(1, min(24, 1024 // max(1, contrast.a.shape[2])))
+    both, largest = _bar_range(compared), float(compared.largest[0])
+    thick = max(1, min(24, 1024 // max(1, compared.a.shape[2])))
     heading = [*heading, _BARS_NOTE]
     step = _BAND + _LABEL + 10
-    canvas = new_canvas(heading, contrast.a.shape[2] * thick, 3 * step)
-    labels, scales = list_labels(contrast), (both, both, (-largest, largest))
-    values = (contrast.a[0], contrast.b[0], contrast.apart[0])
-    for place, levels in enumerate(_to_levels(contrast, signed=signed)):
+    canvas = new_canvas(heading, compared.a.shape[2] * thick, 3 * step)
+    labels, scales = list_labels(compared), (both, both, (-largest, largest))
+    values = (compared.a[0], compared.b[0], compared.apart[0])
+    for place, levels in enumerate(_to_levels(compared, signed=signed)):
         y = heading_height(heading) + place * step
         write_text(canvas, labels[place], (MARGIN, y), LABEL_SIZE, canvas.shape[1] - 2 * MARGIN)
         band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
@@ -156,19 +156,19 @@ def _draw_bars(contrast: Contrast, heading: Sequence[str], *, signed: bool) -> P
     return canvas
 
 
-def _to_levels(contrast: Contrast, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
+def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
     """Return levels of A and B, on one scale per channel, and of B - A, around zero."""
     low, high, largest = (
-        each[:, None, None] for each in (contrast.low, contrast.high, contrast.largest)
+        each[:, None, None] for each in (compared.low, compared.high, compared.largest)
     )
     largest_of_both = np.maximum(-low, high)
     if signed:
-        one, two = (_around_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
-    elif contrast.is_flat:
-        one, two = (_from_zero(each, largest_of_both) for each in (contrast.a, contrast.b))
+        one, two = (_around_zero(each, largest_of_both) for each in (compared.a, compared.b))
+    elif compared.is_flat:
+        one, two = (_from_zero(each, largest_of_both) for each in (compared.a, compared.b))
     else:
-        one, two = (_between(each, low, high) for each in (contrast.a, contrast.b))
-    return one, two, _around_zero(contrast.apart, largest)
+        one, two = (_between(each, low, high) for each in (compared.a, compared.b))
+    return one, two, _around_zero(compared.apart, largest)
 
 
 def _between(values: Values, low: Values, high: Values) -> Pixels:
