@@ -159,7 +159,8 @@ def _run() -> int:
         return error.exit_code
     except _ClickError as error:
         message = " ".join(error.format_message().split())  # Typer's messages may have line breaks
-        console.print_error(message, "see: hookcli --help, hookcli COMMAND --help")
+        words = ["hookcli", *(word for word in sys.argv[1:2] if word in _COMMANDS), "--help"]
+        console.print_error(message.replace("Value error, ", ""), f"see: {' '.join(words)}")
         return errors.RequestError.exit_code
     except OSError as error:
         if error.errno != ENOSPC:

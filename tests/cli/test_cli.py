@@ -289,13 +289,21 @@ def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, 
 )
 def test_wrong_usage_ends_with_2_and_points_to_the_help(run, photo, words):
     err = check_error(run(*words), 2)
-    assert err.splitlines()[-1] == "hint: see: hookcli --help, hookcli COMMAND --help"
+    place = "hookcli" if "bogus" in words[0] else f"hookcli {words[0]}"
+    assert err.splitlines()[-1] == f"hint: see: {place} --help"
 
 
 def test_what_typer_says_in_several_lines_is_said_in_one(run):
     assert check_error(run("export", "run"), 2).splitlines() == [
         "error: Missing option '--to'. Choose from: npy, csv",
-        "hint: see: hookcli --help, hookcli COMMAND --help",
+        "hint: see: hookcli export --help",
+    ]
+
+
+def test_what_typer_says_of_a_wrong_word_begins_with_the_word(run):
+    assert check_error(run("export", "run", "--to", "npz"), 2).splitlines() == [
+        "error: Invalid value for '--to': 'npz' is not one of 'npy', 'csv'.",
+        "hint: see: hookcli export --help",
     ]
 
 
