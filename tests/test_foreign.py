@@ -19,7 +19,7 @@ from torch import nn
 import hookcli
 from hookcli.config import ModelRequest
 from hookcli.errors import ForwardError, ModelError, RequestError
-from hookcli.foreign import Surroundings
+from hookcli.foreign import Surroundings, ask
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.watch import watch
 from hookcli.models.load import load_model
@@ -397,6 +397,16 @@ def test_a_property_without_end_is_none(run):
     net("): return self.conv(x)\n" + prop)
     ended = run(*words_of("inspect"), "--layers", "all")
     assert ended.code == 0, ended.err
+
+
+def test_an_interrupt_while_a_property_is_asked_for_is_an_interrupt():
+    class Net(nn.Module):
+        @property
+        def out_channels(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(Net(), "out_channels")
 
 
 def test_a_failure_is_told_without_asking_the_model_for_what_it_cannot_say(run):

@@ -583,10 +583,16 @@ def test_a_run_leaves_the_model_as_it_was_whatever_the_target(target):
 
 
 def test_grids_of_the_activation_times_the_gradient():
-    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(4, 1, bias=False))
+    """Of what the convolution returned, over which the next layer writes."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 1, 1, bias=False),
+        nn.LeakyReLU(0.5, inplace=True),
+        nn.Flatten(),
+        nn.Linear(4, 1, bias=False),
+    )
     nn.init.constant_(model[0].weight, 2.0)
     with torch.no_grad():
-        model[2].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 0.0]]))
+        model[3].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 1.0]]))
     wanted = BackwardStyle(score="sum", times_activation=True)
     settings = BackwardSettings(
         model,
@@ -595,12 +601,29 @@ def test_grids_of_the_activation_times_the_gradient():
         partial(score_output, style=wanted, target=None, categories=()),
         wanted,
     )
-    pixels = torch.tensor([[[[1.0, 2.0], [4.0, 8.0]]]])
+    pixels = torch.tensor([[[[1.0, 2.0], [4.0, -8.0]]]])
     (result,) = run_backward(settings, ["photo"], pixels).results
     (picture,) = result.pictures
-    # activations 2, 4, 8, 16 times 1, -1, 0.5, 0
+    # activations 2, 4, 8, -16 times 1, -1, 0.5, and half of 1
     assert picture.call.side == "grad_output"
-    assert picture.content.figures[:2, 0].tolist() == [-4, 4]
+    assert picture.content.figures[:2, 0].tolist() == [-8, 4]
+
+
+def test_saliency_is_the_largest_magnitude_over_colours():
+    model = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten())
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([2.0, -5.0, 1.0]).view(1, 3, 1, 1))
+    wanted = BackwardStyle(score="sum", saliency=True)
+    settings = BackwardSettings(
+        model,
+        select_layers(model, ["conv"]),
+        GridStyle(mode="none"),
+        partial(score_output, style=wanted, target=None, categories=()),
+        wanted,
+    )
+    (result,) = run_backward(settings, ["photo"], photo(2)).results
+    (heat,) = result.heats
+    assert heat.values.tolist() == [[5.0, 5.0], [5.0, 5.0]]
 
 
 def test_memory_is_flat_over_hundreds_of_steps():

@@ -39,6 +39,14 @@ def test_operations_are_counted_as_torch_counts_them(name):
     assert own.total == theirs.get_total_flops() > 1e7
 
 
+def test_attention_on_a_cpu_is_counted():
+    """Of 5 places, 7 other places and 3 values, in 2 heads: the weights and their sums."""
+    query, others = torch.ones(1, 2, 5, 3), torch.ones(1, 2, 7, 3)
+    with FlopCounter() as counter:
+        torch.nn.functional.scaled_dot_product_attention(query, others, others)
+    assert counter.total == 2 * (2 * 5 * 7 * 3) + 2 * (2 * 5 * 7 * 3)
+
+
 def test_operators_that_the_model_registers_a_formula_for_are_counted(run):
     Path("net.py").write_text(OWN_OPERATOR)
     code, out, err = run("layers", "net.py:Net", "--format", "json")

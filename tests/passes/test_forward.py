@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from hookcli.activations.collector import of_image
 from hookcli.config import GridStyle
+from hookcli.edits.resolve import resolve_edits
 from hookcli.hooks.layers import list_layers
 from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
 from hookcli.records.calls import Call, LayerInfo
@@ -188,6 +190,25 @@ def test_no_hook_is_left_when_a_batch_is_given_up():
 def test_the_part_of_an_image_keeps_its_leading_axis(lead, values):
     batched = torch.tensor([[1.0], [2.0]])[:lead]
     assert [of_image(batched, index).tolist() for index in (0, 1)] == [[v] for v in values]
+
+
+# With edits
+
+
+def edited(settings, *edits):
+    return replace(settings, edits=resolve_edits(settings.model, edits, "output"))
+
+
+def test_an_edit_changes_nothing_before_it_though_the_relu_writes_over_the_convolution():
+    """-2 and 1 become 0 and 1 in place, and then 0 and 2: a norm of 1 is off by 1."""
+    forward = edited(hooked(toys.InplaceRelu(), "conv", "relu"), "relu:scale=2")
+    (result,) = results_of(forward, ["a"], pixel(1.0))
+    assert {r.call.id: r.change for r in result.records} == {"conv": 0.0, "relu": 1.0}
+
+
+def test_the_forward_without_edits_does_not_write_over_the_image():
+    forward = edited(hooked(toys.FoldedAfterInplace(), "heads"), "heads:scale=3")
+    assert maxima(results_of(forward, ["a"], pixel(1.0)), "a") == {"heads": 1.0 * 2 * 3}
 
 
 # When the model raises

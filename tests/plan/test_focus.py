@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -14,7 +15,9 @@ from torchvision.transforms import functional as fn
 
 from hookcli.activations.feature_maps import rank_by_focus
 from hookcli.config import ModelRequest
+from hookcli.images.read import ImageSource
 from hookcli.models.load import build_skeleton, load_model
+from hookcli.plan.focus import describe_focus, find_focus
 
 
 def box_in(name, picture, box, **request):
@@ -76,6 +79,18 @@ def test_the_box_in_a_tensor_file_is_in_its_own_pixels():
     assert edges(inside) == [2, 1, 5, 5]
     assert float(inside.sum()) == 12
     assert float(outside.sum()) == 48 - 12
+
+
+def test_a_box_may_reach_the_right_and_the_lower_edge_of_the_image():
+    source = ImageSource("zeros", "zeros.npy", "", (8, 6), pixels=np.zeros((3, 6, 8), np.float32))
+    inside, _outside = find_focus((5, 2, 3, 4), build_skeleton(ModelRequest("resnet18")), [source])
+    assert edges(inside) == [5, 2, 8, 6]
+
+
+def test_the_box_is_drawn_at_its_shares_of_the_picture():
+    inside = torch.zeros(4, 8)
+    inside[1:3, 2:8] = 1
+    assert describe_focus((2, 1, 6, 2), both(inside))["seen"] == (2 / 8, 1 / 4, 6 / 8, 2 / 4)
 
 
 def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():

@@ -71,6 +71,7 @@ def nhwc(height, width):
         ((1, 64, 14, 14), "unknown", WIDE, UNKNOWN),
         ((1, 14, 7, 64), "unknown", WIDE, UNKNOWN),
         ((1, 64, 14, 7), "first", WIDE, nchw(14, 7)),
+        ((1, 3, 7, 14), "unknown", WIDE, nchw(7, 14)),  # 3 x 7 is one column from 3 x 6
         ((1, 64, 10, 15), "unknown", PHOTO, nchw(10, 15)),  # halved five times, rounding up
         ((1, 64, 18, 28), "unknown", PHOTO, nchw(18, 28)),  # four times, rounding down
         # video: five axes

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
+
+from hookcli.config import chunk_size
 
 NET = """
 import torch
@@ -44,6 +48,25 @@ def test_a_leading_axis_seen_in_the_first_image_holds_for_the_batches_after_it(r
         ("1", [2], -1.0, 1.0),
         ("2", [2], -2.0, 2.0),
     ]
+
+
+def test_images_of_two_sizes_stand_in_the_order_of_the_run(run):
+    """The images of a size share a forward."""
+    for number, height in enumerate((32, 40, 32, 40)):
+        np.save(f"{number}.npy", np.zeros((3, height, 32), np.float32))
+    files = [f"{number}.npy" for number in range(4)]
+    words = ("--weights", "random", "--layers", "conv1", "--device", "cpu", "--grids", "none")
+    ended = run("inspect", "resnet18", *files, *words, "-o", "out")
+    assert ended.code == 0, ended.err
+    images = json.loads(Path("out/manifest.json").read_text())["images"]
+    assert [image["key"] for image in images] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "images"), [(1, 32), (3, 33), (8, 32), (20, 40), (32, 32), (33, 33)]
+)
+def test_a_chunk_is_whole_batches_of_at_least_32_images_in_all(batch, images):
+    assert chunk_size(batch) == images
 
 
 ODD = """

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from hookcli.cli.output.progress import Progress
 from hookcli.config import ModelRequest
 from hookcli.models.fixed_size import FixedSize
 from hookcli.models.load import build_skeleton
@@ -560,6 +561,15 @@ def test_skipped_images_stand_in_the_order_of_the_run_whatever_the_reason(run):
         Path(folder, f"{number:02}.npy").write_bytes(b"no array")
     assert run(*inspected(folder, *SKIP)).code == 6
     assert [Path(file).stem for file, _ in skipped()] == names(1, 2, 7, 11)
+
+
+def test_progress_counts_skipped_images_among_those_that_are_done(run, monkeypatch):
+    """40 images are chunks of 32 and 8; the model fails on two of the first."""
+    heard = []
+    monkeypatch.setattr(Progress, "chunk_done", lambda _self, *counts: heard.append(counts))
+    unlucky(2, 11)
+    assert run(*inspected(images(40), *SKIP)).code == 6
+    assert heard == [(32, 2), (40, 2)]
 
 
 def test_one_number_an_image_is_an_output_like_others(run):

@@ -297,6 +297,15 @@ def test_the_gravest_rule_comes_first():
     assert rules_of(dead, record("a", inf_count=1)) == ["inf", "dead"]
 
 
+def test_within_a_rule_the_largest_number_comes_first():
+    records = called("a", 1, 1.0) + called("b", 2, 20.0) + called("c", 3, 1000.0)
+    found = find(Evidence(told(records)))
+    assert [(f.rule, f.layer, f.number) for f in found] == [
+        ("exploding", "c", 50.0),
+        ("exploding", "b", 20.0),
+    ]
+
+
 # Who made it
 
 

@@ -27,6 +27,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Layout
 from hookcli.render.draw.canvas import MARGIN, NOTE_SIZE, draw_text, load_palette
+from hookcli.render.draw.grid import draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.store.directory import Directory
 from tests.configs import inspect_config
@@ -123,6 +124,20 @@ def test_a_sheet_is_one_picture_of_the_image_and_nothing_else_is_drawn(sheet_run
 
 def test_every_record_of_a_sheet_run_names_the_sheet(sheet_run):
     assert [grid.file for grid in sheet_run.result.grids] == ["sheets/cat.png"] * 3
+
+
+def test_a_sheet_says_where_its_tiles_are():
+    """Two layers of tiles of 2 x 3, drawn twice as large; between two tiles are 4 pixels."""
+    levels = np.array(RAMP_LEVELS, np.uint8)
+    rows = [("conv1", levels, ("0", "1")), ("conv2", levels[::-1], ("0", "1"))]
+    sheet, places = draw_sheet(rows, ["title"], 6)
+    first, second = (enlarged(each, 2) for each in RAMP_LEVELS)
+    corners = [[(p.top, p.left), (p.top, p.left + p.step_x)] for p in places]
+    assert [find(sheet, first), find(sheet, second)] == [
+        [corners[0][0], corners[1][1]],
+        [corners[0][1], corners[1][0]],
+    ]
+    assert {(p.width, p.height, p.step_x, p.columns) for p in places} == {(6, 4, 6 + 4, 2)}
 
 
 def test_no_pictures_are_written_when_none_are_asked_for(tmp_path):
