@@ -98,24 +98,24 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
     except errors.CompleteError as error:
         console.say(error.message, quiet=quiet)
         raise typer.Exit(errors.DONE) from error
-    console.say(_plan_text(config, prepared.plan, keeps=keeps), quiet=quiet)
-    warn_of_skipped(prepared.skipped)
-    warn_of_models(prepared.loaded.info)
+    console.say(_plan_text(config, prepared.settings.plan, keeps=keeps), quiet=quiet)
+    warn_of_skipped(prepared.model.skipped)
+    warn_of_models(prepared.model.loaded.info)
     memory.collect_as_usual()
     from hookcli.cli.completion import save_model_names
     from hookcli.cli.output.progress import Progress
     from hookcli.run.pipeline import run
 
     save_model_names()
-    bar = Progress(len(prepared.sources), is_shown=prepared.is_long and not quiet)
+    bar = Progress(len(prepared.model.sources), is_shown=prepared.settings.is_long and not quiet)
     try:
         with console.no_data(), bar as progress:
             result = run(prepared, progress)
     except (errors.ForwardError, errors.NoBoxError) as error:
-        if keeps and len(prepared.sources) > 1:
+        if keeps and prepared.settings.has_several:
             error.hint += ", and --resume goes on with the run"
         raise
-    warn_of_skipped(result.skipped[len(prepared.skipped) :])
+    warn_of_skipped(result.skipped[len(prepared.model.skipped) :])
     return result
 
 

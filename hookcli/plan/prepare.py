@@ -88,42 +88,41 @@ class PreparedModel:
     pruning: Pruning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedRun(PreparedModel):
-    """A run that is ready: everything that can be checked beforehand has been checked.
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What was asked of a run and how it will be done; can be sent to another process.
 
     Attributes:
         config: the request that it was made from.
         plan: what the run will do.
         style: how feature maps are drawn in this run.
         limits: the threshold of every rule.
-        scorer: computes the score of an output; None for a run without a backward.
-        cams: the layers for each of which a Grad-CAM is drawn.
-        workers: how many processes prepare images.
+        image_count: the number of images.
         channels_last: pixels and weights are laid out channels last, which is faster for
             convolutions.
-        seconds: how long each stage has taken.
     """
 
     config: RunConfig
     plan: Plan
     style: GridStyle
     limits: dict[str, float]
-    scorer: Callable[..., ScoreTensor] | None = None
-    cams: tuple[LayerInfo, ...] = ()
-    workers: int = 0
-    channels_last: bool = False
-    seconds: dict[str, float] = field(default_factory=dict)
+    image_count: int
+    channels_last: bool
+
+    @property
+    def has_several(self) -> bool:
+        """Whether there is more than one image."""
+        return self.image_count > 1
 
     @property
     def is_long(self) -> bool:
         """Whether there are more images than one chunk holds."""
-        return len(self.sources) > chunk_size(self.config.batch_size)
+        return self.image_count > chunk_size(self.config.batch_size)
 
     @property
-    def planned_names(self) -> names.PlannedNames:
-        """The names of the files that the run may write."""
-        return plan_names(self.config, self.sources)
+    def shows_all(self) -> bool:
+        """Whether what the network saw is saved as a picture for every image."""
+        return self.image_count <= MOST_IMAGES
 
     @property
     def merge_key(self) -> str:
@@ -131,27 +130,50 @@ class PreparedRun(PreparedModel):
 
         They follow from the number of images; settings that the user gave are in the command.
         """
-        key = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {len(self.sources) > 1}"
+        key = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {self.has_several}"
         by_default = self.config.tensors.sketch is None
         return key + ", sketches" * (by_default and self.plan.sketches)
 
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that is ready: everything that can be checked beforehand has been checked.
+
+    Attributes:
+        model: the model and the images.
+        settings: what was asked, and how it will be done.
+        scorer: computes the score of an output; None for a run without a backward.
+        cams: the layers for each of which a Grad-CAM is drawn.
+        workers: how many processes prepare images.
+        seconds: how long each stage has taken.
+    """
+
+    model: PreparedModel
+    settings: RunSettings
+    scorer: Callable[..., ScoreTensor] | None = None
+    cams: tuple[LayerInfo, ...] = ()
+    workers: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
     @property
-    def shows_all(self) -> bool:
-        """Whether what the network saw is saved as a picture for every image."""
-        return len(self.sources) <= MOST_IMAGES
+    def planned_names(self) -> names.PlannedNames:
+        """The names of the files that the run may write."""
+        return plan_names(self.settings.config, self.model.sources)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedAblation(PreparedModel):
+@dataclass(frozen=True, slots=True)
+class PreparedAblation:
     """An ablation that is ready.
 
     Attributes:
+        model: the model and the images.
         config: the request that it was made from.
         scorer: computes the score of an output.
         channels_last: pixels and weights are laid out channels last, which is faster for
             convolutions.
     """
 
+    model: PreparedModel
     config: AblationConfig
     scorer: Callable[..., ScoreTensor]
     channels_last: bool
@@ -186,23 +208,20 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
     style = choose_style(config, sources)
     folder = name_folder(config, sources)
     backward = config.backward
+    settings = RunSettings(
+        config,
+        make_plan(config, loaded, prepared.layers, sources, style, folder),
+        style,
+        RULES | dict(config.findings.rules),
+        len(sources),
+        channels_last=len(sources) > 1 and loaded.use_channels_last(),
+    )
     return PreparedRun(
-        config.run,
-        loaded,
-        prepared.layers,
-        sources,
-        prepared.skipped,
-        prepared.fitter,
-        prepared.edits,
-        prepared.pruning,
-        config=config,
-        plan=make_plan(config, loaded, prepared.layers, sources, style, folder),
-        style=style,
-        limits=RULES | dict(config.findings.rules),
+        prepared,
+        settings,
         scorer=None if backward is None else loaded.scorer(backward),
         cams=_select_cams(loaded, backward),
         workers=count_workers(config.workers, sources),
-        channels_last=len(sources) > 1 and loaded.use_channels_last(),
         seconds=clock.seconds,
     )
 
@@ -219,15 +238,8 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
     prepared = prepare_model(config.run, find_images(config.run))
     loaded = prepared.loaded
     return PreparedAblation(
-        config.run,
-        loaded,
-        prepared.layers,
-        prepared.sources,
-        prepared.skipped,
-        prepared.fitter,
-        prepared.edits,
-        prepared.pruning,
-        config=config,
+        prepared,
+        config,
         scorer=loaded.scorer(config.score, needs_gradient=False),
         channels_last=loaded.use_channels_last(),
     )

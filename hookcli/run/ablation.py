@@ -77,28 +77,27 @@ def ablate_images(
         ForwardError: the model raised an exception.
         NoImageError: no image could be used.
     """
-    style, on_error = prepared.config.style, prepared.request.on_error
-    skipped = list(prepared.skipped)
+    model, style, on_error = prepared.model, prepared.config.style, prepared.model.request.on_error
+    skipped = list(model.skipped)
     ablation: _Ablation | None = None
-    several = len(prepared.sources) > 1
-    for source in prepared.sources:
+    several = len(model.sources) > 1
+    for source in model.sources:
         first_shape = None if ablation is None else ablation.first_shape
-        image = prepare_like(prepared.fitter, source, first_shape)
+        image = prepare_like(model.fitter, source, first_shape)
         if image.pixels is None:
             skipped.append(SkippedImage(image.file, image.reason))
             continue
         with skip_failing(on_error, image.file, skipped, is_one_of_several=several):
             if ablation is None:
-                plan = plan_ablation(
-                    prepared.loaded, prepared.layers, style, len(prepared.sources), image.pixels
-                )
+                count = len(model.sources)
+                plan = plan_ablation(model.loaded, model.layers, style, count, image.pixels)
                 planned(plan)
                 ablation = _Ablation(prepared, plan, forward_done)
-            ablation.add(image, to_batch(prepared.loaded, image.pixels))
+            ablation.add(image, to_batch(model.loaded, image.pixels))
     require_image(() if ablation is None else ablation.images, skipped)
     assert ablation is not None  # noqa: S101  otherwise there was no image
     return AblationResult(
-        prepared.loaded.info,
+        model.loaded.info,
         tuple(ablation.images),
         tuple(skipped),
         ablation.plan.uncalled,
@@ -133,7 +132,7 @@ class _Ablation:
         Raises:
             ForwardError: the model raised an exception.
         """
-        loaded = self.prepared.loaded
+        loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.feed.size_of(pixels), Batch(1))
         unchanged: dict[int, list[float]] = {}  # by the rows of a batch, the scores of each row
@@ -175,10 +174,10 @@ class _Ablation:
         batch = pixels.repeat(rows, *[1] * (pixels.dim() - 1))
         if self.prepared.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
-        output = run_model(self.prepared.loaded, batch)
+        output = run_model(self.prepared.model.loaded, batch)
         if rows == 1:
             return [output]
-        with self.prepared.loaded.guard():
+        with self.prepared.model.loaded.guard():
             if not has_rows(output, rows):
                 raise _refuse_batch("the output of the model", rows)
             return [row_of(output, row) for row in range(rows)]
@@ -193,7 +192,7 @@ class _Ablation:
         return math.nan if value is None else value
 
     def _describe(self, image: PreparedImage, output: object) -> ImageResult:
-        predictions = self.prepared.loaded.read(output)
+        predictions = self.prepared.model.loaded.read(output)
         return ImageResult(
             image.key,
             image.file,

@@ -53,15 +53,15 @@ class ChunkWriter:
         listener: ProgressListener,
     ) -> None:
         self.done = 0
-        self.grids = GridWriter(folder.write, prepared.style)
+        self.grids = GridWriter(folder.write, prepared.settings.style)
         self.listener = listener
         self._prepared, self._folder, self._totals = prepared, folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
         self._written = 0
-        several = len(prepared.sources) > 1
-        totals.top = TopImages(prepared.config.top_images * several)
-        self._places = {source.key: place for place, source in enumerate(prepared.sources)}
+        several = prepared.settings.has_several
+        totals.top = TopImages(prepared.settings.config.top_images * several)
+        self._places = {source.key: place for place, source in enumerate(prepared.model.sources)}
 
     def __enter__(self) -> ChunkWriter:
         return self
@@ -79,8 +79,8 @@ class ChunkWriter:
 
         Otherwise the run begins again. The files of chunks that are not used are deleted.
         """
-        resume = self._prepared.config.folder.resume
-        top = read_top(self._folder, len(self._prepared.sources)) if resume else None
+        resume = self._prepared.settings.config.folder.resume
+        top = read_top(self._folder, len(self._prepared.model.sources)) if resume else None
         if top is not None and top.count == self._totals.top.count:
             chunks = read_usable_chunks(self._prepared, self._folder, top.parts)
             if len(chunks) == top.parts:
@@ -125,7 +125,7 @@ class ChunkWriter:
         if records.kept:
             chunk.written_files.append(write_shard(write, chunk.number, records.kept))
         self._totals.top.add(records.records, self._places)
-        if self._prepared.is_long:
+        if self._prepared.settings.is_long:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self._totals.top)
         self._written += 1

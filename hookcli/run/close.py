@@ -52,7 +52,7 @@ def close_run(folder: RunFolder, prepared: PreparedRun, totals: RunTotals) -> Ru
         OutputError: a file cannot be written.
     """
     rows, written = write_tables(folder, prepared, totals)
-    require_image(totals.images, [*prepared.skipped, *totals.skipped])
+    require_image(totals.images, [*prepared.model.skipped, *totals.skipped])
     diagnosis = diagnose(prepared, totals)
     return write_folder(folder, prepared, totals, diagnosis, rows, written)
 
@@ -75,40 +75,40 @@ def write_folder(
         rows: the rows of ``layers.csv``.
         written: the names of the files that ``write_tables`` wrote.
     """
-    keys = [source.key for source in prepared.sources]
-    best = choose_best(keys, totals, MOST_CHANNELS if prepared.shows_all else 1)
+    keys = [source.key for source in prepared.model.sources]
+    best = choose_best(keys, totals, MOST_CHANNELS if prepared.settings.shows_all else 1)
     with ThreadPoolExecutor(1) as thread:  # the table is rendered while pictures are decoded
-        top_rows = thread.submit(render_top_rows, prepared.sources, totals.top)
-        if not prepared.shows_all:
+        top_rows = thread.submit(render_top_rows, prepared.model.sources, totals.top)
+        if not prepared.settings.shows_all:
             shown = name_shown(totals.images, diagnosis.findings, best)
             written += _show_some(folder, prepared, totals, shown)
     facts = assemble_facts(
-        describe_request(prepared), _versions(prepared), prepared.skipped, totals, diagnosis
+        describe_request(prepared), _versions(prepared), prepared.model.skipped, totals, diagnosis
     )
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
     plain = tables.plain_object(assemble_document(facts, totals, rows, best))
     document = convert(plain, ReportDocument)
-    backward, layers = prepared.config.backward, document.layers
+    backward, layers = prepared.settings.config.backward, document.layers
     if backward is not None:
-        written.append(_write_flow(folder, prepared.loaded.info, backward, layers))
+        written.append(_write_flow(folder, prepared.model.loaded.info, backward, layers))
     written += _write_page(folder, plain, document)
-    if prepared.config.overview:
+    if prepared.settings.config.overview:
         written.append(_write_overview(folder, document))
     shards = [file for file in totals.files if names.is_shard(file)]
     if shards:
-        channels = saved_channels(rows, prepared.config.tensors.save)
+        channels = saved_channels(rows, prepared.settings.config.tensors.save)
         written.append(write_index(folder.write, folder.path, shards, channels))
     files = (*totals.files, *written)
     folder.complete(facts, files)
-    fail_on, findings = prepared.config.findings.fail_on, diagnosis.findings
+    fail_on, findings = prepared.settings.config.findings.fail_on, diagnosis.findings
     return RunResult(
-        model=prepared.loaded.info,
+        model=prepared.model.loaded.info,
         images=tuple(totals.images),
-        skipped=(*prepared.skipped, *totals.skipped),
+        skipped=(*prepared.model.skipped, *totals.skipped),
         rows=rows,
         uncalled=diagnosis.uncalled,
-        layers=len(prepared.layers),
+        layers=len(prepared.model.layers),
         findings=findings,
         grids=tuple(totals.grids),
         undrawn=_list_undrawn(prepared.cams, totals.heats),
@@ -172,13 +172,13 @@ def _show_some(
     """
 
     def show(source: ImageSource | ImageFile) -> bytes | None:
-        ready = prepare_image(prepared.fitter, source)
+        ready = prepare_image(prepared.model.fitter, source)
         if ready.pixels is None or ready.state.sha256 != totals.images[places[source.key]].sha256:
             return None  # the file has changed since
-        return prepared.loaded.show(ready.pixels)
+        return prepared.model.loaded.show(ready.pixels)
 
     places = {image.key: index for index, image in enumerate(totals.images) if image.key in wanted}
-    sources = [source for source in prepared.sources if source.key in places]
+    sources = [source for source in prepared.model.sources if source.key in places]
     written = []
     with ThreadPoolExecutor(_THREADS) as threads:
         for source, picture in zip(sources, threads.map(show, sources), strict=True):
@@ -197,10 +197,10 @@ def write_tables(
     Returns:
         the rows of ``layers.csv``, and the names of the files.
     """
-    model, sparsities = prepared.loaded.module, prepared.pruning.sparsities
+    model, sparsities = prepared.model.loaded.module, prepared.model.pruning.sparsities
     rows = tuple(_complete_row(model, row, sparsities) for row in totals.tally.rows())
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
-    skipped = [*prepared.skipped, *totals.skipped]
+    skipped = [*prepared.model.skipped, *totals.skipped]
     if skipped:
         text = tables.render_csv(SkippedImage, skipped)
         written.append(folder.write(names.SKIPPED, text.encode()))
@@ -220,5 +220,5 @@ def _complete_row(model: nn.Module, row: LayerRow, sparsities: dict[str, float])
 
 
 def _versions(prepared: PreparedRun) -> dict[str, str]:
-    loaded = prepared.loaded
-    return list_versions(loaded.module, loaded.info.device, channels_last=prepared.channels_last)
+    loaded, channels_last = prepared.model.loaded, prepared.settings.channels_last
+    return list_versions(loaded.module, loaded.info.device, channels_last=channels_last)

@@ -46,12 +46,12 @@ def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
         prepared: the prepared run.
         totals: the totals of all its images.
     """
-    uncalled = _find_uncalled(prepared.loaded.module, prepared.layers, totals)
+    uncalled = _find_uncalled(prepared.model.loaded.module, prepared.model.layers, totals)
     evidence = Evidence(
         totals.tally.calls,
         uncalled,
-        [*prepared.skipped, *totals.skipped],
-        prepared.loaded.info,
+        [*prepared.model.skipped, *totals.skipped],
+        prepared.model.loaded.info,
         {
             image.key: (
                 (image.height, image.width),
@@ -63,7 +63,7 @@ def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
         totals.written,
         {image.key: image.file for image in totals.images},
     )
-    return Diagnosis(uncalled, find(evidence, dict(prepared.config.findings.rules)))
+    return Diagnosis(uncalled, find(evidence, dict(prepared.settings.config.findings.rules)))
 
 
 def _find_uncalled(
@@ -93,18 +93,18 @@ def _find_producers(prepared: PreparedRun, totals: RunTotals) -> dict[str, str]:
     The first image that holds one runs again. With ``--fail-on`` every image of a short run does,
     since a NaN may be made in a layer that was not chosen.
     """
-    loaded = prepared.loaded
+    loaded = prepared.model.loaded
     producers: dict[str, str] = {}
-    fail_on = prepared.config.findings.fail_on
+    fail_on = prepared.settings.config.findings.fail_on
     asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
-    for source in prepared.sources:
+    for source in prepared.model.sources:
         seen = {kind for kind, image in totals.broken.items() if image == source.key}
-        wanted = (seen if prepared.is_long else asked | seen) - producers.keys()
-        image = prepare_image(prepared.fitter, source) if wanted else None
+        wanted = (seen if prepared.settings.is_long else asked | seen) - producers.keys()
+        image = prepare_image(prepared.model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
             pixels = to_batch(loaded, image.pixels)
             made = find_nan_origin(
-                loaded.module, loaded.feed, pixels, prepared.edits, prepared.scorer
+                loaded.module, loaded.feed, pixels, prepared.model.edits, prepared.scorer
             )
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers

@@ -22,9 +22,9 @@ def describe_request(prepared: PreparedRun) -> dict[str, object]:
     """Return the request and its model, as ``run.json`` and the manifest hold them."""
     return {
         "hookcli": metadata.version("hookcli"),
-        "command": to_command(prepared.config),
-        "model": prepared.loaded.info,
-        "layers": [layer.label for layer in prepared.layers],
+        "command": to_command(prepared.settings.config),
+        "model": prepared.model.loaded.info,
+        "layers": [layer.label for layer in prepared.model.layers],
     }
 
 

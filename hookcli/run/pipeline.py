@@ -67,21 +67,21 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         NoImageError: no image could be used.
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
-    config = prepared.config
+    config = prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     folder = RunFolder(
-        prepared.plan.out_dir,
+        prepared.settings.plan.out_dir,
         describe_request(prepared),
         prepared.planned_names,
         replace_run=config.folder.out is None,
         replace_any=config.folder.overwrite,
         resume=config.folder.resume,
     )
-    focus = find_focus(config.focus, prepared.loaded, prepared.sources)
-    totals = RunTotals(Tally(prepared.limits))
+    focus = find_focus(config.focus, prepared.model.loaded, prepared.model.sources)
+    totals = RunTotals(Tally(prepared.settings.limits))
     with (
         folder,
-        prepared.pruning.restored_on_exit(),
+        prepared.model.pruning.restored_on_exit(),
         ChunkWriter(prepared, folder, totals, listener) as writer,
     ):
         writer.resume()
@@ -90,7 +90,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         settings = _chunk_settings(prepared, focus)
         runner = ChunkRunner(settings, folder.write, writer.grids, listener.warn, totals)
         try:
-            with _stop_between_batches(runner) if prepared.is_long else nullcontext():
+            with _stop_between_batches(runner) if prepared.settings.is_long else nullcontext():
                 for number, images in _read_chunks(prepared, writer, folder.lock_number, runner):
                     writer.put(*runner.run(number, images))
                     clock.lap("forward")
@@ -106,9 +106,9 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
             raise
         clock.lap("write grids")
         if totals.images and not is_resumed:  # the edits that earlier chunks made are unknown
-            prepared.edits.check_used()
+            prepared.model.edits.check_used()
         if config.save_weights is not None:
-            weights = prepared.pruning.make_permanent(prepared.loaded.module)
+            weights = prepared.model.pruning.make_permanent(prepared.model.loaded.module)
             write_weights(config.save_weights, weights)
         result = close_run(folder, prepared, totals)
         clock.lap("write tables")
@@ -118,46 +118,46 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
 def _chunk_settings(prepared: PreparedRun, focus: Tensor | None) -> ChunkSettings:
     return ChunkSettings(
         run_pass=_choose_pass(prepared, focus),
-        loaded=prepared.loaded,
-        limits=prepared.limits,
-        batch_size=prepared.config.batch_size,
-        on_error=prepared.request.on_error,
-        merge_key=prepared.merge_key,
-        channels_last=prepared.channels_last,
-        shows_all=prepared.shows_all,
-        several=len(prepared.sources) > 1,
+        loaded=prepared.model.loaded,
+        limits=prepared.settings.limits,
+        batch_size=prepared.settings.config.batch_size,
+        on_error=prepared.model.request.on_error,
+        merge_key=prepared.settings.merge_key,
+        channels_last=prepared.settings.channels_last,
+        shows_all=prepared.settings.shows_all,
+        several=prepared.settings.has_several,
     )
 
 
 def _choose_pass(prepared: PreparedRun, focus: Tensor | None) -> Pass:
     """Return what runs images through the model: forward only, or forward and backward."""
-    loaded, config = prepared.loaded, prepared.config
+    loaded, config = prepared.model.loaded, prepared.settings.config
     if config.backward is None or prepared.scorer is None:
         forward = ForwardSettings(
             loaded.module,
-            prepared.layers,
+            prepared.model.layers,
             config.at,
-            prepared.style,
+            prepared.settings.style,
             focus=None if focus is None else focus.to(loaded.info.device),
             save=config.tensors.save,
-            sketch=prepared.plan.sketches,
+            sketch=prepared.settings.plan.sketches,
             feed=loaded.feed,
-            edits=prepared.edits,
-            pruning=prepared.pruning,
+            edits=prepared.model.edits,
+            pruning=prepared.model.pruning,
         )
         return partial(run_forward, forward)
     backward = BackwardSettings(
         loaded.module,
-        prepared.layers,
-        prepared.style,
+        prepared.model.layers,
+        prepared.settings.style,
         prepared.scorer,
         config.backward,
         cams=prepared.cams,
         save=config.tensors.save,
-        sketch=prepared.plan.sketches,
+        sketch=prepared.settings.plan.sketches,
         feed=loaded.feed,
-        edits=prepared.edits,
-        pruning=prepared.pruning,
+        edits=prepared.model.edits,
+        pruning=prepared.model.pruning,
     )
     return partial(run_backward, backward)
 
@@ -166,10 +166,10 @@ def _read_chunks(
     prepared: PreparedRun, writer: ChunkWriter, lock: int | None, runner: ChunkRunner
 ) -> Iterator[tuple[int, list[PreparedImage]]]:
     """Yield the number of each chunk that has not been done, and its prepared images."""
-    size = chunk_size(prepared.config.batch_size)
+    size = chunk_size(prepared.settings.config.batch_size)
     images = prepare_images(
-        prepared.fitter,
-        prepared.sources[writer.done * size :],
+        prepared.model.fitter,
+        prepared.model.sources[writer.done * size :],
         prepared.workers,
         writer.listener.warn,
         lock,

@@ -34,15 +34,15 @@ def read_usable_chunks(prepared: PreparedRun, folder: RunFolder, count: int) -> 
 
 def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
     chunk = read_chunk(folder, number)
-    size = chunk_size(prepared.config.batch_size)
-    planned = prepared.sources[number * size : (number + 1) * size]
+    size = chunk_size(prepared.settings.config.batch_size)
+    planned = prepared.model.sources[number * size : (number + 1) * size]
     if chunk is None or not planned or len(chunk.files) != len(planned):
         return None
-    if chunk.merge_key != prepared.merge_key:
+    if chunk.merge_key != prepared.settings.merge_key:
         return None
     if not all(folder.holds(file) for file in chunk.written_files):
         return None
-    verify = prepared.config.folder.verify
+    verify = prepared.settings.config.folder.verify
     pairs = zip(chunk.files, planned, strict=True)
     return chunk if all(_is_same(known, image, verify=verify) for known, image in pairs) else None
 

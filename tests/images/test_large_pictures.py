@@ -410,7 +410,7 @@ def test_a_run_lets_its_pictures_go_before_the_model_runs(cat, monkeypatch):
         layers=("features.0",),
     )
     prepared = prepare_run(config)
-    hook = prepared.loaded.module.register_forward_hook(
+    hook = prepared.model.loaded.module.register_forward_hook(
         lambda *_: kept.append(pictures_of((451, 300)))
     )
     run_prepared(prepared)

@@ -728,15 +728,17 @@ def hooks_of(model):
 
 def test_nothing_is_left_on_the_model(nets):
     prepared = prepare()
-    weights = {name: value.clone() for name, value in prepared.loaded.module.state_dict().items()}
+    weights = {
+        name: value.clone() for name, value in prepared.model.loaded.module.state_dict().items()
+    }
     seen = []
     result = ablate_images(
-        prepared, seen.append, lambda: seen.append(hooks_of(prepared.loaded.module))
+        prepared, seen.append, lambda: seen.append(hooks_of(prepared.model.loaded.module))
     )
     assert seen[1:] == [[("conv", "_forward_hooks")]] * 2  # while it runs there is one
     assert [row.effect for row in result.rows] == [48.0, 0.0]
-    assert hooks_of(prepared.loaded.module) == []
-    state = prepared.loaded.module.state_dict()
+    assert hooks_of(prepared.model.loaded.module) == []
+    state = prepared.model.loaded.module.state_dict()
     assert all(torch.equal(state[name], weights[name]) for name in weights)
 
 
@@ -748,7 +750,7 @@ def test_nothing_is_left_on_the_model_when_it_is_interrupted(nets):
 
     with pytest.raises(KeyboardInterrupt):
         ablate_images(prepared, lambda plan: None, interrupt)
-    assert hooks_of(prepared.loaded.module) == []
+    assert hooks_of(prepared.model.loaded.module) == []
 
 
 WHOLE = """

@@ -449,7 +449,7 @@ class Listener(pipeline.ProgressListener):
 def interrupt(config, *, at):
     """Interrupt a run when the image of this key comes; the parts before it are on disk."""
     prepared = prepare_run(changed(config, workers=0))
-    prepared = replace(prepared, fitter=Interrupting(prepared.fitter, at))
+    prepared = replace(prepared, fitter=Interrupting(prepared.model.fitter, at))
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(prepared)
     assert not Path(config.folder.out, "manifest.json").exists()
@@ -1368,15 +1368,15 @@ def test_the_plan_knows_about_how_much_will_be_written(top_images):
     prepared = prepare_run(asked("photos", out="out", top_images=top_images))
     pipeline.run(prepared)
     written = all_files("out")
-    assert len(written) == prepared.plan.files
+    assert len(written) == prepared.settings.plan.files
     size = sum(map(len, written.values())) / 1e6
-    assert size / 3 < prepared.plan.megabytes < size * 3
+    assert size / 3 < prepared.settings.plan.megabytes < size * 3
 
 
 def planned_and_written(request):
     prepared = prepare_run(request)
     pipeline.run(prepared)
-    return prepared.plan, all_files("out")
+    return prepared.settings.plan, all_files("out")
 
 
 @pytest.mark.parametrize("mode", ["none", "sheet"])

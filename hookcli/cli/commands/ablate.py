@@ -130,8 +130,8 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
 
     with console.no_data():
         prepared = prepare_ablation(config)
-    warn_of_skipped(prepared.skipped)
-    warn_of_models(prepared.loaded.info)
+    warn_of_skipped(prepared.model.skipped)
+    warn_of_models(prepared.model.loaded.info)
     memory.collect_as_usual()
     from hookcli.cli.completion import save_model_names
     from hookcli.run.ablation import ablate_images
@@ -140,7 +140,7 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
     with ExitStack() as stack, console.no_data():
         forwards = _Forwards(config, stack, quiet=quiet)
         result = ablate_images(prepared, forwards.planned, forwards.done)
-    warn_of_skipped(result.skipped[len(prepared.skipped) :])
+    warn_of_skipped(result.skipped[len(prepared.model.skipped) :])
     return result
 
 
