@@ -53,7 +53,7 @@ bench: setup ## speed and memory, as ratios side by side: one image, folders, gr
 	$(BIN)/python benchmarks/gradients.py
 	$(BIN)/python benchmarks/sketches.py
 
-check: lint types test ## everything that CI checks
+check: lint types test ## style, types and the fast tests
 
 build: setup ## the wheel, installed in a clean environment and started from there
 	rm -rf dist build/wheel-check

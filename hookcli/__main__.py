@@ -34,7 +34,7 @@ _COMMANDS = {
     "ablate": "Zero channels one by one, and list what the score loses.",
     "diff": "Compare two runs: which layer differs first, and by how much.",
     "compare": "Run a model two ways: which layer differs first.",
-    "golden": "Write a run as one small file, to hold later runs against.",
+    "golden": "Write a run as one small file, to compare later runs with.",
     "layers": "List a model's layers: shapes, cost, traps for hooks.",
     "models": "List torchvision's models and their weights.",
     "report": "Make the page of a run again.",
@@ -158,9 +158,10 @@ def _run() -> int:
         console.print_error(error.message, error.hint)
         return error.exit_code
     except _ClickError as error:
-        message = " ".join(error.format_message().split())  # Typer's messages may have line breaks
+        # Typer's messages may have line breaks, and it puts words before the text of a ValueError.
+        message = " ".join(error.format_message().split()).replace(": Value error, ", ": ", 1)
         words = ["hookcli", *(word for word in sys.argv[1:2] if word in _COMMANDS), "--help"]
-        console.print_error(message.replace("Value error, ", ""), f"see: {' '.join(words)}")
+        console.print_error(message, f"see: {' '.join(words)}")
         return errors.RequestError.exit_code
     except OSError as error:
         if error.errno != ENOSPC:
@@ -176,7 +177,7 @@ def _run() -> int:
         return 0 if closed_pipe else int(leave.code or 0)
     if code == errors.INTERRUPTED:
         resumes = sys.argv[1:2] in (["inspect"], ["gradients"])
-        hint = "what is complete stays; --resume goes on with a long run"
+        hint = "finished chunks are kept; --resume continues a long run"
         console.print_error("interrupted", hint if resumes else "")
     return code if isinstance(code, int) else 0
 

@@ -23,7 +23,7 @@ Box: TypeAlias = tuple[int, int, int, int]
 Scale: TypeAlias = Literal["channel", "layer"]
 
 _CHUNK = 32
-MOST_SKETCHED = 32  # a run of up to so many images keeps sketches by default
+MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 EMBER = "ember"
@@ -35,6 +35,9 @@ SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")
 @dataclass(frozen=True, slots=True)
 class GridStyle:
     """How feature maps are drawn.
+
+    Example:
+        >>> GridStyle("sheet", top=16, rank="max")
 
     Attributes:
         mode: ``layers`` for one PNG per call of a layer, ``sheet`` for one PNG per image, or
@@ -65,7 +68,10 @@ class GridStyle:
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """What is saved of each tensor.
+    """The part of each tensor that is saved, and its form.
+
+    Example:
+        >>> SaveStyle("mean", dtype="float16")
 
     Attributes:
         pool: how height and width are reduced: ``none``, ``mean``, ``max``, or N in digits for
@@ -102,6 +108,9 @@ class ScoreRequest:
 class BackwardStyle(ScoreRequest):
     """The score that a backward starts at, and what is recorded and drawn on the way back.
 
+    Example:
+        >>> BackwardStyle(target="tabby", saliency=True)
+
     Attributes:
         input_grad: compute the gradient of the pixels too.
         times_activation: grids show activation times gradient instead of the gradient.
@@ -136,6 +145,9 @@ class AblationStyle:
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """The model to run, its weights, and its device.
+
+    Example:
+        >>> ModelRequest("resnet34", weights="IMAGENET1K_V1", device="cpu")
 
     Attributes:
         name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or
@@ -173,6 +185,9 @@ class ModelRequest:
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
     """The images of a run, and how their names are understood.
+
+    Example:
+        >>> ImageRequest(("photos/", "cat.jpg"), recursive=False)
 
     Attributes:
         names: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
@@ -222,10 +237,13 @@ class RunRequest:
 class FolderRequest:
     """Where a run is written, and what may be replaced there.
 
+    Example:
+        >>> FolderRequest(Path("my-run"), overwrite=True)
+
     Attributes:
         out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
         overwrite: replace a run that is in ``out``.
-        resume: go on with a run that was interrupted.
+        resume: continue a run that was interrupted.
         verify: with ``resume``, read every image again to check that it has not changed.
     """
 
@@ -237,7 +255,10 @@ class FolderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
-    """What is kept of the tensors beside their figures.
+    """Which tensors and sketches are kept, in addition to the figures.
+
+    Example:
+        >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
 
     Attributes:
         save: what is saved of each tensor; None to save no tensors.
@@ -254,6 +275,9 @@ class TensorRequest:
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
     """The thresholds of findings, and the findings that make a run fail.
+
+    Example:
+        >>> FindingRequest(rules=(("dead", 0.5),), fail_on=("nan",))
 
     Attributes:
         rules: names of rules with the thresholds to use instead of the default ones.

@@ -71,9 +71,9 @@ def own_state(folder: Path) -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="session", autouse=True)
 def weights_drawn_once() -> Iterator[None]:
-    """Draw the random weights of a torchvision model once a seed, and copy them from then on.
+    """Draw the random weights of a torchvision model once per seed, and copy them after that.
 
-    Of small and middling models only, since the copies stay in memory.
+    Large models are drawn each time, since the copies stay in memory.
     """
     from hookcli.models.zoo import weights
 

@@ -11,14 +11,14 @@ from hookcli.files import read_regular, write_atomic
 
 
 def names_file() -> Path:
-    """Return the file with the list of model names for completion, which the last run left."""
+    """Return the file in which each run leaves the list of model names."""
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookcli" / "models.txt"
     )
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the model names that begin so, of those that the last run left."""
+    """Return the model names that begin with ``incomplete``, from the list of the last run."""
     try:
         names = read_regular(names_file()).decode().split()
     except (OSError, ValueError):

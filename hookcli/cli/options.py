@@ -330,7 +330,7 @@ class PictureOptions:
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """Tensors: what is kept of them beside their figures."""
+    """Tensors: which are kept, in addition to their figures."""
 
     save: Annotated[
         Literal["tensors"] | None,

@@ -70,7 +70,7 @@ class RunCall:
     """What a run holds about one call for one image.
 
     Attributes:
-        seen: the call, its shape and its dtype.
+        tensor: the call, its shape and its dtype.
         size: the size of the values, computed from the recorded figures.
         nans: the number of values that are NaN.
         infs: the number of values that are infinite.
@@ -79,7 +79,7 @@ class RunCall:
         layout: the meaning of the axes, as in ``Layout.name``.
     """
 
-    seen: CallTensor
+    tensor: CallTensor
     size: Size
     nans: int = 0
     infs: int = 0
@@ -184,7 +184,7 @@ def _make_run(
     damage: tuple[str, ...] = (),
 ) -> ComparedRun:
     for key in calls:
-        refuse_twice(f"call of {key!r}", [call.seen.call_id for call in calls[key]])
+        refuse_twice(f"call of {key!r}", [call.tensor.call_id for call in calls[key]])
     return ComparedRun(
         name,
         facts,
@@ -230,7 +230,7 @@ def _read_document(name: str) -> object:
         return decode(text, object)
     except DamagedError as error:
         raise RequestError(
-            f"{name!r} is no golden file, or only a part of one: {first_line(error)}", _GOLDEN
+            f"{name!r} is not a golden file, or only a part of one: {first_line(error)}", _GOLDEN
         ) from error
 
 

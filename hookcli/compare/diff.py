@@ -135,7 +135,7 @@ def pair_calls(
     A call without a match is paired with None.
     """
     if match == "id":
-        of_a, of_b = ({call.seen.call_id: call for call in calls} for calls in (a, b))
+        of_a, of_b = ({call.tensor.call_id: call for call in calls} for calls in (a, b))
         for call_id, other_id in pair_ids(tuple(of_a), tuple(of_b)):
             yield of_a.get(call_id), of_b.get(other_id)
     else:
@@ -185,7 +185,7 @@ def _pair_by_order(
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
     """Yield matching calls: long sequences of equal types and shapes, and the rest in order."""
     kinds_of_a, kinds_of_b = (
-        [(_side(call), call.seen.module_type, call.seen.shape) for call in calls]
+        [(_side(call), call.tensor.module_type, call.tensor.shape) for call in calls]
         for calls in (a, b)
     )
     matcher = SequenceMatcher(None, kinds_of_a, kinds_of_b, autojunk=False)
@@ -195,7 +195,7 @@ def _pair_by_order(
 
 def _side(call: RunCall) -> str:
     """Return ``input``, ``grad_output``, …; empty for an output."""
-    side, colon, _ = call.seen.call_id.partition(":")
+    side, colon, _ = call.tensor.call_id.partition(":")
     return side if colon else ""
 
 

@@ -29,17 +29,25 @@ def measure_pair(
     Raises:
         RequestError: a shard is damaged, or tensors have different shapes than their records.
     """
-    if a is None or b is None or a.seen.shape != b.seen.shape or a.seen.reason or b.seen.reason:
-        return CallPair(key, a.seen if a else None, b.seen if b else None)
+    if (
+        a is None
+        or b is None
+        or a.tensor.shape != b.tensor.shape
+        or a.tensor.reason
+        or b.tensor.reason
+    ):
+        return CallPair(key, a.tensor if a else None, b.tensor if b else None)
     if a.read and b.read and not (run_a.saved or run_b.saved):
-        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, run_a, run_b))
+        return CallPair(key, a.tensor, b.tensor, _measure_saved(a, b, run_a, run_b))
     one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)
     if one is not None and two is not None:  # preferred to parts of tensors
         counts = (a.nans, a.infs), (b.nans, b.infs)
-        return CallPair(key, a.seen, b.seen, measure_sketches((one, two), (a.size, b.size), counts))
+        return CallPair(
+            key, a.tensor, b.tensor, measure_sketches((one, two), (a.size, b.size), counts)
+        )
     if a.read and b.read and run_a.pooled == run_b.pooled:
-        return CallPair(key, a.seen, b.seen, _measure_saved(a, b, run_a, run_b))
-    return CallPair(key, a.seen, b.seen, None, _say_missing((run_a, a, one), (run_b, b, two)))
+        return CallPair(key, a.tensor, b.tensor, _measure_saved(a, b, run_a, run_b))
+    return CallPair(key, a.tensor, b.tensor, None, _say_missing((run_a, a, one), (run_b, b, two)))
 
 
 def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
@@ -52,7 +60,7 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
     one, two = a.read(), b.read()
     if one.shape != two.shape:
         raise RequestError(
-            f"the tensors of {a.seen.call_id!r} are {shape_text(one.shape)} in {run_a.name!r}, "
+            f"the tensors of {a.tensor.call_id!r} are {shape_text(one.shape)} in {run_a.name!r}, "
             f"and {shape_text(two.shape)} in {run_b.name!r}",
             "run both again, with the same options of --save tensors",
         )

@@ -129,7 +129,7 @@ def _draw_pictures(
         number, row = numbered
         one = _find_call(a, row.image, row.call_id)
         two = _find_call(b, others[row.image], row.other_call_id)
-        layout = recall_layout(one.layout, one.seen.shape, _size_of(a.images[row.image]))
+        layout = recall_layout(one.layout, one.tensor.shape, _size_of(a.images[row.image]))
         compared = compare_maps(_read(one), _read(two), layout)
         title = [row.names, shape_text(row.shape), layout.name, *([row.image] * several)]
         heading = ["   ".join(for_page(word) for word in title), *compared.notes]
@@ -151,12 +151,12 @@ def _size_of(image: ImageFacts) -> tuple[int, int] | None:
 
 
 def _find_call(run: ComparedRun, image: str, call_id: str) -> RunCall:
-    return next(call for call in reversed(run.calls[image]) if call.seen.call_id == call_id)
+    return next(call for call in reversed(run.calls[image]) if call.tensor.call_id == call_id)
 
 
 def _read(call: RunCall) -> Array:
     assert call.read is not None  # noqa: S101  the row was measured from tensors
-    return call.read().reshape(call.seen.shape)
+    return call.read().reshape(call.tensor.shape)
 
 
 def _figures(row: DiffRow) -> str:

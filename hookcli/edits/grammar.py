@@ -104,7 +104,7 @@ def _refuse_without_verb(text: str) -> NoReturn:
         raise EditSyntaxError(text, len(text), what, f"write LAYERS:WHAT, WHAT {_ONE_OF}")
     word = words[-1]
     hint = _did_you_mean(word[1], _USAGE) + _ONE_OF
-    raise EditSyntaxError(text, word.start(1), f"{word[1]!r} is no edit", hint)
+    raise EditSyntaxError(text, word.start(1), f"{word[1]!r} is not an edit", hint)
 
 
 def _read_values(text: str, verb: Verb, start: int) -> tuple[float, float | None, float | None]:
@@ -147,7 +147,7 @@ def _read_number(text: str, start: int, end: int, verb: Verb) -> float:
         number = float(word)
     except ValueError as error:
         raise EditSyntaxError(
-            text, start, f"{word!r} is no number", f"write {_USAGE[verb]}"
+            text, start, f"{word!r} is not a number", f"write {_USAGE[verb]}"
         ) from error
     if verb != "set" and not math.isfinite(number):
         raise EditSyntaxError(
@@ -208,7 +208,7 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     if head in _SIDES:
         raise EditSyntaxError(text, start, f"{head!r} is a second side", "write one side")
     hint = f"{_did_you_mean(head, _SIDES)}one of: {', '.join(_SIDES)}"
-    raise EditSyntaxError(text, start, f"{head!r} is no side", hint)
+    raise EditSyntaxError(text, start, f"{head!r} is not a side", hint)
 
 
 def _read_channels(text: str, start: int, inside: str) -> tuple[int, ...]:
@@ -217,7 +217,7 @@ def _read_channels(text: str, start: int, inside: str) -> tuple[int, ...]:
     for word in inside.split(","):
         numbers = _CHANNEL_RANGE.fullmatch(word)
         if not numbers:
-            what = f"{word!r} is no channel" if word.strip() else "a channel is missing"
+            what = f"{word!r} is not a channel" if word.strip() else "a channel is missing"
             raise EditSyntaxError(text, start, what, _CHANNEL_USAGE)
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if last < first:

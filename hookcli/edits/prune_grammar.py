@@ -45,13 +45,14 @@ def read_prune(text: str) -> Prune:
         amount = float(number)
     except ValueError as error:
         raise RequestError(
-            f"--prune {text!r}: {number!r} is no number", "a share from 0 to 1: conv=0.3"
+            f"--prune {text!r}: {number!r} is not a number", "a share from 0 to 1: conv=0.3"
         ) from error
     if not 0 < amount <= 1:
         raise RequestError(f"--prune {text!r}: the amount is a share, more than 0 and at most 1")
     if colon and method not in METHODS:
         close = difflib.get_close_matches(method, METHODS)
         raise RequestError(
-            f"--prune {text!r}: {method!r} is no method", f"one of: {', '.join(close or METHODS)}"
+            f"--prune {text!r}: {method!r} is not a method",
+            f"one of: {', '.join(close or METHODS)}",
         )
     return Prune(layers, amount, method or "l1", text)

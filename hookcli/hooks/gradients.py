@@ -73,16 +73,16 @@ class Gradients:
     observer: Observer
     called: set[str] = field(default_factory=set)
     handles: list[RemovableHandle] = field(default_factory=list)
-    _absent: dict[str, MissingGradient] = field(default_factory=dict)
+    _missing: dict[str, MissingGradient] = field(default_factory=dict)
     _first: dict[str, int] = field(default_factory=dict)
     _aliases: Aliases = field(default_factory=Aliases)
     _parameters: set[int] = field(default_factory=set)
 
     @property
-    def absent(self) -> tuple[MissingGradient, ...]:
+    def missing(self) -> tuple[MissingGradient, ...]:
         """The gradients that have not been computed so far, with the reasons."""
         return tuple(
-            replace(absent, call=self._placed(absent.call)) for absent in self._absent.values()
+            replace(missing, call=self._placed(missing.call)) for missing in self._missing.values()
         )
 
     def started(self, call: Call, inputs: object) -> object:
@@ -134,7 +134,7 @@ class Gradients:
                 reason = RECOMPUTED
             elif tensor._is_view() and call.side == "grad_output":
                 reason = VIEW
-        self._absent[call.id] = MissingGradient(call, tuple(tensor.shape), tensor.dtype, reason)
+        self._missing[call.id] = MissingGradient(call, tuple(tensor.shape), tensor.dtype, reason)
         return expected
 
     def _follow(self, call: Call, tensor: Tensor) -> None:
@@ -145,7 +145,7 @@ class Gradients:
 
     def _come(self, call: Call, gradient: Tensor | None) -> None:
         if gradient is not None:
-            self._absent.pop(call.id, None)
+            self._missing.pop(call.id, None)
             self.observer(self._placed(call), gradient)
 
     def _placed(self, call: Call) -> Call:

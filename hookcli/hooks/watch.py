@@ -110,7 +110,7 @@ def _check_in_place(placed: Sequence[_Placed]) -> None:
         if not isinstance(hooks, dict) or each.handle.id not in hooks:
             raise ForwardError(
                 f"the model took the hooks off {each.layer.label} ({each.layer.module_type}) "
-                "while it ran, so what that module gave was not seen",
+                "while it ran, so its outputs were not observed",
                 "let it remove the hooks that it has put on itself, by their handles",
             )
 

@@ -105,6 +105,7 @@ def _observe_image(
     settings: BackwardSettings, key: str, pixels: Tensor, *, sample: bool
 ) -> BatchResult:
     unedited: dict[str, Tensor] = {}
+    activations: dict[str, Tensor] = {}
     plain: _Outcome | None = None
     size = settings.feed.size_of(pixels)
     is_changed = bool(settings.edits or settings.pruning)
@@ -121,11 +122,10 @@ def _observe_image(
         unedited=unedited if is_changed else None,
         drawn=("grad_output",),
         sketch=settings.sketch,
+        activations=activations if settings.wanted.times_activation else None,
     )
     selected = {layer.module_path for layer in settings.layers}
-    observer = _Observer(collector, selected)
-    if settings.wanted.times_activation:
-        collector.activations = observer.activations
+    observer = _Observer(collector, selected, activations)
     target = None if plain is None else plain.score.target  # edits may change the prediction
     passed = _run_pass(
         settings, pixels, observer, collector, settings.edits.changes(size, 1), target
@@ -189,7 +189,7 @@ def _run_pass(
         except ForwardError as error:
             partial = collector.result(None)
             raise BrokenForwardError(error.message, error.hint, partial) from error.__cause__
-    return _Outcome(output, scored.score, gradients.absent, leaf)
+    return _Outcome(output, scored.score, gradients.missing, leaf)
 
 
 @dataclass(slots=True)
@@ -243,14 +243,14 @@ def _saliency(gradient: Tensor) -> Tensor:
     return plane.amax(0).float().cpu()
 
 
-def _record_missing(key: str, size: tuple[int, int], absent: MissingGradient) -> LayerRecord:
+def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -> LayerRecord:
     """Return a record without figures for a gradient that does not exist, with the reason."""
     layout = UNKNOWN
-    if absent.call.side != "param":
-        layout = resolve_layout(absent.shape, absent.call.layer.channels, size)
-    dtype = str(absent.dtype).removeprefix("torch.")
-    stats = TensorStats(absent.shape, dtype, None, None, None, None, None)
-    first = absent.call.side == "grad_input" and absent.reason == NOT_NEEDED
+    if missing.call.side != "param":
+        layout = resolve_layout(missing.shape, missing.call.layer.channels, size)
+    dtype = str(missing.dtype).removeprefix("torch.")
+    stats = TensorStats(missing.shape, dtype, None, None, None, None, None)
+    first = missing.call.side == "grad_input" and missing.reason == NOT_NEEDED
     return LayerRecord(
-        key, absent.call, layout, stats, reason=IMAGE_NOT_NEEDED if first else absent.reason
+        key, missing.call, layout, stats, reason=IMAGE_NOT_NEEDED if first else missing.reason
     )

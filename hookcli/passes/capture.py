@@ -62,7 +62,7 @@ class Captured:
 
         It is empty without ``gradients=True``.
         """
-        missing = () if self._gradients is None else self._gradients.absent
+        missing = () if self._gradients is None else self._gradients.missing
         return {each.call.id: each.reason for each in missing}
 
     @property

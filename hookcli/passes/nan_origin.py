@@ -47,18 +47,18 @@ def find_nan_origin(
         score: computes the score at which a backward starts; None without a backward.
     """
     made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in edits.made.items()}
-    made |= find_producers(model, feed, pixels)
+    made |= find_forward_origin(model, feed, pixels)
     changes = edits.changes(feed.size_of(pixels), 1)
     forwards = tuple(each for each in changes if each.side in ("input", "output"))
     if forwards:
         with change(model, forwards):
-            made = find_producers(model, feed, pixels) | made
+            made = find_forward_origin(model, feed, pixels) | made
     if score is not None:
-        made = find_gradient_producers(model, feed, pixels, score, changes) | made
+        made = find_backward_origin(model, feed, pixels, score, changes) | made
     return made
 
 
-def find_producers(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> dict[str, str]:
+def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> dict[str, str]:
     """Return sentences that name what made the first ``NaN`` and the first ``Inf`` of a forward.
 
     The producer is the innermost call whose inputs and parameters hold no such value and whose
@@ -82,7 +82,7 @@ def find_producers(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> dict[
     return {kind: made for kind, made in watcher.made.items() if kind in watcher.came_out}
 
 
-def find_gradient_producers(
+def find_backward_origin(
     model: nn.Module,
     feed: ModelInputs,
     pixels: Tensor,

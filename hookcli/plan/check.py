@@ -62,7 +62,7 @@ def check_request(
         side_name = read_edit(text, edited_side).side
         if not with_gradients and side_name not in ("output", "input"):
             raise RequestError(
-                f"--edit {text!r}: {side_name} is a gradient, and inspect has none",
+                f"--edit {text!r}: {side_name} is a gradient, and this command computes none",
                 "edit gradients in: hookcli gradients",
             )
 
@@ -177,7 +177,7 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         raise OutputError(f"cannot write {str(file)!r}", "name a file in a folder that is there")
     if file.exists() and not folder.overwrite:
         raise OutputError(
-            f"{str(file)!r} is there already", "replace it with --overwrite, or name another file"
+            f"{str(file)!r} already exists", "replace it with --overwrite, or name another file"
         )
 
 

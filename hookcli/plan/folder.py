@@ -1,4 +1,4 @@
-"""The run folder of a run: its name, the files that the run may write there, and a check of it."""
+"""The run folder of a run: its name, the files that the run may write, and what is there now."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
 def check_run_folder(
     config: RunConfig, sources: Sequence[ImageSource | ImageFile], *, cleans_up: bool
 ) -> None:
-    """Check that the run may be written and, with ``--resume``, that it is not complete yet.
+    """Check that the run may be written; with ``--resume`` finish one that is complete.
 
     Args:
         config: what was asked.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from torch import Tensor
+
     from hookcli.config import (
         AblationConfig,
         BackwardStyle,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage
     from hookcli.store import names
 
-# Up to so many images are read before the model is loaded, so that a bad one is reported early.
+# At most this many images are read before the model is loaded, so that a bad one is reported early.
 _MOST_READ_FIRST = 8
 
 
@@ -144,6 +146,8 @@ class PreparedRun:
         settings: what was asked, and how it will be done.
         scorer: computes the score of an output; None for a run without a backward.
         cams: the layers for each of which a Grad-CAM is drawn.
+        focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
+            a box.
         workers: how many processes prepare images.
         seconds: how long each stage has taken.
     """
@@ -152,6 +156,7 @@ class PreparedRun:
     settings: RunSettings
     scorer: Callable[..., ScoreTensor] | None = None
     cams: tuple[LayerInfo, ...] = ()
+    focus: Tensor | None = None
     workers: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -203,6 +208,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) -> PreparedRun:
     from hookcli.plan.estimate import make_plan
+    from hookcli.plan.focus import find_focus
 
     loaded, sources = prepared.loaded, prepared.sources
     style = choose_style(config, sources)
@@ -221,6 +227,7 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
         settings,
         scorer=None if backward is None else loaded.scorer(backward),
         cams=_select_cams(loaded, backward),
+        focus=find_focus(config.focus, loaded, sources),
         workers=count_workers(config.workers, sources),
         seconds=clock.seconds,
     )
@@ -322,8 +329,10 @@ def plan_run(config: RunConfig) -> Plan:
     found = find_images(config.run, leave_out=config.folder.out)
     check_run_folder(config, found.sources, cleans_up=False)
     from hookcli.plan.estimate import make_plan
+    from hookcli.plan.focus import find_focus
 
     outline = outline_model(config.run, found, config.edited_side)
+    find_focus(config.focus, outline.loaded, outline.sources)
     if config.backward is not None:
         outline.loaded.scorer(config.backward)
         _select_cams(outline.loaded, config.backward)

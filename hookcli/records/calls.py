@@ -12,6 +12,10 @@ class Uncalled:
     layer: LayerInfo
     reason: str
 
+    def row(self) -> dict[str, str]:
+        """Return the layer and the reason as documents hold them."""
+        return {"layer": self.layer.label, "reason": self.reason}
+
 
 ROOT_LABEL = "(model)"
 

@@ -95,7 +95,7 @@ class RunResult:
         findings: what deserves a look, the gravest first.
         grids: the pictures of feature maps, and what they show.
         undrawn: the layers for which a Grad-CAM was requested and none was drawn.
-        failed: the rules of ``--fail-on`` that did not hold.
+        failed: the rules of ``--fail-on`` for which there is a finding.
         out_dir: the run folder; empty when nothing was written.
         files: the files that were written, relative to ``out_dir``.
         seconds: the duration of each stage, by its name.
@@ -117,7 +117,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """7 when a rule of ``--fail-on`` did not hold, else 6 when images were skipped, else 0."""
+        """7 when a rule of ``--fail-on`` has a finding, else 6 when images were skipped, else 0."""
         if self.failed:
             return errors.FAILED_RULE
         return errors.SKIPPED if self.skipped else errors.DONE

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk, RunTotals
 
-_MOST_WAITING = 2  # so many chunks may wait to be written
+_MOST_WAITING = 2  # at most this many chunks wait to be written
 
 
 class ProgressListener:
@@ -40,7 +40,7 @@ class ChunkWriter:
     """Writes chunks while the model works on the next one, and adds them up in their order.
 
     Attributes:
-        done: how many chunks are on disk.
+        done: how many chunks have been added to the totals; all of them are on disk.
         grids: draws the pictures of the chunk that is running.
         listener: receives the progress of the run.
     """
@@ -58,7 +58,7 @@ class ChunkWriter:
         self._prepared, self._folder, self._totals = prepared, folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
-        self._written = 0
+        self._written = 0  # chunks on disk; changed by the writing thread alone after ``resume``
         several = prepared.settings.has_several
         totals.top = TopImages(prepared.settings.config.top_images * several)
         self._places = {source.key: place for place, source in enumerate(prepared.model.sources)}
@@ -82,16 +82,14 @@ class ChunkWriter:
         resume = self._prepared.settings.config.folder.resume
         top = read_top(self._folder, len(self._prepared.model.sources)) if resume else None
         if top is not None and top.count == self._totals.top.count:
-            chunks = read_usable_chunks(self._prepared, self._folder, top.parts)
-            if len(chunks) == top.parts:
-                self.done, self._totals.top = top.parts, top
-                self._written = top.parts
+            chunks = read_usable_chunks(self._prepared, self._folder, top.chunks)
+            if len(chunks) == top.chunks:
+                self.done, self._totals.top = top.chunks, top
+                self._written = top.chunks
                 for chunk in chunks:
                     self._totals.merge(chunk)
             else:  # the top images cannot be reduced to those of the chunks that can be used
-                self.listener.warn(
-                    "images have changed since the run was interrupted: it begins again"
-                )
+                self.listener.warn("some saved results can no longer be used: the run begins again")
             self.listener.resumed(len(self._totals.images) + len(self._totals.skipped))
         remove_chunks(self._folder, self.done)
 
@@ -99,14 +97,17 @@ class ChunkWriter:
         """Queue a chunk to be written; wait while too many chunks are in the queue."""
         self._waiting.append(self._thread.submit(self._write, chunk, records, self.grids.take()))
         while len(self._waiting) > _MOST_WAITING:
-            self._merge(self._waiting.pop(0).result())
+            self._merge_next()
 
     def finish(self) -> None:
         """Wait until every chunk is on disk."""
         while self._waiting:
-            self._merge(self._waiting.pop(0).result())
+            self._merge_next()
 
-    def _merge(self, chunk: Chunk) -> None:
+    def _merge_next(self) -> None:
+        """Wait for the first chunk in the queue; it stays there if the wait is interrupted."""
+        chunk = self._waiting[0].result()
+        del self._waiting[0]
         self.done += 1
         totals = self._totals
         totals.merge(chunk)
@@ -118,7 +119,7 @@ class ChunkWriter:
         from hookcli.store.parquet import write_records  # takes 0.2 s
 
         if chunk.number != self._written:
-            raise CancelledError  # a chunk before it failed; ``--resume`` cannot use one with a gap
+            raise CancelledError  # a chunk before it failed: ``--resume`` uses none after a gap
         write = self._folder.write
         chunk.grids = list(grids())
         chunk.written_files.append(write_records(write, chunk.number, records.records))

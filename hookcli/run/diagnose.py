@@ -11,7 +11,7 @@ from hookcli.passes.call import to_batch
 from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.records.calls import Uncalled
 from hookcli.summary.evidence import Evidence
-from hookcli.summary.findings import find
+from hookcli.summary.findings import list_findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,11 +59,13 @@ def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
             )
             for image in totals.images
         },
-        _find_producers(prepared, totals),
+        _find_nan_origins(prepared, totals),
         totals.written,
         {image.key: image.file for image in totals.images},
     )
-    return Diagnosis(uncalled, find(evidence, dict(prepared.settings.config.findings.rules)))
+    return Diagnosis(
+        uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))
+    )
 
 
 def _find_uncalled(
@@ -87,7 +89,7 @@ def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:
     return explain_uncalled(model, layer)
 
 
-def _find_producers(prepared: PreparedRun, totals: RunTotals) -> dict[str, str]:
+def _find_nan_origins(prepared: PreparedRun, totals: RunTotals) -> dict[str, str]:
     """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
 
     The first image that holds one runs again. With ``--fail-on`` every image of a short run does,

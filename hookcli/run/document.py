@@ -39,9 +39,7 @@ def assemble_facts(
     return {
         **request,
         "versions": versions,
-        "uncalled": [
-            {"layer": each.layer.label, "reason": each.reason} for each in diagnosis.uncalled
-        ],
+        "uncalled": [layer.row() for layer in diagnosis.uncalled],
         "images": totals.images,
         "skipped": [*skipped, *totals.skipped],
         "findings": diagnosis.findings,

@@ -1,4 +1,4 @@
-"""What figures depend on beside the model and the images: packages, processor, torch's settings."""
+"""What the figures depend on besides the model and the images: packages, processor, settings."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from hookcli.images.prepare import prepare_images
 from hookcli.passes.backward import BackwardSettings, run_backward
 from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
 from hookcli.plan.clock import Clock
-from hookcli.plan.focus import describe_focus, find_focus
+from hookcli.plan.focus import describe_focus
 from hookcli.plan.prepare import prepare_run
 from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_writer import ChunkWriter, ProgressListener
@@ -33,8 +33,6 @@ from hookcli.summary.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from torch import Tensor
 
     from hookcli.config import GradientsConfig, InspectConfig
     from hookcli.images.prepare import PreparedImage
@@ -61,6 +59,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     """Run what was prepared.
 
     Raises:
+        RequestError: an edit changed nothing; the folder has no manifest.
         ForwardError: the model raised an exception; what was observed until then is in the folder,
             without a manifest.
         OutputError: the folder is protected or in use, or a file could not be written.
@@ -77,7 +76,6 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         replace_any=config.folder.overwrite,
         resume=config.folder.resume,
     )
-    focus = find_focus(config.focus, prepared.model.loaded, prepared.model.sources)
     totals = RunTotals(Tally(prepared.settings.limits))
     with (
         folder,
@@ -86,8 +84,9 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     ):
         writer.resume()
         is_resumed = bool(totals.images)
-        totals.focus = None if focus is None else describe_focus(config.focus, focus)
-        settings = _chunk_settings(prepared, focus)
+        if prepared.focus is not None:
+            totals.focus = describe_focus(config.focus, prepared.focus)
+        settings = _chunk_settings(prepared)
         runner = ChunkRunner(settings, folder.write, writer.grids, listener.warn, totals)
         try:
             with _stop_between_batches(runner) if prepared.settings.is_long else nullcontext():
@@ -115,9 +114,9 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     return replace(result, seconds=clock.seconds)
 
 
-def _chunk_settings(prepared: PreparedRun, focus: Tensor | None) -> ChunkSettings:
+def _chunk_settings(prepared: PreparedRun) -> ChunkSettings:
     return ChunkSettings(
-        run_pass=_choose_pass(prepared, focus),
+        run_pass=_choose_pass(prepared),
         loaded=prepared.model.loaded,
         limits=prepared.settings.limits,
         batch_size=prepared.settings.config.batch_size,
@@ -129,9 +128,9 @@ def _chunk_settings(prepared: PreparedRun, focus: Tensor | None) -> ChunkSetting
     )
 
 
-def _choose_pass(prepared: PreparedRun, focus: Tensor | None) -> Pass:
+def _choose_pass(prepared: PreparedRun) -> Pass:
     """Return what runs images through the model: forward only, or forward and backward."""
-    loaded, config = prepared.model.loaded, prepared.settings.config
+    loaded, config, focus = prepared.model.loaded, prepared.settings.config, prepared.focus
     if config.backward is None or prepared.scorer is None:
         forward = ForwardSettings(
             loaded.module,

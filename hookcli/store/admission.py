@@ -88,5 +88,5 @@ def _no_replacing(folder: Directory, held: HeldRun) -> OutputError:
         pass
     return OutputError(
         f"{name} holds a run that was interrupted",
-        "go on with --resume, or replace it with --overwrite",
+        "continue with --resume, or replace it with --overwrite",
     )

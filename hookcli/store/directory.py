@@ -203,7 +203,7 @@ class Directory:
         """
         *folders, last = name.split("/")
         if last in ("", "..") or not {"", ".", ".."}.isdisjoint(folders):
-            raise ValueError(f"{name!r} is no name inside a folder")
+            raise ValueError(f"{name!r} is not a name inside a folder")
         current = os.dup(self._held)
         try:
             for part in folders:

@@ -60,13 +60,13 @@ def replace_page(path: Path, page: bytes) -> Path:
 def finish_resume(
     path: Path, command: Sequence[str], weights_sha256: str = "", *, cleans_up: bool
 ) -> None:
-    """Raise if the run is complete already.
+    """Raise ``CompleteError`` if the run is complete, and delete the chunks that it left behind.
 
     Args:
         path: the run folder.
         command: the words of the command that resumes.
         weights_sha256: the hash of the weights file, if one is named.
-        cleans_up: delete the chunks that the complete run left behind.
+        cleans_up: whether they are deleted; False only raises.
 
     Raises:
         CompleteError: the run in ``path`` is complete.

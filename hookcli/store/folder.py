@@ -64,7 +64,7 @@ class RunFolder:
             planned: the names that the run may write.
             replace_run: delete a run that is in the folder.
             replace_any: write even if the folder holds files that no run wrote.
-            resume: go on with the same run if it is in the folder.
+            resume: continue the same run if it is in the folder.
         """
         self.path = path
         self._request, self._planned = request, planned
@@ -105,7 +105,7 @@ class RunFolder:
     ) -> None:
         self._stack.close()
         if isinstance(error, OutputError) and is_full(error.__cause__):
-            error.hint = "make room and go on with --resume, or choose another folder with -o"
+            error.hint = "make room and continue with --resume, or choose another folder with -o"
 
     def write(self, name: str, data: bytes) -> str:
         """Write one file of the run and return its name; safe to call from several threads.

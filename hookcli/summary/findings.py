@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from hookcli.records.runs import Finding
 
-__all__ = ["RULES", "Evidence", "find"]
+__all__ = ["RULES", "Evidence", "list_findings"]
 
 
-def find(evidence: Evidence, thresholds: Mapping[str, float] = RULES) -> tuple[Finding, ...]:
+def list_findings(
+    evidence: Evidence, thresholds: Mapping[str, float] = RULES
+) -> tuple[Finding, ...]:
     """Return all findings, the gravest rule first, and the largest number first within a rule."""
     limits = {**RULES, **thresholds}
     found = [

@@ -26,7 +26,7 @@ class TopImages:
 
     Attributes:
         count: the number of images that are kept per channel.
-        parts: the number of chunks that have been added.
+        chunks: the number of chunks that have been added.
         values: the largest values of each call, (C, count), by call id; minus infinity when there
             are fewer images.
         places: the positions of these images in the run, (C, count), by call id; -1 when there are
@@ -34,13 +34,13 @@ class TopImages:
     """
 
     count: int = 0
-    parts: int = 0
+    chunks: int = 0
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def add(self, records: Iterable[LayerRecord], positions: Mapping[str, int]) -> None:
         """Add the next chunk; images with a different number of channels are left out."""
-        self.parts += 1
+        self.chunks += 1
         if not self.count:
             return
         groups: dict[str, list[tuple[int, Sequence[float]]]] = {}
@@ -86,7 +86,7 @@ class TopImages:
             _SavedCall(call_id, len(values), values.tobytes(), self.places[call_id].tobytes())
             for call_id, values in self.values.items()
         )
-        saved = _SavedTop(self.count, self.parts, calls, _digest(self.count, self.parts, calls))
+        saved = _SavedTop(self.count, self.chunks, calls, _digest(self.count, self.chunks, calls))
         return encode_escaped(saved)
 
     def _add_call(self, call_id: str, group: list[tuple[int, Sequence[float]]]) -> None:

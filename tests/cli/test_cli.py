@@ -267,8 +267,6 @@ def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--bogus"],
-        ["bogus"],
         ["inspect"],
         ["inspect", "resnet18"],
         ["inspect", "resnet18", "photo.png", "--bogus"],
@@ -289,8 +287,13 @@ def test_a_request_that_cannot_be_met_ends_with_2(inspect, photo, words, error, 
 )
 def test_wrong_usage_ends_with_2_and_points_to_the_help(run, photo, words):
     err = check_error(run(*words), 2)
-    place = "hookcli" if "bogus" in words[0] else f"hookcli {words[0]}"
-    assert err.splitlines()[-1] == f"hint: see: {place} --help"
+    assert err.splitlines()[-1] == f"hint: see: hookcli {words[0]} --help"
+
+
+@pytest.mark.parametrize("word", ["--bogus", "bogus"])
+def test_no_command_ends_with_2_and_points_to_the_list_of_commands(run, word):
+    err = check_error(run(word), 2)
+    assert err.splitlines()[-1] == "hint: see: hookcli --help"
 
 
 def test_what_typer_says_in_several_lines_is_said_in_one(run):

@@ -64,7 +64,7 @@ VARIED |= {"help of inspect": COMMANDS["help of inspect"]}
 
 DUMB = ("inspect", "diff", "models", "plan", "a bar", "an error", "usage", "help of inspect")
 
-# How often the commands are shown: what the environment says, the columns of the terminal (None:
+# How the commands are shown: what the environment says, the columns of the terminal (None:
 # there is none), and which commands.
 SCENES = {
     "coloured": ({"COLUMNS": "80"}, 200, COMMANDS),

@@ -355,7 +355,7 @@ def by_order(a, b):
         for side, shapes in (("a", a), ("b", b))
     )
     return [
-        (one and one.seen.call_id, two and two.seen.call_id)
+        (one and one.tensor.call_id, two and two.tensor.call_id)
         for one, two in pair_calls(*calls, "order")
     ]
 
@@ -382,7 +382,9 @@ def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_l
         ]
         for side, mine in zip("ab", kinds, strict=True)
     )
-    pairs = [(a and a.seen.call_id, b and b.seen.call_id) for a, b in pair_calls(*calls, "order")]
+    pairs = [
+        (a and a.tensor.call_id, b and b.tensor.call_id) for a, b in pair_calls(*calls, "order")
+    ]
     assert pairs == [
         ("a0", "b0"),
         ("a1", None),
@@ -407,7 +409,9 @@ def test_an_input_is_not_paired_with_an_output_of_its_shape():
         [RunCall(seen(name), Size(0, 0, 0, 1)) for name in names]
         for names in (["one", "two"], ["input:uno", "uno", "due"])
     ]
-    pairs = [(a and a.seen.call_id, b and b.seen.call_id) for a, b in pair_calls(*calls, "order")]
+    pairs = [
+        (a and a.tensor.call_id, b and b.tensor.call_id) for a, b in pair_calls(*calls, "order")
+    ]
     assert pairs == [(None, "input:uno"), ("one", "uno"), ("two", "due")]
 
 

@@ -406,7 +406,7 @@ def test_an_empty_file(refused):
 def test_a_golden_file_that_was_cut_off(refused):
     Path("b.json").write_bytes(Path("a.json").read_bytes()[:-9])
     message, hint = refused("a", "b.json")
-    assert message.startswith("'b.json' is no golden file, or only a part of one: ")
+    assert message.startswith("'b.json' is not a golden file, or only a part of one: ")
     assert hint == GOLDEN
 
 
@@ -436,7 +436,7 @@ def test_a_part_of_a_run_in_place_of_the_run(refused, name, message):
 def test_a_file_that_is_no_json(refused, data):
     Path("b.json").write_bytes(data)
     message, hint = refused("a", "b.json")
-    assert message.startswith("'b.json' is no golden file, or only a part of one: ")
+    assert message.startswith("'b.json' is not a golden file, or only a part of one: ")
     assert hint == GOLDEN
 
 

@@ -34,7 +34,7 @@ def maps(*channels):
     return np.array([channels], "f4")
 
 
-def contrast_of(a, b, name="NCHW", pixels=None):
+def compare_arrays(a, b, name="NCHW", pixels=None):
     return compare_maps(a, b, recall_layout(name, a.shape, pixels))
 
 
@@ -55,7 +55,7 @@ def colours(image):
 def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
     a = maps([[1, 2], [3, 4]], [[1, 1], [1, 1]], [[0, 0], [0, 0]])
     b = maps([[1, 2], [3, 5]], [[1, 1], [1, 1]], [[0, 0], [0, -3]])
-    compared = contrast_of(a, b)
+    compared = compare_arrays(a, b)
     assert compared.channels.tolist() == [2, 0]
     assert compared.apart.tolist() == [[[0, 0], [0, -3]], [[0, 0], [0, 1]]]
     assert (compared.low.tolist(), compared.high.tolist()) == ([-3, 1], [0, 5])
@@ -70,7 +70,7 @@ def test_the_channels_that_differ_come_first_and_equal_ones_not_at_all():
 def test_of_many_channels_twelve_are_shown():
     a = np.zeros((1, 30, 2, 2), "f4")
     b = a + np.arange(1, 31, dtype="f4").reshape(1, 30, 1, 1)
-    compared = contrast_of(a, b)
+    compared = compare_arrays(a, b)
     assert compared.channels.tolist() == list(range(29, 17, -1))
     assert compared.notes == ("all 30 channels differ; the 12 that differ most",)
 
@@ -78,7 +78,7 @@ def test_of_many_channels_twelve_are_shown():
 def test_nan_comes_first_and_inf_at_the_same_place_is_no_difference():
     a = maps([[INF, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 9]])
     b = maps([[INF, 1], [1, 1]], [[NAN, 1], [1, 2]], [[1, 1], [1, 1]])
-    compared = contrast_of(a, b)
+    compared = compare_arrays(a, b)
     assert compared.channels.tolist() == [1, 2]
     assert (compared.broken.tolist(), compared.largest.tolist()) == ([1, 0], [1, 8])
     assert (
@@ -90,7 +90,7 @@ def test_channels_last_are_channels():
     a = np.zeros((1, 2, 2, 3), "f4")
     b = a.copy()
     b[0, 0, 1, 2] = 5
-    compared = contrast_of(a, b, "NHWC")
+    compared = compare_arrays(a, b, "NHWC")
     assert (compared.channels.tolist(), compared.apart.tolist()) == ([2], [[[0, 5], [0, 0]]])
 
 
@@ -99,7 +99,7 @@ def test_tokens_are_laid_out_in_rows_and_the_class_token_is_told():
     b = a.copy()
     b[0, 1 + 5, 1] = 7  # the third row of two
     b[0, 0, 0] = -2
-    compared = contrast_of(a, b, "NLC", (8, 4))
+    compared = compare_arrays(a, b, "NLC", (8, 4))
     assert compared.channels.tolist() == [1]
     assert compared.apart.tolist() == [[[0, 0], [0, 0], [0, 7], [0, 0]]]
     assert compared.notes == (
@@ -112,7 +112,7 @@ def test_a_class_token_that_alone_differs_is_drawn_as_bars():
     a = np.zeros((1, 1 + 4, 3), "f4")
     b = a.copy()
     b[0, 0] = [0, -2, 1]
-    compared = contrast_of(a, b, "NLC")
+    compared = compare_arrays(a, b, "NLC")
     assert (compared.is_flat, compared.apart.tolist()) == (True, [[[0, -2, 1]]])
     assert compared.notes[0] == (
         "only the class token differs: in 2 of 3 values, the most in value 1, counted from 0"
@@ -125,7 +125,7 @@ def test_of_a_clip_the_frame_that_differs_most_is_shown(name, axis):
     b = a.copy()
     np.moveaxis(b, axis, 0)[1] += 1
     np.moveaxis(b, axis, 0)[3] += 2
-    compared = contrast_of(a, b, name)
+    compared = compare_arrays(a, b, name)
     assert compared.notes[1] == "the frame that differs most, 4 of 4"
     assert compared.apart.tolist() == np.full((2, 6, 6), 2).tolist()
 
@@ -135,7 +135,7 @@ def test_large_maps_are_means_and_their_differences_the_largest():
     b = a.copy()
     b[0, 0, :2, :2] = [[1, -4], [2, 3]]
     b[0, 0, 148, 2] = NAN
-    compared = contrast_of(a, b)
+    compared = compare_arrays(a, b)
     assert compared.b.shape == (1, 75, 2)
     assert (compared.b[0, 0, 0], compared.apart[0, 0, 0]) == (0.5, -4)  # 2 over 4, and the largest
     assert np.isnan(compared.b[0, 74, 1])
@@ -148,12 +148,12 @@ def test_large_maps_are_means_and_their_differences_the_largest():
 
 def test_a_square_at_the_edge_is_the_mean_of_what_there_is_of_it():
     a = np.ones((1, 1, 113, 1), "f4")
-    compared = contrast_of(a, a * 3)
+    compared = compare_arrays(a, a * 3)
     assert (compared.b[0, 56, 0], compared.apart[0, 56, 0]) == (3, 2)
 
 
 def test_values_without_height_and_width_are_bars():
-    compared = contrast_of(array([1, 2, 3]), array([1, 4, 2]), "NC")
+    compared = compare_arrays(array([1, 2, 3]), array([1, 4, 2]), "NC")
     assert compared.is_flat
     assert (compared.a.tolist(), compared.apart.tolist()) == ([[[1, 2, 3]]], [[[0, 2, -1]]])
     assert compared.notes == (
@@ -165,13 +165,13 @@ def test_values_without_height_and_width_are_bars():
 
 def test_a_zero_has_no_sign():
     a = array([-0.0, -0.0])
-    assert list_labels(contrast_of(a, array([-0.0, NAN]), "NC")) == [
+    assert list_labels(compare_arrays(a, array([-0.0, NAN]), "NC")) == [
         "A   0 to 0",
         "B   0 to 0",
         "B - A   0 to 0,  not finite in 1 place",
     ]
     b = maps([[-0.0, NAN]])
-    assert list_labels(contrast_of(a.reshape(1, 1, 1, 2), b)) == [
+    assert list_labels(compare_arrays(a.reshape(1, 1, 1, 2), b)) == [
         "channel 0:  0 to 0,  not finite in 1 place"
     ]
 
@@ -189,7 +189,7 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
     a = np.zeros((1, 3, 1000), "f4")
     b = a.copy()
     b[0, 1, 3] = 6
-    compared = contrast_of(a, b, "unknown")
+    compared = compare_arrays(a, b, "unknown")
     assert compared.a.shape == (1, 1, 1000)  # 3 values to a bar
     assert compared.b[0, 0, 334] == 2  # place 1003, and the mean of 0, 6 and 0
     assert compared.apart[0, 0, 334] == 6
@@ -203,7 +203,7 @@ def test_of_a_tensor_whose_axes_are_not_known_runs_of_values_are_bars():
 
 
 def test_complex_numbers_that_differ_in_their_angle_alone_differ():
-    compared = contrast_of(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
+    compared = compare_arrays(array([3 + 4j], "c8"), array([3 - 4j], "c8"), "NC")
     assert (compared.a.tolist(), compared.b.tolist(), compared.apart.tolist()) == (
         [[[5]]],
         [[[5]]],
@@ -218,7 +218,7 @@ def test_complex_numbers_that_differ_in_their_angle_alone_differ():
 def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
     """From -3 to -3 + 4i, and back, it is 4."""
     two = {"f4": [-3, -3], "c8": [-3 + 4j, -3]}
-    compared = contrast_of(array(two[a], a), array(two[b], b), "NC")
+    compared = compare_arrays(array(two[a], a), array(two[b], b), "NC")
     assert sorted([compared.a.tolist(), compared.b.tolist()]) == [[[[3, 3]]], [[[5, 3]]]]
     assert compared.apart.tolist() == [[[4, 0]]]
     assert compared.notes[2].startswith("complex numbers: ")
@@ -257,7 +257,7 @@ def test_a_name_that_does_not_fit_the_shape_is_no_layout():
 def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
     """One channel of 1 x 2 pixels, each drawn as 56 x 56: in A 0 and 1, in B 0 and 3; B - A 0 and
     2."""
-    image = drawn(contrast_of(maps([[0, 1]]), maps([[0, 3]])))
+    image = drawn(compare_arrays(maps([[0, 1]]), maps([[0, 3]])))
     row = [image.getpixel((x, image.height - 30)) for x in range(image.width)]
     seen = [colour for i, colour in enumerate(row) if i == 0 or colour != row[i - 1]]
     a_low, a_high, b_low, b_high, none, more = [c for c in seen if c != row[0]]
@@ -268,21 +268,21 @@ def test_a_and_b_are_on_one_scale_and_their_difference_is_around_zero():
 
 
 def test_what_b_has_less_of_is_blue():
-    assert BLUE in colours(drawn(contrast_of(maps([[3, 0]]), maps([[1, 0]]))))
+    assert BLUE in colours(drawn(compare_arrays(maps([[3, 0]]), maps([[1, 0]]))))
 
 
 def test_nan_has_a_colour_of_its_own_in_either_map():
-    pixels = np.array(drawn(contrast_of(maps([[1, 2, 1]]), maps([[1, 3, NAN]]))))
+    pixels = np.array(drawn(compare_arrays(maps([[1, 2, 1]]), maps([[1, 3, NAN]]))))
     cyan, orange, white = (
         np.flatnonzero((pixels == colour).all(2)[-20]) for colour in (CYAN, ORANGE, WHITE)
     )
     assert cyan[-1] < orange[0] < white[0]  # in B, and then in B - A
-    seen = colours(drawn(contrast_of(array([1, 2]), array([3, NAN]), "NC")))
+    seen = colours(drawn(compare_arrays(array([1, 2]), array([3, NAN]), "NC")))
     assert {CYAN, WHITE, ORANGE} <= seen
 
 
 def test_gradients_have_the_colours_of_their_sign():
-    compared = contrast_of(maps([[-2, 0, 2]]), maps([[-2, 0, 1]]))
+    compared = compare_arrays(maps([[-2, 0, 2]]), maps([[-2, 0, 1]]))
     seen = colours(drawn(compared, signed=True))
     assert {BLUE, GREY, ORANGE} <= seen
     assert not {DARKEST, LIGHTEST} & seen
@@ -290,7 +290,7 @@ def test_gradients_have_the_colours_of_their_sign():
 
 def test_bars_stand_on_zero_and_hang_from_it():
     """B - A is 2, -2, 0: one bar up, one down, nothing."""
-    image = drawn(contrast_of(array([1, 1, 1]), array([3, -1, 1]), "NC"))
+    image = drawn(compare_arrays(array([1, 1, 1]), array([3, -1, 1]), "NC"))
     pixels = np.array(image)
     up, down = ((pixels == colour).all(2) for colour in (ORANGE, BLUE))
     assert (up.sum(), down.sum()) == (48 * 24, 49 * 24)  # 96 pixels, one of them zero, 24 wide
@@ -308,19 +308,19 @@ def bars_of(compared):
 
 
 def test_bars_of_almost_one_length_have_one_colour():
-    compared = contrast_of(array([1, 1]), array([1.0000005, 1.0000005]), "NC")
+    compared = compare_arrays(array([1, 1]), array([1.0000005, 1.0000005]), "NC")
     assert bars_of(compared) == [[LIGHTEST, LIGHTEST], [LIGHTEST, LIGHTEST]]
 
 
 def test_a_bar_is_the_lighter_the_longer_it_is():
-    a, b = bars_of(contrast_of(array([3, 4, 1]), array([3, 2, 1]), "NC"))
+    a, b = bars_of(compare_arrays(array([3, 4, 1]), array([3, 2, 1]), "NC"))
     assert (a[0], a[1], a[2]) == (b[0], LIGHTEST, b[2])
     assert sum(a[2]) < sum(b[1]) < sum(a[0]) < sum(a[1])
 
 
 def test_a_channel_that_is_constant_in_both_is_drawn():
-    assert ORANGE in colours(drawn(contrast_of(maps([[0, 0]]), maps([[2, 2]]))))
-    assert CYAN in colours(drawn(contrast_of(maps([[NAN, NAN]]), maps([[NAN, NAN]]))))
+    assert ORANGE in colours(drawn(compare_arrays(maps([[0, 0]]), maps([[2, 2]]))))
+    assert CYAN in colours(drawn(compare_arrays(maps([[NAN, NAN]]), maps([[NAN, NAN]]))))
 
 
 # The command
@@ -594,7 +594,7 @@ def test_a_folder_that_cannot_be_made_is_told(run):
 
 def test_a_sequence_is_drawn_tall_enough_to_be_seen():
     a = np.zeros((1, 1, 100), "f4")
-    pixels = np.array(drawn(contrast_of(a, a + 1, "NCL")))
+    pixels = np.array(drawn(compare_arrays(a, a + 1, "NCL")))
     assert ((pixels == ORANGE).all(2).any(1)).sum() == 24
 
 

@@ -209,15 +209,15 @@ def test_gradients_are_those_of_the_pruned_model(run, net):
     [
         ("conv", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
         ("=0.3", "it does not say how much", "write LAYERS=AMOUNT: conv=0.3"),
-        ("conv=much", "'much' is no number", "a share from 0 to 1: conv=0.3"),
-        ("conv=", "'' is no number", "a share from 0 to 1: conv=0.3"),
+        ("conv=much", "'much' is not a number", "a share from 0 to 1: conv=0.3"),
+        ("conv=", "'' is not a number", "a share from 0 to 1: conv=0.3"),
         ("conv=0", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=1.5", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=-0.1", "the amount is a share, more than 0 and at most 1", ""),
         ("conv=nan", "the amount is a share, more than 0 and at most 1", ""),
-        ("conv=0.3:l2", "'l2' is no method", "one of: l1, random, ln"),
-        ("conv=0.3:magnitude", "'magnitude' is no method", "one of: l1, random, ln"),
-        ("conv=0.3:", "'' is no method", "one of: l1, random, ln"),
+        ("conv=0.3:l2", "'l2' is not a method", "one of: l1, random, ln"),
+        ("conv=0.3:magnitude", "'magnitude' is not a method", "one of: l1, random, ln"),
+        ("conv=0.3:", "'' is not a method", "one of: l1, random, ln"),
     ],
 )
 def test_what_cannot_be_read_is_refused(run, net, text, message, hint):
@@ -334,7 +334,7 @@ def test_gradients_write_them_too(run, net):
         (
             ("--prune", "conv=0.5", "--save-weights", "mine.safetensors"),
             5,
-            "'mine.safetensors' is there already",
+            "'mine.safetensors' already exists",
             "replace it with --overwrite, or name another file",
         ),
     ],

@@ -56,7 +56,7 @@ def observe(model, forms, pixels, score=lambda out: out[0, 7]):
     with observe_gradients(model, layers, keep) as gradients:
         score(model(pixels)).backward()
     model.zero_grad()
-    return found, gradients.absent
+    return found, gradients.missing
 
 
 def probe(model, paths, pixels, score=lambda out: out[0, 7]):

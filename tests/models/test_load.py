@@ -27,8 +27,9 @@ import hookcli.models.zoo.state_dict
 from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.load import load_model
-from hookcli.models.zoo.build import SkipInitialisation
+from hookcli.models.zoo.build import SkipInitialisation, build_random
 from hookcli.models.zoo.catalog import list_catalog, list_names
+from hookcli.models.zoo.origin import find_origin
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
 CLASSIFIER = ["classifier.1.weight", "classifier.1.bias"]
@@ -89,7 +90,7 @@ def test_another_seed_gives_other_weights():
 def test_random_weights_leave_the_callers_generator_as_it_was():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    load(SMALL, "random", 7)
+    build_random(find_origin(SMALL, 7), ModelRequest(SMALL, "random", 7))
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -142,6 +142,13 @@ def test_the_grid_the_page_and_stdout_show_the_channels_of_the_box(run, photo):
     assert "What fires inside the box" in Path("run/report.html").read_text()
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_box_outside_of_the_image_is_refused_before_anything_is_written(run, photo, more):
+    ended = run("inspect", "resnet18", photo, *WORDS, "--focus", "300,0,9,9", *more)
+    assert ended.code == 2
+    assert not Path("run").exists()
+
+
 def focused(run, channels):
     """What stdout and the page list of the box, and the score of each channel of the grid."""
     words = (*WORDS, "--overwrite", "--focus", "100,40,40,40", "--channels", channels)

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
-
-from hookcli.config import chunk_size
 
 NET = """
 import torch
@@ -60,13 +57,6 @@ def test_images_of_two_sizes_stand_in_the_order_of_the_run(run):
     assert ended.code == 0, ended.err
     images = json.loads(Path("out/manifest.json").read_text())["images"]
     assert [image["key"] for image in images] == ["0", "1", "2", "3"]
-
-
-@pytest.mark.parametrize(
-    ("batch", "images"), [(1, 32), (3, 33), (8, 32), (20, 40), (32, 32), (33, 33)]
-)
-def test_a_chunk_is_whole_batches_of_at_least_32_images_in_all(batch, images):
-    assert chunk_size(batch) == images
 
 
 ODD = """

@@ -233,7 +233,7 @@ def test_a_disk_that_is_full_ends_with_5_and_the_run_goes_on_when_it_is_larger(s
         assert ended.returncode == 5, ended.stderr
         assert "error: cannot write 'disk/out" in ended.stderr
         assert "No space left on device" in ended.stderr
-        assert "hint: make room and go on with --resume, or" in ended.stderr
+        assert "hint: make room and continue with --resume, or" in ended.stderr
         assert "Traceback" not in ended.stderr
     whole = all_files("whole")
     left = {name: data for name, data in all_files("disk/out").items() if "parts/" not in name}
@@ -241,7 +241,7 @@ def test_a_disk_that_is_full_ends_with_5_and_the_run_goes_on_when_it_is_larger(s
     small_disk()
     ended = call(*words, "--resume")
     assert ended.returncode == 0, ended.stderr
-    assert "going on after " in ended.stderr
+    assert "continuing after " in ended.stderr
     assert_same_folders("disk/out", "whole")
 
 

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -831,7 +832,7 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
     assert (code, all_files("out")) == (5, before)
     assert err.splitlines() == [
         "error: 'out' holds a run that was interrupted",
-        "hint: go on with --resume, or replace it with --overwrite",
+        "hint: continue with --resume, or replace it with --overwrite",
     ]
 
 
@@ -889,7 +890,7 @@ def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
     code, _, err = run(*words, "--resume")
     assert code == 0, err
     stood = {"the second part": 32, "report.html": 70}.get(where)
-    assert (f"going on after {stood} of 70 images" in err) == (stood is not None)
+    assert (f"continuing after {stood} of 70 images" in err) == (stood is not None)
     assert_same_folders("out", "whole")
 
 
@@ -912,7 +913,33 @@ def test_no_chunk_is_written_after_one_that_failed(seventy, run, monkeypatch):
         with pytest.raises(OutputError):
             inspect("photos")
     words = ("inspect", MODEL, "photos", *PLAIN, "-o", "out", "--resume")
-    assert "going on after 32 of 70 images" in run(*words).err
+    assert "continuing after 32 of 70 images" in run(*words).err
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_while_a_chunk_is_waited_for_does_not_hide_that_it_failed(
+    seventy, monkeypatch
+):
+    shutil.copytree(seventy / "photos", "photos")
+    plain, is_waiting = chunk_writer.ChunkWriter.finish, threading.Event()
+
+    def finish(writer):
+        is_waiting.set()
+        plain(writer)
+
+    def write_chunk(folder, chunk):
+        if chunk.number == 1:
+            is_waiting.wait(PATIENCE)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)
+            raise OutputError("the disk is full")
+        chunks.write_chunk(folder, chunk)
+
+    monkeypatch.setattr(chunk_writer.ChunkWriter, "finish", finish)
+    monkeypatch.setattr(chunk_writer, "write_chunk", write_chunk)
+    with pytest.raises(OutputError, match="the disk is full"):
+        inspect("photos")
 
 
 def test_a_full_disk_leaves_no_request_without_its_words(cut):
@@ -997,7 +1024,7 @@ def test_a_second_run_is_refused_while_the_first_lives_and_ctrl_c_can_be_resumed
     assert (first.returncode, out) == (130, "")
     assert err.splitlines()[-2:] == [
         "error: interrupted",
-        "hint: what is complete stays; --resume goes on with a long run",
+        "hint: finished chunks are kept; --resume continues a long run",
     ]
     assert "Traceback" not in err
     assert 1 <= len(list(Path("out/parts").iterdir())) < 5
@@ -1014,21 +1041,23 @@ def test_a_run_that_was_killed_frees_its_folder_and_is_resumed_to_the_same_bytes
     first.wait()
     code, _, err = run("inspect", *words, "--resume")
     assert code == 0, err
-    assert "going on after " in err
+    assert "continuing after " in err
     assert_same_folders("out", "whole")
 
 
 @pytest.fixture
 def noticed_at_once(monkeypatch):
-    """torch looks every 5 seconds whether its workers live."""
+    """Look for dead workers every 0.2 s; torch looks every 5 s."""
     waiting = dataloader._MultiProcessingDataLoaderIter._try_get_data
     monkeypatch.setattr(waiting, "__defaults__", (0.2,))
 
 
 @pytest.fixture
-def killed(monkeypatch, noticed_at_once):
-    """The processes that prepare images, killed when the first chunk is on disk: the model waits
-    for that."""
+def killed_workers(monkeypatch, noticed_at_once):
+    """Kill the processes that prepare images once the first chunk is on disk, and list them.
+
+    The model waits for that chunk, so the workers have images in the queue that nobody took.
+    """
     killed = []
     monkeypatch.setattr(chunk_writer, "_MOST_WAITING", 0)
 
@@ -1051,21 +1080,21 @@ def told_by_run(config, monkeypatch):
     return told
 
 
-def test_a_worker_that_is_killed_is_reported_and_replaced(net, killed, monkeypatch):
+def test_a_worker_that_is_killed_is_reported_and_replaced(net, killed_workers, monkeypatch):
     told = told_by_run(changed(net, workers=1), monkeypatch)
-    assert len(killed) == 1
+    assert len(killed_workers) == 1
     assert told == ["a process that prepared images was killed; it is replaced"]
     assert_same_folders("out", "whole")
 
 
-def test_a_worker_that_is_killed_with_large_images_on_their_way_is_replaced(
-    net, killed, monkeypatch
+def test_workers_that_are_killed_with_large_images_on_their_way_are_replaced(
+    net, killed_workers, monkeypatch
 ):
-    """What it was sending is cut off in the middle, and must not be waited for."""
+    """The memory of the images in the queue is gone with them, and must not be waited for."""
     images = ImageRequest(("photos/p0[0-6]?.png",))
     large = replace(net.run, model=replace(net.run.model, size=224), images=images)
     told = told_by_run(replace(net, run=large, workers=2), monkeypatch)
-    assert len(killed) == 2
+    assert len(killed_workers) == 2
     assert told == ["a process that prepared images was killed; it is replaced"]
     assert layers()[0]["images"] == "70"
 
@@ -1413,7 +1442,7 @@ def test_a_resumed_run_says_that_it_begins_again(run, parts_two):
     code, _, err = run(*words)
     assert code == 0
     assert (
-        "warning: images have changed since the run was interrupted: it begins again"
+        "warning: some saved results can no longer be used: the run begins again"
         in err.splitlines()
     )
 
@@ -1422,7 +1451,7 @@ def test_a_resumed_run_says_where_it_goes_on_unless_quiet(run, cut):
     shutil.copytree("out", "quiet")
     words = ("inspect", MODEL, "photos", *PLAIN, "--resume")
     loud, quiet = run(*words, "-o", "out"), run(*words, "--quiet", "-o", "quiet")
-    assert loud.err.splitlines()[2] == "going on after 32 of 70 images"
+    assert loud.err.splitlines()[2] == "continuing after 32 of 70 images"
     assert quiet.err.splitlines() == ["warning: the weights are RANDOM, as asked for"]
 
 

@@ -492,7 +492,7 @@ def test_resume_may_change_what_an_error_does(run):
         ]
     ended = run(*inspected(folder, *SKIP), "--resume")
     assert ended.code == 6, ended.err
-    assert "going on after 32 of 75 images" in ended.err
+    assert "continuing after 32 of 75 images" in ended.err
     assert all_files("out") == all_files("whole")
 
 

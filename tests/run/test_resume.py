@@ -43,7 +43,7 @@ def begun(run, monkeypatch):
 def test_rows_of_a_file_that_has_not_changed_are_not_run_again(run, begun):
     ended = run("inspect", *WORDS, "-o", "out", "--resume")
     assert ended.code == 0, ended.err
-    assert "going on after 32 of 40 images" in ended.err
+    assert "continuing after 32 of 40 images" in ended.err
 
 
 @pytest.mark.parametrize("verify", [(), ("--verify",)])
@@ -51,7 +51,7 @@ def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     save_rows(100)
     ended = run("inspect", *WORDS, "-o", "out", "--resume", *verify)
     assert ended.code == 0, ended.err
-    assert "images have changed since the run was interrupted: it begins again" in ended.err
+    assert "some saved results can no longer be used: the run begins again" in ended.err
     resumed = means()
     assert run("inspect", *WORDS, "-o", "out", "--overwrite").code == 0
     assert resumed == means()

@@ -204,7 +204,7 @@ def test_a_disk_that_is_full_leads_to_resume_in_a_run_and_to_room_elsewhere():
     assert cannot_write(Path("a"), full).hint == "make room, or choose another folder with -o"
     with pytest.raises(OutputError) as caught, open_folder():
         raise cannot_write(Path("run/a"), full) from full
-    hint = "make room and go on with --resume, or choose another folder with -o"
+    hint = "make room and continue with --resume, or choose another folder with -o"
     assert (caught.value.message, caught.value.hint) == (
         "cannot write 'run/a': No space left on device",
         hint,

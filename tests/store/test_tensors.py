@@ -874,7 +874,7 @@ def test_files_that_are_there_are_protected(there):
     Path("out", there).write_text("mine")
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
-    unknown = f"'out/{there}' is there already and is not known to be of an export"
+    unknown = f"'out/{there}' already exists and is not known to be of an export"
     assert (caught.value.message, caught.value.exit_code) == (unknown, 5)
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"), overwrite=True)
@@ -888,7 +888,7 @@ def test_what_an_export_wrote_is_replaced_when_asked_for():
     export(home, "npy", Path("out"))
     with pytest.raises(OutputError) as caught:
         export(home, "npy", Path("out"))
-    assert caught.value.message == "'out/conv.npy' is there already"
+    assert caught.value.message == "'out/conv.npy' already exists"
     assert caught.value.hint == "replace it with --overwrite, or choose another -o"
     Path("out/conv.npy").write_bytes(b"old")
     Path("out/notes.txt").write_text("mine")

@@ -23,7 +23,7 @@ from hookcli.activations.stats import reduce_rows
 from hookcli.config import GridStyle
 from hookcli.documents import decode
 from hookcli.models.inputs import PLAIN
-from hookcli.passes.nan_origin import find_producers
+from hookcli.passes.nan_origin import find_forward_origin
 from hookcli.records.calls import Call, LayerInfo, Uncalled
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
@@ -31,7 +31,7 @@ from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.render.report.document import ReportDocument
 from hookcli.render.report.page import render_report
 from hookcli.summary.evidence import Evidence
-from hookcli.summary.findings import find
+from hookcli.summary.findings import list_findings
 from tests.summary.test_findings import told
 from tests.toy_runs import write_into
 
@@ -47,7 +47,7 @@ def record(path, kind="Conv2d", *, image="cat", std=1.0, values=(-1.0, 1.0), lay
 
 
 def found(*records, **evidence):
-    return [(f.rule, f.number) for f in find(Evidence(told(records), **evidence))]
+    return [(f.rule, f.number) for f in list_findings(Evidence(told(records), **evidence))]
 
 
 # Findings
@@ -88,7 +88,7 @@ def test_layers_unused_for_the_same_reason_in_several_places_are_one_finding():
     reason = "its weights are used inside {} (MultiheadAttention) without calling it"
     paths = ("encoder.0", "encoder.1", "decoder.0")
     uncalled = [Uncalled(LayerInfo(f"{p}.out", "Linear"), reason.format(p)) for p in paths]
-    (finding,) = find(Evidence({}, uncalled=uncalled))
+    (finding,) = list_findings(Evidence({}, uncalled=uncalled))
     assert finding.number == 3
     assert finding.sentence == (
         f"encoder.0.out did not run: {reason.format('encoder.0')} (and 2 more like it)"
@@ -134,7 +134,7 @@ class Swallowed(nn.Sequential):
 
 @pytest.mark.parametrize("maker", [Root, Masked])
 def test_values_that_made_no_nan_are_not_blamed_for_it(maker):
-    assert find_producers(nn.Sequential(maker()), PLAIN, torch.ones(1, 1, 2, 2)) == {
+    assert find_forward_origin(nn.Sequential(maker()), PLAIN, torch.ones(1, 1, 2, 2)) == {
         "NaN": f"NaN is made by 0 ({maker.__name__}): its inputs were finite"
     }
 

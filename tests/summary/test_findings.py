@@ -14,14 +14,14 @@ from PIL import Image
 from torch import nn
 
 from hookcli.models.inputs import PLAIN
-from hookcli.passes.nan_origin import find_producers
+from hookcli.passes.nan_origin import find_forward_origin
 from hookcli.records.calls import Call, LayerInfo, Uncalled
 from hookcli.records.images import SkippedImage
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
 from hookcli.records.runs import ModelInfo
 from hookcli.summary.evidence import Evidence
-from hookcli.summary.findings import find
+from hookcli.summary.findings import list_findings
 from hookcli.summary.rules import RULES
 from hookcli.summary.tally import Tally
 
@@ -46,12 +46,12 @@ def told(records, thresholds=RULES):
 def rules_of(*records, thresholds=RULES, **evidence):
     return [
         finding.rule
-        for finding in find(Evidence(told(records, thresholds), **evidence), thresholds)
+        for finding in list_findings(Evidence(told(records, thresholds), **evidence), thresholds)
     ]
 
 
 def sentence(*records, **evidence):
-    (finding,) = find(Evidence(told(records), **evidence))
+    (finding,) = list_findings(Evidence(told(records), **evidence))
     return finding.sentence
 
 
@@ -65,7 +65,7 @@ def test_a_layer_in_order_gives_no_finding():
 
 def test_nan_and_inf_are_counted_over_layers():
     records = (record("a", nan_count=3), record("b", order=2, nan_count=1, inf_count=2))
-    found = find(
+    found = list_findings(
         Evidence(
             told(records), producers={"NaN": "NaN is made by a (Conv2d): its inputs were finite"}
         )
@@ -78,7 +78,7 @@ def test_nan_and_inf_are_counted_over_layers():
 
 def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():
     made = "NaN is made by late (Log): its inputs were finite"
-    (finding,) = find(Evidence(told([record()]), producers={"NaN": made}))
+    (finding,) = list_findings(Evidence(told([record()]), producers={"NaN": made}))
     assert (finding.rule, finding.sentence, finding.images) == ("nan", made, ())
     assert (finding.number, finding.threshold) == (None, 0)
 
@@ -160,7 +160,7 @@ def called(path, order, *spreads, start=0):
 )
 def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, how, before, after):
     records = called("a", 1, *before) + called("b", 4, *after)
-    (finding,) = find(Evidence(told(records)))
+    (finding,) = list_findings(Evidence(told(records)))
     assert (finding.rule, finding.layer, finding.number) == (rule, "b#1", 50.0)
     assert finding.sentence == (
         f"the spread of b#1 is 50 times {how} that of a#1, the Conv2d before it "
@@ -170,7 +170,7 @@ def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, how
 
 def test_calls_of_several_modules_are_findings_of_their_own():
     records = called("a", 1, 1.0) + called("b", 2, 20.0) + called("c", 3, 400.0)
-    found = find(Evidence(told(records)))
+    found = list_findings(Evidence(told(records)))
     assert [(f.rule, f.layer, f.number) for f in found] == [
         ("exploding", "b", 20.0),
         ("exploding", "c", 20.0),
@@ -191,7 +191,7 @@ def test_float16_is_near_its_limit_from_half_of_it():
 
 
 def test_what_did_not_run_was_skipped_or_is_not_trained_is_said():
-    found = find(
+    found = list_findings(
         Evidence(
             {},
             uncalled=[Uncalled(LayerInfo(path, "Linear"), "unused") for path in ("a", "b")],
@@ -218,14 +218,14 @@ def test_images_that_were_skipped_are_counted_and_their_table_is_named():
 
 def test_an_image_smaller_than_the_network_sees_is_said_to_be():
     sizes = {"cat": ((215, 400), (224, 224)), "dog": ((224, 224), (224, 224))}
-    (finding,) = find(Evidence({}, sizes=sizes))
+    (finding,) = list_findings(Evidence({}, sizes=sizes))
     assert (finding.rule, finding.number) == ("small", 215 / 224)
     assert rules_of(sizes={"dog": sizes["dog"]}) == []
 
 
 def test_exact_pixels_smaller_than_what_the_network_was_made_for_are_said_to_be():
     sizes = {"cat": ((32, 48), (32, 48)), "dog": ((224, 224), (224, 224))}
-    (finding,) = find(
+    (finding,) = list_findings(
         Evidence({}, model=replace(TRAINED, input_shape=(1, 3, 224, 224)), sizes=sizes)
     )
     assert (finding.rule, finding.number, finding.images) == ("small", 32 / 224, ("cat",))
@@ -261,7 +261,7 @@ def test_what_takes_pictures_of_any_size_was_made_for_none(task, rules):
 def test_what_is_written_over_in_place_is_said_with_the_module_that_does_it():
     records = (record("a"), record("b", order=2), record("c", order=3))
     written = {"a": "by relu (ReLU)", "c": "inside block (Block)", "elsewhere": "by relu (ReLU)"}
-    found = find(Evidence(told(records), written=written))
+    found = list_findings(Evidence(told(records), written=written))
     assert [(f.rule, f.layer, f.number) for f in found] == [("overwritten", "a", 2.0)]
     assert found[0].sentence == (
         "the output of a is overwritten in place by relu (ReLU), as with 1 more layer; "
@@ -280,7 +280,7 @@ def test_what_is_written_over_in_place_is_said_with_the_module_that_does_it():
 )
 def test_a_finding_names_the_images_that_show_it(rule, figures):
     records = [record(image="cat"), record(image="dog", **figures), record(image="elk", **figures)]
-    (finding,) = find(Evidence(told(records)))
+    (finding,) = list_findings(Evidence(told(records)))
     assert (finding.rule, finding.images) == (rule, ("dog", "elk"))
 
 
@@ -288,7 +288,7 @@ def test_an_explosion_names_the_images_in_which_it_is_seen():
     pairs = [("cat", 19.0), ("dog", 20.0), ("elk", 50.0)]
     records = [record("a", image=image) for image, _ in pairs]
     records += [record("b", order=2, image=image, std=std) for image, std in pairs]
-    (finding,) = find(Evidence(told(records)))
+    (finding,) = list_findings(Evidence(told(records)))
     assert (finding.number, finding.images) == (50.0, ("dog", "elk"))
 
 
@@ -299,7 +299,7 @@ def test_the_gravest_rule_comes_first():
 
 def test_within_a_rule_the_largest_number_comes_first():
     records = called("a", 1, 1.0) + called("b", 2, 20.0) + called("c", 3, 1000.0)
-    found = find(Evidence(told(records)))
+    found = list_findings(Evidence(told(records)))
     assert [(f.rule, f.layer, f.number) for f in found] == [
         ("exploding", "c", 50.0),
         ("exploding", "b", 20.0),
@@ -328,7 +328,7 @@ class Divides(nn.Module):
 
 def made_by(model, pixels=None):
     pixels = torch.ones(1, 1, 2, 2) if pixels is None else pixels
-    return find_producers(model.eval(), PLAIN, pixels)
+    return find_forward_origin(model.eval(), PLAIN, pixels)
 
 
 def test_a_leaf_that_makes_nan_of_finite_values_is_the_producer():

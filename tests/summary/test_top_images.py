@@ -94,7 +94,7 @@ def test_parts_one_after_the_other_give_what_sorting_everything_gives(count, see
 def test_how_the_images_are_cut_into_parts_changes_nothing(seed):
     records = noise(seed, 20)
     whole, parts = top_of(4, records), top_of(4, *cut(records, np.random.default_rng(seed)))
-    assert (whole.parts, parts.parts) == (1, 4)
+    assert (whole.chunks, parts.chunks) == (1, 4)
     assert list(whole.rows()) == list(parts.rows())
 
 
@@ -134,7 +134,7 @@ def test_what_goes_in_and_what_has_no_channels_is_left_out():
 
 def test_of_no_images_nothing_is_kept():
     top = top_of(0, [fires("a", 1.0)], [fires("b", 1.0)])
-    assert (top.parts, top.values, list(top.rows())) == (2, {}, [])
+    assert (top.chunks, top.values, list(top.rows())) == (2, {}, [])
 
 
 def test_channels_are_chosen_by_how_far_the_best_stands_out():
@@ -164,7 +164,7 @@ def test_what_is_put_away_comes_back():
     parts = cut(noise(3, 12), np.random.default_rng(3))
     top = top_of(4, *parts[:2])
     back = read_top_images(top.to_bytes())
-    assert (back.count, back.parts) == (4, 2)
+    assert (back.count, back.chunks) == (4, 2)
     assert list(back.rows()) == list(top.rows())
     for half in (top, back):
         for part in parts[2:]:

@@ -43,7 +43,7 @@ _LOOK = Look(
     fold=("layer",),
     drop=("plain", "score"),
 )
-_IMAGES = 10  # scores are shown for so many images
+_IMAGES = 10  # scores are shown for at most this many images
 _LONG = 10.0  # an ablation of more seconds announces how long it will take
 
 
@@ -100,7 +100,7 @@ def ablate(
         "model": result.model,
         "images": result.images,
         "skipped": result.skipped,
-        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in result.uncalled],
+        "uncalled": [layer.row() for layer in result.uncalled],
         "channels": result.rows,
     }
     caption = tuple(_caption(result, len(rows)))

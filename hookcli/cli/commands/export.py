@@ -171,12 +171,12 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
             continue
         if name not in known or file.is_symlink() or not file.is_file():
             raise OutputError(
-                f"{str(file)!r} is there already and is not known to be of an export",
+                f"{str(file)!r} already exists and is not known to be of an export",
                 "choose another folder with -o",
             )
         if not overwrite:
             raise OutputError(
-                f"{str(file)!r} is there already",
+                f"{str(file)!r} already exists",
                 "replace it with --overwrite, or choose another -o",
             )
     return known

@@ -39,7 +39,7 @@ _METRICS = {
     "mean-abs": "mean difference",
     "cosine": "1 - cosine",
 }
-_CHANGED = 60  # so many characters are shown of a value that changed
+_CHANGED = 60  # at most this many characters of a changed value are shown
 
 
 def print_comparison(
@@ -160,7 +160,7 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, obj
         "only_in_a": comparison.only_in_a,
         "only_in_b": comparison.only_in_b,
         "skipped": comparison.skipped,
-        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in comparison.uncalled],
+        "uncalled": [layer.row() for layer in comparison.uncalled],
         "notes": comparison.notes,
         "layers": comparison.rows,
     }

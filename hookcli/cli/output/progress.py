@@ -25,7 +25,7 @@ class Progress(ProgressListener):
     def __init__(self, total: int, noun: str = "images", *, is_shown: bool) -> None:
         self._total, self._noun, self._is_shown = total, noun, is_shown
         self._began = self._said = time.monotonic()
-        self._first = 0  # so many images were done by the run that was interrupted
+        self._first = 0  # images that the interrupted run had done
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
@@ -52,7 +52,7 @@ class Progress(ProgressListener):
         """Note that the interrupted run had done ``done`` images, and say so."""
         self._first = done
         if self._is_shown and done:
-            console.say(f"going on after {done} of {self._total} {self._noun}")
+            console.say(f"continuing after {done} of {self._total} {self._noun}")
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """Show that ``done`` images are done, of which ``skipped`` were skipped."""

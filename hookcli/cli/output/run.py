@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import ModelInfo, RunResult
 
-_FOCUSED = 5  # so many channels of a layer are named that fire inside the box
+_FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
 _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
-_IMAGES = 10  # predictions are shown for so many images
-_FINDINGS = 8  # so many findings are shown below the table
+_IMAGES = 10  # predictions are shown for at most this many images
+_FINDINGS = 8  # at most this many findings are shown below the table
 _WORDS = ("call", "type", "shape", "layout")
 _DROPS = {
     "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
@@ -101,7 +101,7 @@ def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) ->
         "model": result.model,
         "images": result.images,
         "skipped": result.skipped,
-        "uncalled": [{"layer": u.layer.label, "reason": u.reason} for u in result.uncalled],
+        "uncalled": [layer.row() for layer in result.uncalled],
         "findings": result.findings,
         "layers": rows,
     }

@@ -96,8 +96,10 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Compar
         frame = _worst(apart, axis)
         notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
         one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
-    if layout.prefix and (beside := _largest(apart[:, : layout.prefix].reshape(1, -1))[0]):
-        notes.append(f"not shown: the class token, which differs by up to {beside:.3g}")
+    if layout.prefix and (
+        token_difference := _largest(apart[:, : layout.prefix].reshape(1, -1))[0]
+    ):
+        notes.append(f"not shown: the class token, which differs by up to {token_difference:.3g}")
     maps = tuple(_as_maps(each, layout) for each in (one, two, apart))
     scores = _scores(maps[2].reshape(len(maps[2]), -1))
     if layout.prefix and not scores.any():

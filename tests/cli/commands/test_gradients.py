@@ -443,7 +443,11 @@ def test_an_edit_that_makes_nan_is_reported(run, net):
 @pytest.mark.parametrize(
     ("command", "edit", "message"),
     [
-        ("inspect", "conv:clmap=0:", "--edit 'conv:clmap=0:': at position 6: 'clmap' is no edit"),
+        (
+            "inspect",
+            "conv:clmap=0:",
+            "--edit 'conv:clmap=0:': at position 6: 'clmap' is not an edit",
+        ),
         (
             "inspect",
             "grad_output:conv:zero",

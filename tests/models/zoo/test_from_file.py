@@ -29,7 +29,7 @@ from hookcli.models.load import build_skeleton, load_model
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.models.zoo.timm_models import timm_transform
 from hookcli.passes.forward import ForwardSettings, run_forward
-from hookcli.passes.nan_origin import find_producers
+from hookcli.passes.nan_origin import find_forward_origin
 
 PLAIN = ("--device", "cpu", "--grids", "none", "--size", "8", "-o", "out")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -893,6 +893,6 @@ def test_a_scripted_part_that_is_not_selected_is_left_alone():
     forward = ForwardSettings(model, fc, "output", GridStyle("none"))
     (result,) = run_forward(forward, ["a"], torch.ones(1, 3, 2, 2), first_image=True).results
     assert [record.call.id for record in result.records] == ["fc"]
-    assert find_producers(model, AS_THEY_ARE, torch.full((1, 3, 2, 2), math.nan)) == {
+    assert find_forward_origin(model, AS_THEY_ARE, torch.full((1, 3, 2, 2), math.nan)) == {
         "NaN": "the input holds NaN"
     }
