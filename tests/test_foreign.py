@@ -461,8 +461,7 @@ TAKEN_OFF = {
 def test_a_model_that_takes_hooks_off_is_told_to_do_so(run, how):
     net(f"): {TAKEN_OFF[how]}")
     assert error_of(run(*words_of("inspect"))) == (
-        "the model took the hooks off conv (Conv2d) while it ran, so what that module gave was "
-        "not seen"
+        "the model took the hooks off conv (Conv2d) while it ran, so its outputs were not observed"
     )
     assert not Path("out/manifest.json").exists()
 
@@ -475,8 +474,7 @@ def test_every_command_says_who_takes_hooks_off(run, command):
     )
     error = error_of(run(*words_of(command), "--layers", "all"))
     assert error.endswith(
-        "the model took the hooks off (model) (Net) while it ran, so what that module gave was "
-        "not seen"
+        "the model took the hooks off (model) (Net) while it ran, so its outputs were not observed"
     )
 
 

@@ -450,7 +450,8 @@ class Listener(pipeline.ProgressListener):
 def interrupt(config, *, at):
     """Interrupt a run when the image of this key comes; the parts before it are on disk."""
     prepared = prepare_run(changed(config, workers=0))
-    prepared = replace(prepared, fitter=Interrupting(prepared.model.fitter, at))
+    model = replace(prepared.model, fitter=Interrupting(prepared.model.fitter, at))
+    prepared = replace(prepared, model=model)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(prepared)
     assert not Path(config.folder.out, "manifest.json").exists()
