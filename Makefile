@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-browser golden traps format lint types bench check build clean
+.PHONY: help setup demo test test-slow test-browser test-cluster golden traps format lint types bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ test-slow: setup ## the slow tests too
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser
+
+test-cluster: setup ## runs on a Ray cluster of three nodes on this machine; installs Ray
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	$(BIN)/pytest -m 'cluster and not slow' tests/cluster
 
 golden: setup ## rewrite the golden files; look at the diff
 	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/cli/test_whole_outputs.py tests/render/draw/test_grid.py tests/render/report/test_page.py

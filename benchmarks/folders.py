@@ -31,7 +31,7 @@ from hookcli.config import (
 )
 from hookcli.hooks.filter import select_layers
 from hookcli.plan.prepare import prepare_run
-from hookcli.run.chunk_writer import ProgressListener
+from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import run
 
 SAMPLES = Path(__file__).parent.parent / "sample_images"

@@ -289,6 +289,41 @@ class FindingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRequest:
+    """The machines of a run on a Ray cluster, and the share of them that each worker gets.
+
+    Attributes:
+        address: the address of a running cluster, or ``auto`` for the cores and GPUs of this
+            machine.
+        workers: how many workers hold the model; None for as many as the cluster has room for.
+        cpus: the cores of a worker, which is also the number of threads that torch uses there.
+        gpus: the GPUs of a worker, which may be a fraction; None for one if the model runs on a
+            GPU.
+    """
+
+    address: str = "auto"
+    workers: int | None = None
+    cpus: int = 1
+    gpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRequest:
+    """How the work of a run is spread over processes, threads and machines.
+
+    Attributes:
+        workers: how many processes prepare images; None to choose by the machine and the number of
+            images.
+        threads: how many threads torch uses; None to leave the choice to torch.
+        cluster: the cluster to run on; None for this process alone.
+    """
+
+    workers: int | None = None
+    threads: int | None = None
+    cluster: ClusterRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
 
@@ -300,8 +335,7 @@ class RunConfig:
         grids: how feature maps are drawn.
         tensors: what is kept of the tensors.
         findings: the rules of the findings.
-        workers: how many processes prepare images; None to choose by the machine and the number of
-            images.
+        machine: how the work is spread over processes, threads and machines.
         save_weights: the file that the pruned weights are written to; None for none.
     """
 
@@ -312,7 +346,7 @@ class RunConfig:
     grids: GridStyle = GridStyle()
     tensors: TensorRequest = TensorRequest()
     findings: FindingRequest = FindingRequest()
-    workers: int | None = None
+    machine: MachineRequest = MachineRequest()
     save_weights: Path | None = None
 
     @property

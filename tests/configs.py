@@ -10,6 +10,7 @@ from hookcli.config import (
     FolderRequest,
     ImageRequest,
     InspectConfig,
+    MachineRequest,
     ModelRequest,
     RunRequest,
     TensorRequest,
@@ -22,12 +23,13 @@ def inspect_config(model: ModelRequest, *images: str, **words: Any) -> InspectCo
         words["out"] = Path(words["out"])
     pieces = {
         kind: {f.name: words.pop(f.name) for f in fields(kind) if f.name in words}
-        for kind in (RunRequest, FolderRequest, TensorRequest)
+        for kind in (RunRequest, FolderRequest, TensorRequest, MachineRequest)
     }
     return InspectConfig(
         RunRequest(model, ImageRequest(images), **pieces[RunRequest]),
         FolderRequest(**pieces[FolderRequest]),
         tensors=TensorRequest(**pieces[TensorRequest]),
+        machine=MachineRequest(**pieces[MachineRequest]),
         **words,
     )
 
@@ -36,7 +38,7 @@ def changed(config: InspectConfig, **words: Any) -> InspectConfig:
     """The config with other words."""
     if "out" in words:
         words["out"] = Path(words["out"])
-    for name in ("run", "folder", "tensors"):
+    for name in ("run", "folder", "tensors", "machine"):
         piece = getattr(config, name)
         mine = {f.name: words.pop(f.name) for f in fields(piece) if f.name in words}
         config = replace(config, **{name: replace(piece, **mine)})

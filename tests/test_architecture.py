@@ -42,6 +42,7 @@ passes
 plan
 compare
 run
+cluster
 cli
 __main__
 """
@@ -51,6 +52,7 @@ LEVEL = {room: line for line, rooms in enumerate(STOREYS.split("\n")) for room i
 THIRD_PARTY = {
     "torch": {
         "activations",
+        "cluster",
         "compare",
         "edits",
         "hooks",
@@ -63,6 +65,7 @@ THIRD_PARTY = {
     },
     "torchvision": {"models"},
     "timm": {"models"},
+    "ray": {"cluster"},
     "huggingface_hub": {"models"},
     "safetensors": {"images", "models", "store"},
     "numpy": {"cli", "compare", "distance", "images", "render", "store", "summary"},

@@ -16,7 +16,9 @@ import typer
 from hookcli import config
 from hookcli.cli import parse
 from hookcli.cli.completion import complete_model
+from hookcli.errors import RequestError
 
+LAYERS, IMAGES, OUTPUT = "Layers", "Images", "Output"  # panels of options that are in no group
 _DEFAULTS, _GRIDS, _SAVE = config.DEFAULTS, config.DEFAULTS.grids, config.SaveStyle()
 _MODEL, _BACKWARD = config.DEFAULTS.run.model, config.BackwardStyle()
 
@@ -55,7 +57,7 @@ Exclude = Annotated[
 At = Annotated[
     config.At,
     typer.Option(
-        help="Record what a layer returns, what it receives, or both.", rich_help_panel="Layers"
+        help="Record what a layer returns, what it receives, or both.", rich_help_panel=LAYERS
     ),
 ]
 Pair = Annotated[
@@ -63,7 +65,7 @@ Pair = Annotated[
     typer.Option(
         metavar="IMAGE",
         help="The second image for optical flow.  [default: the same image]",
-        rich_help_panel="Images",
+        rich_help_panel=IMAGES,
     ),
 ]
 Clip = Annotated[
@@ -71,7 +73,7 @@ Clip = Annotated[
     typer.Option(
         "--clip",
         help="Take a folder as one clip, whose files are the frames in the order of their names.",
-        rich_help_panel="Images",
+        rich_help_panel=IMAGES,
     ),
 ]
 Workers = Annotated[
@@ -80,7 +82,7 @@ Workers = Annotated[
         metavar="N",
         min=0,
         help="Processes that read and prepare images.  [default: depends on the cores]",
-        rich_help_panel="Images",
+        rich_help_panel=IMAGES,
     ),
 ]
 BatchSize = Annotated[
@@ -89,7 +91,7 @@ BatchSize = Annotated[
         metavar="N",
         min=1,
         help="The largest number of images in one forward.",
-        rich_help_panel="Images",
+        rich_help_panel=IMAGES,
     ),
 ]
 Size = Annotated[
@@ -117,7 +119,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         help="What is printed on stdout; jsonl has one row per line.",
-        rich_help_panel="Output",
+        rich_help_panel=OUTPUT,
     ),
 ]
 FileFormat = Annotated[
@@ -130,15 +132,15 @@ Quiet = Annotated[
         "--quiet",
         "-q",
         help="Print no plan and no summary, only warnings and errors.",
-        rich_help_panel="Output",
+        rich_help_panel=OUTPUT,
     ),
 ]
 ShowTime = Annotated[
     bool,
-    typer.Option("--time", help="Print how long each stage took.", rich_help_panel="Output"),
+    typer.Option("--time", help="Print how long each stage took.", rich_help_panel=OUTPUT),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel="Output")
+    bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel=OUTPUT)
 ]
 
 
@@ -439,6 +441,88 @@ class FolderOptions:
     def request(self) -> config.FolderRequest:
         """Return where the run is written."""
         return config.FolderRequest(self.out, self.overwrite, self.resume, self.verify)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """Machine: processes and threads of this machine, or a cluster of many."""
+
+    workers: Workers = _DEFAULTS.machine.workers
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Threads of torch; results can differ in the last digits between numbers.  "
+            "[default: the cores of the machine]",
+        ),
+    ] = _DEFAULTS.machine.threads
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|ADDRESS",
+            help="Run on a Ray cluster; auto takes the cores and GPUs of this machine. Needs "
+            "hookcli[ray].",
+        ),
+    ] = None
+    cluster_workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="With --cluster: how many workers hold the model.  [default: as many as there is "
+            "room for]",
+        ),
+    ] = None
+    cpus_per_worker: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="With --cluster: cores of a worker, and threads of torch there.  [default: 1]",
+        ),
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="With --cluster: GPUs of a worker, such as 0.5.  [default: 1 with --device cuda]",
+        ),
+    ] = None
+
+    def request(self) -> config.MachineRequest:
+        """Return how the work is spread.
+
+        Raises:
+            RequestError: an option makes no sense with or without ``--cluster``.
+        """
+        if self.cluster is None:
+            _refuse_given(
+                "is for runs on a cluster",
+                "add --cluster auto",
+                {
+                    "--cluster-workers": self.cluster_workers,
+                    "--cpus-per-worker": self.cpus_per_worker,
+                    "--gpus-per-worker": self.gpus_per_worker,
+                },
+            )
+            return config.MachineRequest(self.workers, self.threads)
+        _refuse_given(
+            "means nothing with --cluster",
+            "use --cluster-workers and --cpus-per-worker",
+            {"--workers": self.workers, "--threads": self.threads},
+        )
+        cluster = config.ClusterRequest(
+            self.cluster, self.cluster_workers, self.cpus_per_worker or 1, self.gpus_per_worker
+        )
+        return config.MachineRequest(cluster=cluster)
+
+
+def _refuse_given(reason: str, hint: str, options: dict[str, object]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise RequestError(f"{name} {reason}", hint)
 
 
 @dataclass(frozen=True, slots=True)

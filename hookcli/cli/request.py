@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.cli.options import EditOptions, ImageOptions, LayerOptions, ModelOptions
-    from hookcli.config import RunConfig
+    from hookcli.config import ClusterRequest, RunConfig
     from hookcli.plan.estimate import Plan
+    from hookcli.plan.prepare import PreparedRun
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo, RunResult
+    from hookcli.run.listener import ProgressListener
 
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 
@@ -104,19 +106,30 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
     memory.collect_as_usual()
     from hookcli.cli.completion import save_model_names
     from hookcli.cli.output.progress import Progress
-    from hookcli.run.pipeline import run
 
     save_model_names()
     bar = Progress(len(prepared.model.sources), is_shown=prepared.settings.is_long and not quiet)
     try:
         with console.no_data(), bar as progress:
-            result = run(prepared, progress)
+            result = _run(prepared, config.machine.cluster, progress)
     except (errors.ForwardError, errors.NoBoxError) as error:
         if keeps and prepared.settings.has_several:
             error.hint += ", and --resume goes on with the run"
         raise
     warn_of_skipped(result.skipped[len(prepared.model.skipped) :])
     return result
+
+
+def _run(
+    prepared: PreparedRun, cluster: ClusterRequest | None, progress: ProgressListener
+) -> RunResult:
+    if cluster is None:
+        from hookcli.run.pipeline import run
+
+        return run(prepared, progress)
+    from hookcli.cluster.run import run_on_cluster
+
+    return run_on_cluster(prepared, cluster, progress)
 
 
 def warn_of_models(*models: ModelInfo) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hookcli.cli import parse
+from hookcli.cli import options, parse
 from hookcli.distance.tolerance import Metric, Tolerance
 from hookcli.errors import RequestError
 
@@ -20,7 +20,7 @@ TopCalls = Annotated[
         metavar="N",
         min=1,
         help="Number of calls in the table, the worst first; csv and json have all.",
-        rich_help_panel="Output",
+        rich_help_panel=options.OUTPUT,
     ),
 ]
 

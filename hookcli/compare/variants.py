@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from hookcli.hooks.change import change
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.images.read import ImageFile
+from hookcli.models.device import use_threads
 from hookcli.passes.call import run_model, to_batch
 from hookcli.records.calls import Uncalled
 from hookcli.records.command import compare_command
@@ -99,7 +99,7 @@ def run_variant(
         pixels = pixels.contiguous(memory_format=torch.channels_last)
     try:
         with (
-            _use_threads(variant.threads),
+            use_threads(variant.threads),
             torch.random.fork_rng(),
             change(loaded.module, edits.changes(loaded.feed.size_of(pixels), 1)),
             observe(loaded.module, prepared.layers, observer, variant.at, called),
@@ -159,16 +159,6 @@ def _refuse_shared(a: Variant, b: Variant) -> None:
             "and each side needs its own",
             "name a function that makes a new model each time: FILE.py:FACTORY",
         )
-
-
-@contextmanager
-def _use_threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _facts(variant: Variant) -> dict[str, object]:

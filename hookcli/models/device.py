@@ -1,10 +1,16 @@
-"""The choice of the device that a model runs on."""
+"""The device that a model runs on, and the number of threads on a CPU."""
 
 from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from hookcli.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def find_device(name: str) -> torch.device:
@@ -28,3 +34,14 @@ def find_device(name: str) -> torch.device:
             f"there is no device {name!r} here", "use --device auto or cpu"
         ) from error
     return device
+
+
+@contextmanager
+def use_threads(count: int | None) -> Iterator[None]:
+    """Return a ``with`` block in which torch uses ``count`` threads; None changes nothing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -83,11 +84,26 @@ def check_run(config: RunConfig) -> None:
     _check_tensors(config.tensors)
     _check_at_least("--batch-size", config.batch_size, 1)
     _check_at_least("--top-images", config.top_images, 0)
-    _check_at_least("--workers", config.workers or 0, 0)
+    _check_machine(config)
     _check_rules(config.findings)
     _check_focus(config)
     if config.save_weights is not None:
         _check_weights_file(config.save_weights, config.run, config.folder)
+
+
+def _check_machine(config: RunConfig) -> None:
+    machine = config.machine
+    if machine.workers is not None:
+        _check_at_least("--workers", machine.workers, 0)
+    if machine.cluster is not None:
+        if config.focus is not None:
+            raise RequestError("--focus is for one image, and --cluster for many")
+        if find_spec("ray") is None:
+            raise RequestError(
+                "--cluster needs Ray, which is not installed", "pip install 'hookcli[ray]'"
+            )
+    if machine.threads is not None:
+        _check_at_least("--threads", machine.threads, 1)
 
 
 def check_at(at: str) -> None:

@@ -213,7 +213,6 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
     loaded, sources = prepared.loaded, prepared.sources
     style = choose_style(config, sources)
     folder = name_folder(config, sources)
-    backward = config.backward
     settings = RunSettings(
         config,
         make_plan(config, loaded, prepared.layers, sources, style, folder),
@@ -222,15 +221,21 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
         len(sources),
         channels_last=len(sources) > 1 and loaded.use_channels_last(),
     )
-    return PreparedRun(
-        prepared,
-        settings,
-        scorer=None if backward is None else loaded.scorer(backward),
-        cams=_select_cams(loaded, backward),
-        focus=find_focus(config.focus, loaded, sources),
-        workers=count_workers(config.workers, sources),
-        seconds=clock.seconds,
-    )
+    ready = add_score(prepared, settings)
+    workers = count_workers(config.machine.workers, sources)
+    focus = find_focus(config.focus, loaded, sources)
+    return replace(ready, focus=focus, workers=workers, seconds=clock.seconds)
+
+
+def add_score(model: PreparedModel, settings: RunSettings) -> PreparedRun:
+    """Return the run of a model, with its score and the layers of its Grad-CAMs.
+
+    Raises:
+        RequestError: there is no such score, target or layer.
+    """
+    backward = settings.config.backward
+    scorer = None if backward is None else model.loaded.scorer(backward)
+    return PreparedRun(model, settings, scorer, _select_cams(model.loaded, backward))
 
 
 def prepare_ablation(config: AblationConfig) -> PreparedAblation:

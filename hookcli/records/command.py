@@ -33,7 +33,8 @@ _VALUE_OPTIONS = (
 def to_command(config: RunConfig) -> tuple[str, ...]:
     """Return the command that repeats a run with a run folder.
 
-    Options that do not change the result (``-o``, ``--workers``, ``--on-error``) are left out.
+    Options of the machine and of the run folder (``--threads``, ``-o``) are left out, and so is
+    ``--on-error``.
     """
     options: list[_Option] = []
     if config.backward is None:

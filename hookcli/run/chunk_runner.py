@@ -77,6 +77,26 @@ class ChunkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BeganWith:
+    """What the chunks before have shown, on which the next chunk depends.
+
+    Attributes:
+        first_shape: the shape of the pixels of the first image that went through, without the
+            leading axis; empty if none has.
+        alone: whether images may no longer share a forward.
+    """
+
+    first_shape: tuple[int, ...] = ()
+    alone: bool = False
+
+    @classmethod
+    def after(cls, totals: RunTotals) -> BeganWith:
+        """Return what the chunks of a run have shown."""
+        shape = totals.images[0].pixels_shape[1:] if totals.images else ()
+        return cls(tuple(shape), totals.alone)
+
+
+@dataclass(frozen=True, slots=True)
 class _Forwards:
     """The results of the forwards of a batch.
 
@@ -118,22 +138,22 @@ class ChunkRunner:
         write: Callable[[str, bytes], str],
         grids: GridWriter,
         warn: Callable[[str], None],
-        begun: RunTotals,
+        begun: BeganWith,
     ) -> None:
-        """Continue the run after the chunks in ``begun``.
+        """Continue the run after the chunks before.
 
         Args:
             settings: the settings of the run.
             write: writes a file of the run folder.
             grids: draws the pictures.
             warn: shows the user a warning.
-            begun: the totals of a run that is resumed; empty for a new run.
+            begun: what the chunks before have shown.
         """
         self.chunk = Chunk()
         self.stopped = False
         self._settings = settings
         self._write, self._grids, self._warn = write, grids, warn
-        self._first_shape = begun.images[0].pixels_shape[1:] if begun.images else ()
+        self._first_shape = begun.first_shape
         self._one_at_a_time = begun.alone
         self._has_halved = False
         self._images: dict[str, ImageResult] = {}

@@ -6,34 +6,23 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.run.resume import read_usable_chunks
-from hookcli.store.chunks import read_top, remove_chunks, write_chunk, write_top
+from hookcli.run.resume import resume_chunks
+from hookcli.store.chunks import write_chunk, write_top
 from hookcli.store.tensors import write_shard
 from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.plan.prepare import RunSettings
     from hookcli.records.pictures import Grid
     from hookcli.run.chunk_runner import ChunkRecords
+    from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk, RunTotals
 
 _MOST_WAITING = 2  # at most this many chunks wait to be written
-
-
-class ProgressListener:
-    """Receives the progress of a run; this one ignores it."""
-
-    def resumed(self, done: int) -> None:
-        """The run continues an interrupted one after its first ``done`` images."""
-
-    def chunk_done(self, done: int, skipped: int) -> None:
-        """So far ``done`` images have gone through or been skipped, ``skipped`` of them skipped."""
-
-    def warn(self, text: str) -> None:
-        """There is a warning for the user."""
 
 
 class ChunkWriter:
@@ -47,21 +36,22 @@ class ChunkWriter:
 
     def __init__(
         self,
-        prepared: PreparedRun,
+        settings: RunSettings,
+        sources: Sequence[ImageSource | ImageFile],
         folder: RunFolder,
         totals: RunTotals,
         listener: ProgressListener,
     ) -> None:
         self.done = 0
-        self.grids = GridWriter(folder.write, prepared.settings.style)
+        self.grids = GridWriter(folder.write, settings.style)
         self.listener = listener
-        self._prepared, self._folder, self._totals = prepared, folder, totals
+        self._settings, self._sources = settings, sources
+        self._folder, self._totals = folder, totals
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
         self._written = 0  # chunks on disk; changed by the writing thread alone after ``resume``
-        several = prepared.settings.has_several
-        totals.top = TopImages(prepared.settings.config.top_images * several)
-        self._places = {source.key: place for place, source in enumerate(prepared.model.sources)}
+        totals.top = TopImages(settings.config.top_images * settings.has_several)
+        self._places = {source.key: place for place, source in enumerate(sources)}
 
     def __enter__(self) -> ChunkWriter:
         return self
@@ -75,23 +65,10 @@ class ChunkWriter:
             self.grids.close()
 
     def resume(self) -> None:
-        """Add up the chunks of an interrupted run if all of them can still be used.
-
-        Otherwise the run begins again. The files of chunks that are not used are deleted.
-        """
-        resume = self._prepared.settings.config.folder.resume
-        top = read_top(self._folder, len(self._prepared.model.sources)) if resume else None
-        if top is not None and top.count == self._totals.top.count:
-            chunks = read_usable_chunks(self._prepared, self._folder, top.chunks)
-            if len(chunks) == top.chunks:
-                self.done, self._totals.top = top.chunks, top
-                self._written = top.chunks
-                for chunk in chunks:
-                    self._totals.merge(chunk)
-            else:  # the top images cannot be reduced to those of the chunks that can be used
-                self.listener.warn("some saved results can no longer be used: the run begins again")
-            self.listener.resumed(len(self._totals.images) + len(self._totals.skipped))
-        remove_chunks(self._folder, self.done)
+        """Go on after the chunks of an interrupted run that can still be used."""
+        self.done = self._written = resume_chunks(
+            self._settings, self._sources, self._folder, self._totals, self.listener
+        )
 
     def put(self, chunk: Chunk, records: ChunkRecords) -> None:
         """Queue a chunk to be written; wait while too many chunks are in the queue."""
@@ -116,18 +93,31 @@ class ChunkWriter:
     def _write(
         self, chunk: Chunk, records: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
     ) -> Chunk:
-        from hookcli.store.parquet import write_records  # takes 0.2 s
-
         if chunk.number != self._written:
             raise CancelledError  # a chunk before it failed: ``--resume`` uses none after a gap
-        write = self._folder.write
-        chunk.grids = list(grids())
-        chunk.written_files.append(write_records(write, chunk.number, records.records))
-        if records.kept:
-            chunk.written_files.append(write_shard(write, chunk.number, records.kept))
+        write_chunk_files(self._folder.write, chunk, records, grids())
         self._totals.top.add(records.records, self._places)
-        if self._prepared.settings.is_long:
+        if self._settings.is_long:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self._totals.top)
         self._written += 1
         return chunk
+
+
+def write_chunk_files(
+    write: Callable[[str, bytes], str],
+    chunk: Chunk,
+    records: ChunkRecords,
+    grids: tuple[Grid, ...],
+) -> None:
+    """Write the records and tensors of a chunk, and note in it what was written and drawn.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    from hookcli.store.parquet import write_records  # takes 0.2 s
+
+    chunk.grids = list(grids)
+    chunk.written_files.append(write_records(write, chunk.number, records.records))
+    if records.kept:
+        chunk.written_files.append(write_shard(write, chunk.number, records.kept))

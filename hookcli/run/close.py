@@ -24,7 +24,7 @@ from hookcli.run.document import assemble_document, assemble_facts, describe_req
 from hookcli.run.environment import list_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
 from hookcli.store import names, tables
-from hookcli.store.tensors import write_index
+from hookcli.store.tensors import write_index, write_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from hookcli.config import ScoreRequest
     from hookcli.images.read import ImageFile, ImageSource
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.models.load import LoadedModel
+    from hookcli.plan.prepare import PreparedModel, PreparedRun, RunSettings
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
     from hookcli.records.runs import ModelInfo
@@ -44,16 +45,24 @@ if TYPE_CHECKING:
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-def close_run(folder: RunFolder, prepared: PreparedRun, totals: RunTotals) -> RunResult:
+def close_run(
+    folder: RunFolder, prepared: PreparedRun, totals: RunTotals, *, is_resumed: bool
+) -> RunResult:
     """Diagnose the run and write the files that come at its end, the manifest last.
 
     Raises:
+        RequestError: an edit changed nothing.
         NoImageError: no image could be used; the list of skipped images is written.
         OutputError: a file cannot be written.
     """
-    rows, written = write_tables(folder, prepared, totals)
-    require_image(totals.images, [*prepared.model.skipped, *totals.skipped])
-    diagnosis = diagnose(prepared, totals)
+    model, config = prepared.model, prepared.settings.config
+    if totals.images and not is_resumed:  # the edits that earlier chunks made are unknown
+        model.edits.check_used()
+    if config.save_weights is not None:
+        write_weights(config.save_weights, model.pruning.make_permanent(model.loaded.module))
+    rows, written = write_tables(folder, model, totals)
+    require_image(totals.images, [*model.skipped, *totals.skipped])
+    diagnosis = diagnose(model, prepared.settings, prepared.scorer, totals)
     return write_folder(folder, prepared, totals, diagnosis, rows, written)
 
 
@@ -75,40 +84,45 @@ def write_folder(
         rows: the rows of ``layers.csv``.
         written: the names of the files that ``write_tables`` wrote.
     """
-    keys = [source.key for source in prepared.model.sources]
-    best = choose_best(keys, totals, MOST_CHANNELS if prepared.settings.shows_all else 1)
+    model, settings, config = prepared.model, prepared.settings, prepared.settings.config
+    keys = [source.key for source in model.sources]
+    best = choose_best(keys, totals, MOST_CHANNELS if settings.shows_all else 1)
     with ThreadPoolExecutor(1) as thread:  # the table is rendered while pictures are decoded
-        top_rows = thread.submit(render_top_rows, prepared.model.sources, totals.top)
-        if not prepared.settings.shows_all:
+        top_rows = thread.submit(render_top_rows, model.sources, totals.top)
+        if not settings.shows_all:
             shown = name_shown(totals.images, diagnosis.findings, best)
-            written += _show_some(folder, prepared, totals, shown)
+            written += _show_some(folder, model, totals, shown)
     facts = assemble_facts(
-        describe_request(prepared), _versions(prepared), prepared.model.skipped, totals, diagnosis
+        describe_request(model, config),
+        _versions(model.loaded, settings),
+        model.skipped,
+        totals,
+        diagnosis,
     )
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
     plain = tables.plain_object(assemble_document(facts, totals, rows, best))
     document = convert(plain, ReportDocument)
-    backward, layers = prepared.settings.config.backward, document.layers
+    backward, layers = config.backward, document.layers
     if backward is not None:
-        written.append(_write_flow(folder, prepared.model.loaded.info, backward, layers))
+        written.append(_write_flow(folder, model.loaded.info, backward, layers))
     written += _write_page(folder, plain, document)
-    if prepared.settings.config.overview:
+    if config.overview:
         written.append(_write_overview(folder, document))
     shards = [file for file in totals.files if names.is_shard(file)]
     if shards:
-        channels = saved_channels(rows, prepared.settings.config.tensors.save)
+        channels = saved_channels(rows, config.tensors.save)
         written.append(write_index(folder.write, folder.path, shards, channels))
     files = (*totals.files, *written)
     folder.complete(facts, files)
-    fail_on, findings = prepared.settings.config.findings.fail_on, diagnosis.findings
+    fail_on, findings = config.findings.fail_on, diagnosis.findings
     return RunResult(
-        model=prepared.model.loaded.info,
+        model=model.loaded.info,
         images=tuple(totals.images),
-        skipped=(*prepared.model.skipped, *totals.skipped),
+        skipped=(*model.skipped, *totals.skipped),
         rows=rows,
         uncalled=diagnosis.uncalled,
-        layers=len(prepared.model.layers),
+        layers=len(model.layers),
         findings=findings,
         grids=tuple(totals.grids),
         undrawn=_list_undrawn(prepared.cams, totals.heats),
@@ -164,7 +178,7 @@ def _write_flow(
 
 
 def _show_some(
-    folder: RunFolder, prepared: PreparedRun, totals: RunTotals, wanted: set[str]
+    folder: RunFolder, model: PreparedModel, totals: RunTotals, wanted: set[str]
 ) -> list[str]:
     """Write what the network saw of the images that the page shows, and return the names.
 
@@ -172,13 +186,13 @@ def _show_some(
     """
 
     def show(source: ImageSource | ImageFile) -> bytes | None:
-        ready = prepare_image(prepared.model.fitter, source)
+        ready = prepare_image(model.fitter, source)
         if ready.pixels is None or ready.state.sha256 != totals.images[places[source.key]].sha256:
             return None  # the file has changed since
-        return prepared.model.loaded.show(ready.pixels)
+        return model.loaded.show(ready.pixels)
 
     places = {image.key: index for index, image in enumerate(totals.images) if image.key in wanted}
-    sources = [source for source in prepared.model.sources if source.key in places]
+    sources = [source for source in model.sources if source.key in places]
     written = []
     with ThreadPoolExecutor(_THREADS) as threads:
         for source, picture in zip(sources, threads.map(show, sources), strict=True):
@@ -190,17 +204,17 @@ def _show_some(
 
 
 def write_tables(
-    folder: RunFolder, prepared: PreparedRun, totals: RunTotals
+    folder: RunFolder, model: PreparedModel, totals: RunTotals
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
     Returns:
         the rows of ``layers.csv``, and the names of the files.
     """
-    model, sparsities = prepared.model.loaded.module, prepared.model.pruning.sparsities
-    rows = tuple(_complete_row(model, row, sparsities) for row in totals.tally.rows())
+    module, sparsities = model.loaded.module, model.pruning.sparsities
+    rows = tuple(_complete_row(module, row, sparsities) for row in totals.tally.rows())
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
-    skipped = [*prepared.model.skipped, *totals.skipped]
+    skipped = [*model.skipped, *totals.skipped]
     if skipped:
         text = tables.render_csv(SkippedImage, skipped)
         written.append(folder.write(names.SKIPPED, text.encode()))
@@ -219,6 +233,6 @@ def _complete_row(model: nn.Module, row: LayerRow, sparsities: dict[str, float])
     return replace(row, sparsity=sparsities.get(row.module_path))
 
 
-def _versions(prepared: PreparedRun) -> dict[str, str]:
-    loaded, channels_last = prepared.model.loaded, prepared.settings.channels_last
-    return list_versions(loaded.module, loaded.info.device, channels_last=channels_last)
+def _versions(loaded: LoadedModel, settings: RunSettings) -> dict[str, str]:
+    device, channels_last = loaded.info.device, settings.channels_last
+    return list_versions(loaded.module, device, channels_last=channels_last)

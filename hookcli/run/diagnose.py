@@ -14,11 +14,12 @@ from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import nn
 
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.models.scores import ScoreTensor
+    from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.calls import LayerInfo
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import RunTotals
@@ -37,21 +38,28 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
 
-def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
+def diagnose(
+    model: PreparedModel,
+    settings: RunSettings,
+    scorer: Callable[..., ScoreTensor] | None,
+    totals: RunTotals,
+) -> Diagnosis:
     """Find the layers that did not run, and all findings.
 
     The model may run again, to find out which module made a NaN.
 
     Args:
-        prepared: the prepared run.
-        totals: the totals of all its images.
+        model: the model and the images.
+        settings: the settings of the run.
+        scorer: computes the score at which a backward starts; None without a backward.
+        totals: the totals of all images.
     """
-    uncalled = _find_uncalled(prepared.model.loaded.module, prepared.model.layers, totals)
+    uncalled = _find_uncalled(model.loaded.module, model.layers, totals)
     evidence = Evidence(
         totals.tally.calls,
         uncalled,
-        [*prepared.model.skipped, *totals.skipped],
-        prepared.model.loaded.info,
+        [*model.skipped, *totals.skipped],
+        model.loaded.info,
         {
             image.key: (
                 (image.height, image.width),
@@ -59,13 +67,11 @@ def diagnose(prepared: PreparedRun, totals: RunTotals) -> Diagnosis:
             )
             for image in totals.images
         },
-        _find_nan_origins(prepared, totals),
+        _find_nan_origins(model, settings, scorer, totals),
         totals.written,
         {image.key: image.file for image in totals.images},
     )
-    return Diagnosis(
-        uncalled, list_findings(evidence, dict(prepared.settings.config.findings.rules))
-    )
+    return Diagnosis(uncalled, list_findings(evidence, dict(settings.config.findings.rules)))
 
 
 def _find_uncalled(
@@ -89,24 +95,27 @@ def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:
     return explain_uncalled(model, layer)
 
 
-def _find_nan_origins(prepared: PreparedRun, totals: RunTotals) -> dict[str, str]:
-    """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
+def _find_nan_origins(
+    model: PreparedModel,
+    settings: RunSettings,
+    scorer: Callable[..., ScoreTensor] | None,
+    totals: RunTotals,
+) -> dict[str, str]:
+    """Return sentences that name what made ``NaN`` and ``Inf`` in a run, by these two words.
 
     The first image that holds one runs again. With ``--fail-on`` every image of a short run does,
     since a NaN may be made in a layer that was not chosen.
     """
-    loaded = prepared.model.loaded
+    loaded = model.loaded
     producers: dict[str, str] = {}
-    fail_on = prepared.settings.config.findings.fail_on
+    fail_on = settings.config.findings.fail_on
     asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
-    for source in prepared.model.sources:
+    for source in model.sources:
         seen = {kind for kind, image in totals.broken.items() if image == source.key}
-        wanted = (seen if prepared.settings.is_long else asked | seen) - producers.keys()
-        image = prepare_image(prepared.model.fitter, source) if wanted else None
+        wanted = (seen if settings.is_long else asked | seen) - producers.keys()
+        image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
             pixels = to_batch(loaded, image.pixels)
-            made = find_nan_origin(
-                loaded.module, loaded.feed, pixels, prepared.model.edits, prepared.scorer
-            )
+            made = find_nan_origin(loaded.module, loaded.feed, pixels, model.edits, scorer)
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers

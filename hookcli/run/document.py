@@ -10,7 +10,8 @@ from hookcli.records.command import to_command
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.config import RunConfig
+    from hookcli.plan.prepare import PreparedModel
     from hookcli.records.images import SkippedImage
     from hookcli.records.rows import LayerRow
     from hookcli.render.report.document import TopChannel
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import RunTotals
 
 
-def describe_request(prepared: PreparedRun) -> dict[str, object]:
+def describe_request(model: PreparedModel, config: RunConfig) -> dict[str, object]:
     """Return the request and its model, as ``run.json`` and the manifest hold them."""
     return {
         "hookcli": metadata.version("hookcli"),
-        "command": to_command(prepared.settings.config),
-        "model": prepared.model.loaded.info,
-        "layers": [layer.label for layer in prepared.model.layers],
+        "command": to_command(config),
+        "model": model.loaded.info,
+        "layers": [layer.label for layer in model.layers],
     }
 
 

@@ -11,23 +11,23 @@ import signal
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.config import chunk_size
 from hookcli.errors import OutputError
 from hookcli.images.prepare import prepare_images
-from hookcli.passes.backward import BackwardSettings, run_backward
-from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
+from hookcli.models.device import use_threads
+from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.clock import Clock
 from hookcli.plan.focus import describe_focus
 from hookcli.plan.prepare import prepare_run
-from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
-from hookcli.run.chunk_writer import ChunkWriter, ProgressListener
+from hookcli.run.chunk_runner import BeganWith, ChunkRunner
+from hookcli.run.chunk_settings import make_chunk_settings
+from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
+from hookcli.run.listener import ProgressListener
 from hookcli.store.folder import RunFolder
-from hookcli.store.tensors import write_weights
 from hookcli.summary.chunks import RunTotals
 from hookcli.summary.tally import Tally
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from hookcli.config import GradientsConfig, InspectConfig
     from hookcli.images.prepare import PreparedImage
-    from hookcli.passes.forward import Pass
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.runs import RunResult
 
@@ -66,30 +65,24 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         NoImageError: no image could be used.
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
-    config = prepared.settings.config
+    settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    folder = RunFolder(
-        prepared.settings.plan.out_dir,
-        describe_request(prepared),
-        prepared.planned_names,
-        replace_run=config.folder.out is None,
-        replace_any=config.folder.overwrite,
-        resume=config.folder.resume,
-    )
-    totals = RunTotals(Tally(prepared.settings.limits))
+    folder = make_folder(prepared)
+    totals = RunTotals(Tally(settings.limits))
     with (
+        use_threads(config.machine.threads),
         folder,
         prepared.model.pruning.restored_on_exit(),
-        ChunkWriter(prepared, folder, totals, listener) as writer,
+        ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
         writer.resume()
         is_resumed = bool(totals.images)
         if prepared.focus is not None:
             totals.focus = describe_focus(config.focus, prepared.focus)
-        settings = _chunk_settings(prepared)
-        runner = ChunkRunner(settings, folder.write, writer.grids, listener.warn, totals)
+        of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
+        runner = ChunkRunner(of_chunks, folder.write, writer.grids, listener.warn, begun)
         try:
-            with _stop_between_batches(runner) if prepared.settings.is_long else nullcontext():
+            with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 for number, images in _read_chunks(prepared, writer, folder.lock_number, runner):
                     writer.put(*runner.run(number, images))
                     clock.lap("forward")
@@ -101,64 +94,25 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
             with suppress(OutputError):  # the error of the model is the one to report
                 writer.finish()
                 totals.merge(runner.chunk)
-                write_tables(folder, prepared, totals)
+                write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")
-        if totals.images and not is_resumed:  # the edits that earlier chunks made are unknown
-            prepared.model.edits.check_used()
-        if config.save_weights is not None:
-            weights = prepared.model.pruning.make_permanent(prepared.model.loaded.module)
-            write_weights(config.save_weights, weights)
-        result = close_run(folder, prepared, totals)
+        result = close_run(folder, prepared, totals, is_resumed=is_resumed)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
 
-def _chunk_settings(prepared: PreparedRun) -> ChunkSettings:
-    return ChunkSettings(
-        run_pass=_choose_pass(prepared),
-        loaded=prepared.model.loaded,
-        limits=prepared.settings.limits,
-        batch_size=prepared.settings.config.batch_size,
-        on_error=prepared.model.request.on_error,
-        merge_key=prepared.settings.merge_key,
-        channels_last=prepared.settings.channels_last,
-        shows_all=prepared.settings.shows_all,
-        several=prepared.settings.has_several,
+def make_folder(prepared: PreparedRun) -> RunFolder:
+    """Return the folder of the run; nothing is opened or written yet."""
+    asked = prepared.settings.config.folder
+    return RunFolder(
+        prepared.settings.plan.out_dir,
+        describe_request(prepared.model, prepared.settings.config),
+        prepared.planned_names,
+        replace_run=asked.out is None,
+        replace_any=asked.overwrite,
+        resume=asked.resume,
     )
-
-
-def _choose_pass(prepared: PreparedRun) -> Pass:
-    """Return what runs images through the model: forward only, or forward and backward."""
-    loaded, config, focus = prepared.model.loaded, prepared.settings.config, prepared.focus
-    if config.backward is None or prepared.scorer is None:
-        forward = ForwardSettings(
-            loaded.module,
-            prepared.model.layers,
-            config.at,
-            prepared.settings.style,
-            focus=None if focus is None else focus.to(loaded.info.device),
-            save=config.tensors.save,
-            sketch=prepared.settings.plan.sketches,
-            feed=loaded.feed,
-            edits=prepared.model.edits,
-            pruning=prepared.model.pruning,
-        )
-        return partial(run_forward, forward)
-    backward = BackwardSettings(
-        loaded.module,
-        prepared.model.layers,
-        prepared.settings.style,
-        prepared.scorer,
-        config.backward,
-        cams=prepared.cams,
-        save=config.tensors.save,
-        sketch=prepared.settings.plan.sketches,
-        feed=loaded.feed,
-        edits=prepared.model.edits,
-        pruning=prepared.model.pruning,
-    )
-    return partial(run_backward, backward)
 
 
 def _read_chunks(

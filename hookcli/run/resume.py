@@ -7,17 +7,52 @@ from typing import TYPE_CHECKING
 from hookcli.config import chunk_size
 from hookcli.images.prepare import file_state
 from hookcli.images.read import ImageFile
-from hookcli.store.chunks import read_chunk
+from hookcli.store.chunks import read_chunk, read_top, remove_chunks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hookcli.images.read import ImageSource
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepare import RunSettings
     from hookcli.records.images import FileState
+    from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import Chunk
+    from hookcli.summary.chunks import Chunk, RunTotals
 
 
-def read_usable_chunks(prepared: PreparedRun, folder: RunFolder, count: int) -> list[Chunk]:
+def resume_chunks(
+    settings: RunSettings,
+    sources: Sequence[ImageSource | ImageFile],
+    folder: RunFolder,
+    totals: RunTotals,
+    listener: ProgressListener,
+) -> int:
+    """Add up the chunks of an interrupted run if all of them can still be used.
+
+    Otherwise the run begins again. The files of chunks that are not used are deleted.
+
+    Returns:
+        the number of chunks that were added.
+    """
+    resume = settings.config.folder.resume
+    top = read_top(folder, len(sources)) if resume else None
+    done = 0
+    if top is not None and top.count == totals.top.count:
+        chunks = read_usable_chunks(settings, sources, folder, top.chunks)
+        if len(chunks) == top.chunks:
+            done, totals.top = top.chunks, top
+            for chunk in chunks:
+                totals.merge(chunk)
+        else:  # the top images cannot be reduced to those of the chunks that can be used
+            listener.warn("some saved results can no longer be used: the run begins again")
+        listener.resumed(len(totals.images) + len(totals.skipped))
+    remove_chunks(folder, done)
+    return done
+
+
+def read_usable_chunks(
+    settings: RunSettings, sources: Sequence[ImageSource | ImageFile], folder: RunFolder, count: int
+) -> list[Chunk]:
     """Return the first ``count`` saved chunks, up to the first that cannot be used.
 
     A chunk can be used if it was run with the same settings, all its files are there, and its
@@ -25,24 +60,29 @@ def read_usable_chunks(prepared: PreparedRun, folder: RunFolder, count: int) -> 
     """
     chunks: list[Chunk] = []
     while len(chunks) < count:
-        chunk = _read_usable(prepared, folder, len(chunks))
+        chunk = _read_usable(settings, sources, folder, len(chunks))
         if chunk is None:
             break
         chunks.append(chunk)
     return chunks
 
 
-def _read_usable(prepared: PreparedRun, folder: RunFolder, number: int) -> Chunk | None:
+def _read_usable(
+    settings: RunSettings,
+    sources: Sequence[ImageSource | ImageFile],
+    folder: RunFolder,
+    number: int,
+) -> Chunk | None:
     chunk = read_chunk(folder, number)
-    size = chunk_size(prepared.settings.config.batch_size)
-    planned = prepared.model.sources[number * size : (number + 1) * size]
+    size = chunk_size(settings.config.batch_size)
+    planned = sources[number * size : (number + 1) * size]
     if chunk is None or not planned or len(chunk.files) != len(planned):
         return None
-    if chunk.merge_key != prepared.settings.merge_key:
+    if chunk.merge_key != settings.merge_key:
         return None
     if not all(folder.holds(file) for file in chunk.written_files):
         return None
-    verify = prepared.settings.config.folder.verify
+    verify = settings.config.folder.verify
     pairs = zip(chunk.files, planned, strict=True)
     return chunk if all(_is_same(known, image, verify=verify) for known, image in pairs) else None
 

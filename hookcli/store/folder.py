@@ -27,7 +27,7 @@ from hookcli.store.ownership import not_ours_error, remove_half_written, remove_
 from hookcli.store.tables import plain_object, render_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -116,6 +116,19 @@ class RunFolder:
         self._claim(name)
         return self._folder.write(name, data)
 
+    def adopt(self, written: Iterable[str]) -> None:
+        """Take files over that another process has written for this run.
+
+        Raises:
+            OutputError: the journal cannot be written.
+        """
+        assert self._journal is not None  # noqa: S101
+        with self._mutex:
+            for name in {*written} - self._known:
+                self._journal.add(name)
+                self._known.add(name)
+            self._claimed |= {*written}
+
     def read(self, name: str) -> bytes | None:
         """Read a file that this run is known to have written; None if there is none.
 
@@ -198,7 +211,7 @@ class RunFolder:
             _refuse_other_run(begun, self.path, self._request)
             self._known = set(held.known)
             remove_half_written(self._folder, held.begun)
-            self._open_journal()
+            self._open_journal(held.known)  # with the names in the journals of chunks
             return
         if held is not None and begun != b"":
             # The journal first: a run that is killed while it deletes must know its files.

@@ -1,7 +1,8 @@
-"""The journal of a run: the name of each of its files, added before the file is written.
+"""The journals of a run: the name of each of its files, added before the file is written.
 
 Whatever happens to the run, the files that it may have written are known, and no other file is ever
-changed or deleted.
+changed or deleted. A run has one journal, and each chunk that another process writes has one of its
+own until the chunk belongs to the run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hookcli.files import cannot_write
-from hookcli.store.names import JOURNAL
+from hookcli.store.names import JOURNAL, PARTS, is_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +33,7 @@ class Journal:
         """
         names = {*names}
         if names or not folder.is_file(JOURNAL):
-            folder.write(JOURNAL, b"".join(_to_line(name) for name in sorted({*names, JOURNAL})))
+            write_journal(folder, JOURNAL, names)
         self._file = folder.path / JOURNAL
         self._descriptor = folder.open_inside(JOURNAL, os.O_WRONLY | os.O_APPEND)
 
@@ -53,10 +54,23 @@ class Journal:
         os.close(self._descriptor)
 
 
-def read_journal(folder: Directory) -> Iterator[str]:
-    """Yield the names in the journal; a cut-off last line names a file that was never written."""
-    lines = (folder.read(JOURNAL) or b"").split(b"\n")
-    for line in lines[:-1]:
+def write_journal(folder: Directory, journal: str, names: Iterable[str]) -> None:
+    """Write a journal with ``names`` and its own name.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    folder.write(journal, b"".join(_to_line(name) for name in sorted({*names, journal})))
+
+
+def read_journals(folder: Directory) -> Iterator[str]:
+    """Yield the names in all journals; a cut-off last line names a file that was never written."""
+    for journal in [JOURNAL, *(name for name, _ in folder.entries(PARTS) if is_journal(name))]:
+        yield from _read_journal(folder.read(journal) or b"")
+
+
+def _read_journal(data: bytes) -> Iterator[str]:
+    for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)
         except (ValueError, RecursionError):

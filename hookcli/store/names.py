@@ -23,7 +23,9 @@ TOP = f"{PARTS}/top.json"
 
 _ALWAYS = frozenset({REQUEST, MANIFEST, JOURNAL, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
 _OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW})
-_PART = re.compile(rf"{PARTS}/\d+\.json|{re.escape(RECORDS)}/[^/]+\.parquet")
+_PART = re.compile(
+    rf"{PARTS}/\d+(\.top)?\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
+)
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
 _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
 _NUMBERED = re.compile(rf"({GRIDS}|{CAM})/([^/]+)/\d{{3,}}_[^/]+\.png")
@@ -36,6 +38,21 @@ UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # may be written while there
 def chunk_file(number: int) -> str:
     """Return ``parts/000012.json``."""
     return f"{PARTS}/{number:06d}.json"
+
+
+def chunk_top_file(number: int) -> str:
+    """Return ``parts/000012.top.json``, the top images of one chunk."""
+    return f"{PARTS}/{number:06d}.top.json"
+
+
+def chunk_journal(number: int) -> str:
+    """Return ``parts/000012.written.jsonl``, the journal of one chunk."""
+    return f"{PARTS}/{number:06d}.written.jsonl"
+
+
+def is_journal(name: str) -> bool:
+    """Return whether a file lists the names of files of an unfinished run."""
+    return name.startswith(f"{PARTS}/") and name.endswith("written.jsonl")
 
 
 def records_file(number: int) -> str:

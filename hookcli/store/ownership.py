@@ -2,8 +2,8 @@
 
 A folder is that of a run if its ``run.json`` was written by hookcli or, without a ``run.json``, its
 ``manifest.json`` was. The files of a run are those that its manifest lists and, while it lives or
-after it was killed, those that its journal lists (``parts/written.jsonl``), to which every name is
-added before the file is written.
+after it was killed, those that its journals list (``parts/written.jsonl``, and one more for each
+chunk that another process writes), to which every name is added before the file is written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
 from hookcli.store.directory import PARTIAL, Directory
-from hookcli.store.journal import read_journal
+from hookcli.store.journal import read_journals
 from hookcli.store.names import (
     FOLDERS,
     FOLDERS_BY_IMAGE,
@@ -68,7 +68,7 @@ def find_run(folder: Directory) -> HeldRun | None:
         is_ours = [name for name, _ in folder.entries()] == [REQUEST]
     if not is_ours:
         return None
-    begun = frozenset(filter(is_run_file, read_journal(folder)))
+    begun = frozenset(filter(is_run_file, read_journals(folder)))
     listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
     return HeldRun(begun.union({REQUEST}, listed), begun | UNJOURNALED, listing)
 

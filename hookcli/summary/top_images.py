@@ -51,6 +51,17 @@ class TopImages:
         for call_id, group in groups.items():
             self._add_call(call_id, group)
 
+    def merge(self, chunk: TopImages) -> None:
+        """Add the next chunk, of which only the top images are known.
+
+        Calls with a different number of channels are left out.
+        """
+        self.chunks += chunk.chunks
+        for call_id, values in chunk.values.items():
+            size = len(self.values.get(call_id, values))
+            if len(values) == size:
+                self._join(call_id, values, chunk.places[call_id])
+
     def rows(self) -> Iterator[tuple[str, int, int, int, float]]:
         """Yield the call id, the channel, the rank from 1, the image's position, and the value."""
         for call_id, values in self.values.items():
@@ -93,12 +104,18 @@ class TopImages:
         """Add images of one call, each as its position and the largest value of each channel."""
         size = len(self.values[call_id]) if call_id in self.values else len(group[0][1])
         fitting = [(position, high) for position, high in group if len(high) == size]
-        values = self.values.get(call_id, np.full((size, self.count), -np.inf))
-        places = self.places.get(call_id, np.full((size, self.count), -1))
         new = np.array([high for _, high in fitting]).reshape(len(fitting), size)
         at = np.array([position for position, _ in fitting], dtype=np.int64)
-        values = np.concatenate([values, np.where(np.isnan(new), -np.inf, new).T], 1)
-        places = np.concatenate([places, np.broadcast_to(at, (size, len(at)))], 1)
+        values = np.where(np.isnan(new), -np.inf, new).T
+        self._join(call_id, values, np.broadcast_to(at, (size, len(at))))
+
+    def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
+        """Add values (C, N) of one call with their positions in the run (C, N)."""
+        size = len(new)
+        values = self.values.get(call_id, np.full((size, self.count), -np.inf))
+        places = self.places.get(call_id, np.full((size, self.count), -1))
+        values = np.concatenate([values, new], 1)
+        places = np.concatenate([places, at], 1)
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
         self.values[call_id] = np.take_along_axis(values, order, 1)
         self.places[call_id] = np.take_along_axis(places, order, 1)

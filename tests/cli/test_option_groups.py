@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from importlib import import_module
 from inspect import signature
 from typing import Annotated
 
 import typer
 
+from hookcli import __main__ as entry
 from hookcli.cli.option_groups import command
+
+MODULES = ("options", "tolerance_options", *(f"commands.{name}" for name in entry._COMMANDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,15 @@ def test_a_filled_group_can_be_given_too():
     paint(colours=Colours(("blue",)))
     paint()
     assert seen == [(Colours(("blue",)), "wall"), (Colours(), "wall")]
+
+
+def test_every_panel_of_a_help_is_that_of_a_group():
+    """A panel whose name is misspelt would stand beside the one that is meant."""
+    modules = [vars(import_module(f"hookcli.cli.{name}")) for name in MODULES]
+    groups = {each for module in modules for each in module.values() if is_dataclass(each)}
+    shown = {
+        option.rich_help_panel
+        for command in typer.main.get_command(entry.app).commands.values()
+        for option in command.params
+    }
+    assert shown - {None} <= {group.__doc__.partition(":")[0] for group in groups}

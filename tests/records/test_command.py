@@ -14,6 +14,7 @@ from hookcli.config import (
     GridStyle,
     ImageRequest,
     InspectConfig,
+    MachineRequest,
     ModelRequest,
     RunRequest,
     SaveStyle,
@@ -76,7 +77,7 @@ def test_the_command_of_an_inspection_holds_every_option_that_is_not_the_default
 def test_the_command_of_a_run_with_defaults_is_as_short_as_can_be():
     request = RunRequest(ModelRequest("net"), ImageRequest(("a.png",)))
     folder = FolderRequest(Path("out"), overwrite=True, resume=True, verify=True)
-    config = InspectConfig(request, folder, workers=3)
+    config = InspectConfig(request, folder, machine=MachineRequest(3, 2))
     assert to_command(config) == ("hookcli", "inspect", "net", "a.png", "--layers", "conv")
 
 

@@ -36,7 +36,7 @@ from hookcli.config import GridStyle, ImageRequest, ModelRequest
 from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
 from hookcli.plan.prepare import prepare_run
-from hookcli.run import chunk_writer, pipeline
+from hookcli.run import chunk_settings, chunk_writer, pipeline
 from hookcli.store import chunks
 from hookcli.store.directory import Directory
 from tests.configs import changed, inspect_config
@@ -1094,7 +1094,7 @@ def test_workers_that_are_killed_with_large_images_on_their_way_are_replaced(
     """The memory of the images in the queue is gone with them, and must not be waited for."""
     images = ImageRequest(("photos/p0[0-6]?.png",))
     large = replace(net.run, model=replace(net.run.model, size=224), images=images)
-    told = told_by_run(replace(net, run=large, workers=2), monkeypatch)
+    told = told_by_run(changed(replace(net, run=large), workers=2), monkeypatch)
     assert len(killed_workers) == 2
     assert told == ["a process that prepared images was killed; it is replaced"]
     assert layers()[0]["images"] == "70"
@@ -1226,7 +1226,7 @@ def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
     """It comes in the second batch of the second part; the first part has nine: one alone, then
     fours."""
     photos(100)
-    begun, done, before = [], [], pipeline.run_forward
+    begun, done, before = [], [], chunk_settings.run_forward
 
     def ring(settings, keys, pixels, **more):
         begun.append(keys)
@@ -1236,7 +1236,7 @@ def test_the_first_ctrl_c_lets_the_batch_end_and_the_second_does_not_wait(
         done.append(keys)
         return result
 
-    monkeypatch.setattr(pipeline, "run_forward", ring)
+    monkeypatch.setattr(chunk_settings, "run_forward", ring)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         inspect("photos", workers=0, batch_size=4)
@@ -1276,10 +1276,10 @@ def test_a_picture_that_was_replaced_after_it_ran_is_not_shown(monkeypatch):
     photos(210)
     before = pipeline.close_run
 
-    def replace_first(*arguments):
+    def replace_first(*arguments, **more):
         for file in files_of("photos"):
             draw(file, 5000)
-        return before(*arguments)
+        return before(*arguments, **more)
 
     monkeypatch.setattr(pipeline, "close_run", replace_first)
     inspect("photos")

@@ -90,6 +90,20 @@ def test_parts_one_after_the_other_give_what_sorting_everything_gives(count, see
     assert list(top_of(count, *parts).rows()) == by_hand(count, *parts)
 
 
+@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_top_images_of_each_part_add_up_to_those_of_all(count, seed):
+    dice = np.random.default_rng(seed)
+    parts = cut(noise(seed, int(dice.integers(2, 30))), dice)
+    sum_of_parts = TopImages(count)
+    for part in parts:
+        own = TopImages(count)
+        own.add(part, places_of(*parts))
+        sum_of_parts.merge(own)
+    assert list(sum_of_parts.rows()) == by_hand(count, *parts)
+    assert sum_of_parts.chunks == len(parts)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_how_the_images_are_cut_into_parts_changes_nothing(seed):
     records = noise(seed, 20)

@@ -33,7 +33,7 @@ Top = Annotated[
         metavar="N",
         min=1,
         help="Number of channels in the table; csv, json and jsonl have all.",
-        rich_help_panel="Output",
+        rich_help_panel=options.OUTPUT,
     ),
 ]
 _MOST_ROWS = 20  # in the table

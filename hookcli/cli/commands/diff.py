@@ -33,7 +33,7 @@ Pictures = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        rich_help_panel="Output",
+        rich_help_panel=options.OUTPUT,
         help="Also write a page with pictures of the calls that differ most; both runs need "
         "--save tensors.",
     ),

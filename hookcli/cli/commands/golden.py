@@ -18,7 +18,14 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, warn_of_damage
 from hookcli.cli.request import make_request, run_config
-from hookcli.config import DEFAULTS, FolderRequest, GridStyle, InspectConfig, TensorRequest
+from hookcli.config import (
+    DEFAULTS,
+    FolderRequest,
+    GridStyle,
+    InspectConfig,
+    MachineRequest,
+    TensorRequest,
+)
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import ROOT_LABEL
 
@@ -73,7 +80,7 @@ def golden(
     at: options.At = DEFAULTS.at,
     pair: options.Pair = None,
     clip: options.Clip = False,
-    workers: options.Workers = DEFAULTS.workers,
+    workers: options.Workers = DEFAULTS.machine.workers,
     batch_size: options.BatchSize = DEFAULTS.batch_size,
     quiet: options.Quiet = False,
 ) -> None:
@@ -93,7 +100,7 @@ def golden(
             ),
             grids=GridStyle("none"),
             tensors=TensorRequest(sketch=True),
-            workers=workers,
+            machine=MachineRequest(workers),
             at=at,
             batch_size=batch_size,
         )

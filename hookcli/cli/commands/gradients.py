@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
-from hookcli.config import DEFAULTS, GradientsConfig
+from hookcli.config import GradientsConfig
 
 
 @command
@@ -20,9 +20,9 @@ def gradients(
     tensors: options.TensorOptions,
     findings: options.FindingOptions,
     edits: options.EditOptions,
+    machine: options.MachineOptions,
     pair: options.Pair = None,
     clip: options.Clip = False,
-    workers: options.Workers = DEFAULTS.workers,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
     time: options.ShowTime = False,
@@ -42,7 +42,7 @@ def gradients(
         grids.style(),
         tensors.request(),
         findings.request(),
-        workers,
+        machine.request(),
         folder.save_weights,
         backward=backward.style(),
     )

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from hookcli.cli.output import console
-from hookcli.run.chunk_writer import ProgressListener
+from hookcli.run.listener import ProgressListener
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -1,0 +1,1 @@
+"""A run on a Ray cluster: the same chunks as on one machine, run by many workers."""

@@ -1,0 +1,172 @@
+"""A run on a cluster: chunks are handed out, added up in their order, and the run is closed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.cluster.ray_pool import RayPool
+from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
+from hookcli.config import chunk_size
+from hookcli.documents import decode_escaped
+from hookcli.models.device import use_threads
+from hookcli.plan.clock import Clock
+from hookcli.run.chunk_runner import BeganWith
+from hookcli.run.close import close_run
+from hookcli.run.listener import ProgressListener
+from hookcli.run.pipeline import make_folder
+from hookcli.run.resume import resume_chunks
+from hookcli.store.chunks import write_top
+from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
+from hookcli.summary.chunks import Chunk, RunTotals
+from hookcli.summary.tally import Tally
+from hookcli.summary.top_images import read_top_images
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.config import ClusterRequest
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.records.runs import RunResult
+    from hookcli.store.folder import RunFolder
+
+
+def run_on_cluster(
+    prepared: PreparedRun, cluster: ClusterRequest, listener: ProgressListener | None = None
+) -> RunResult:
+    """Run what was prepared on a Ray cluster; the run folder is that of a run on one machine.
+
+    Raises:
+        HookcliError: as ``run.pipeline.run``; also if a node of the cluster has other versions or
+            weights, or workers are killed again and again.
+        KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
+    """
+    listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
+    folder = make_folder(prepared)
+    totals = RunTotals(Tally(prepared.settings.limits))
+    setup = WorkerSetup(
+        prepared.settings,
+        prepared.model.fitter,
+        prepared.model.sources[0],
+        folder.path.absolute(),
+        Path.cwd(),
+        cluster.cpus,
+    )
+    facts = list_facts(prepared.model.loaded.module)
+    with (
+        use_threads(cluster.cpus),
+        folder,
+        prepared.model.pruning.restored_on_exit(),
+        RayPool(cluster, setup, facts, listener.warn) as pool,
+    ):
+        merger = _Merger(prepared, folder, totals, listener)
+        merger.resume()
+        is_resumed = bool(totals.images)
+        for done in _run_chunks(pool, merger):
+            merger.add(done)
+        clock.lap("forward")
+        result = close_run(folder, prepared, totals, is_resumed=is_resumed)
+        clock.lap("write tables")
+    return replace(result, seconds=clock.seconds)
+
+
+def _run_chunks(pool: RayPool, merger: _Merger) -> Iterator[Done]:
+    """Yield the chunks in their order, each run with what the chunks before it have shown.
+
+    The first chunks run one by one, until an image has gone through: what the network takes is
+    known from it. A chunk is run again if one before it has shown meanwhile that images may not
+    share a forward.
+    """
+    waiting: dict[int, Done | Failed] = {}
+    following = merger.following
+    while merger.following < merger.count:
+        begun = merger.begun
+        room = pool.capacity if begun.first_shape else 1
+        while following < min(merger.count, merger.following + room):
+            pool.submit(merger.make_work(following))
+            following += 1
+        result = waiting.pop(merger.following, None)
+        while result is None:
+            other = pool.wait()
+            assert other.work is not None  # noqa: S101
+            waiting[other.work.number] = other
+            result = waiting.pop(merger.following, None)
+        assert result.work is not None  # noqa: S101
+        if result.work.begun != begun:
+            for number in [*_take_others(waiting, begun), merger.following]:
+                pool.submit(merger.make_work(number))
+        elif isinstance(result, Failed):
+            raise result.error()
+        else:
+            yield result
+
+
+def _take_others(waiting: dict[int, Done | Failed], begun: BeganWith) -> list[int]:
+    """Take out the chunks that began with something else, and return their numbers."""
+    others = [n for n, result in waiting.items() if result.work and result.work.begun != begun]
+    for number in others:
+        del waiting[number]
+    return others
+
+
+class _Merger:
+    """Adds up the chunks of a run in their order.
+
+    Attributes:
+        following: the number of the chunk that is added next.
+        count: the number of chunks of the run.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        folder: RunFolder,
+        totals: RunTotals,
+        listener: ProgressListener,
+    ) -> None:
+        settings = prepared.settings
+        self._prepared, self._folder, self._totals = prepared, folder, totals
+        self._listener = listener
+        self._size = chunk_size(settings.config.batch_size)
+        self._told: set[str] = set()
+        self.following = 0
+        self.count = -(-settings.image_count // self._size)
+        totals.top.count = settings.config.top_images * settings.has_several
+
+    @property
+    def begun(self) -> BeganWith:
+        """What the chunks so far have shown."""
+        return BeganWith.after(self._totals)
+
+    def resume(self) -> None:
+        """Add up the chunks of an interrupted run that can still be used."""
+        settings, sources = self._prepared.settings, self._prepared.model.sources
+        self.following = resume_chunks(
+            settings, sources, self._folder, self._totals, self._listener
+        )
+
+    def make_work(self, number: int) -> Work:
+        """Return a chunk, to be run after the chunks so far."""
+        first = number * self._size
+        sources = self._prepared.model.sources[first : first + self._size]
+        return Work(number, tuple(sources), first, self.begun)
+
+    def add(self, done: Done) -> None:
+        """Add the next chunk."""
+        for text in done.warnings:
+            if text not in self._told:
+                self._told.add(text)
+                self._listener.warn(text)
+        self._prepared.model.edits.unused &= done.unused
+        totals, number = self._totals, self.following
+        chunk, top = decode_escaped(done.chunk, Chunk), read_top_images(done.top)
+        assert top is not None  # noqa: S101
+        own = {chunk_top_file(number), chunk_journal(number)}
+        self._folder.adopt({*chunk.written_files, chunk_file(number), *own})
+        totals.merge(chunk)
+        totals.top.merge(top)
+        write_top(self._folder, totals.top)
+        self._folder.remove(own)
+        self.following += 1
+        self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))

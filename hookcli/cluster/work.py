@@ -1,0 +1,157 @@
+"""What a driver and its workers send each other: a setup, chunks to run, and what came of them."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli import errors
+from hookcli.models.zoo.fingerprint import hash_weights
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hookcli.images.fit import Fitter
+    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.plan.prepare import RunSettings
+    from hookcli.run.chunk_runner import BeganWith
+
+_PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
+# An error of a worker is raised again as the first of these classes that it belongs to.
+_CLASSES = (
+    errors.ForwardError,
+    errors.WeightsError,
+    errors.ModelError,
+    errors.NoBoxError,
+    errors.RequestError,
+    errors.NoImageError,
+    errors.OutputError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What every worker of a run is given once.
+
+    Attributes:
+        settings: the settings of the run.
+        fitter: makes images ready for the model.
+        first: the first image of the run.
+        folder: the run folder, by its full path.
+        home: the working directory of the driver, to which names of files relate.
+        threads: how many threads torch uses.
+    """
+
+    settings: RunSettings
+    fitter: Fitter
+    first: ImageSource | ImageFile
+    folder: Path
+    home: Path
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What must be the same in all workers.
+
+    Attributes:
+        node: the name of the machine.
+        facts: versions and hashes, by the words in which a difference is reported.
+    """
+
+    node: str
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A chunk to run.
+
+    Attributes:
+        number: the number of the chunk, from 0.
+        sources: its images.
+        place: the position of the first of them in the run.
+        begun: what the chunks before have shown.
+    """
+
+    number: int
+    sources: tuple[ImageSource | ImageFile, ...]
+    place: int
+    begun: BeganWith
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A chunk that is complete in the run folder.
+
+    Attributes:
+        work: the chunk that was to be run.
+        chunk: the chunk, encoded as in its file.
+        top: its top images, encoded as in their file.
+        unused: the edits that have changed nothing in this worker so far.
+        warnings: what the user should be warned of.
+    """
+
+    work: Work
+    chunk: bytes
+    top: bytes
+    unused: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An error of a worker, in a form that can be sent.
+
+    Attributes:
+        kind: the name of the class in ``hookcli.errors``.
+        message: its message.
+        hint: its hint.
+        work: the chunk that was to be run; None while the worker was getting ready.
+    """
+
+    kind: str
+    message: str
+    hint: str
+    work: Work | None = None
+
+    @classmethod
+    def from_error(cls, error: errors.HookcliError, work: Work | None = None) -> Failed:
+        """Return the error in a form that can be sent."""
+        kind = next((each for each in _CLASSES if isinstance(error, each)), errors.ModelError)
+        return cls(kind.__name__, error.message, error.hint, work)
+
+    def error(self) -> errors.HookcliError:
+        """Return the error again."""
+        kinds: dict[str, type[errors.HookcliError]] = {each.__name__: each for each in _CLASSES}
+        return kinds[self.kind](self.message, self.hint)
+
+
+def list_facts(module: nn.Module) -> WorkerFacts:
+    """Return what must be the same in all workers of a run, for this process.
+
+    Args:
+        module: the model as it runs.
+    """
+    return WorkerFacts(
+        platform.node(),
+        {
+            "Python": platform.python_version(),
+            **{name: metadata.version(name) for name in _PACKAGES},
+            "code of hookcli": _hash_code(),
+            "weights": hash_weights(module),
+        },
+    )
+
+
+def _hash_code() -> str:
+    """Return the sha256 of the source of this package."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()

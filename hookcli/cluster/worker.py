@@ -1,0 +1,86 @@
+"""A worker of a cluster: it holds the model, and runs the chunks that it is given."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
+from hookcli.documents import encode_escaped
+from hookcli.errors import HookcliError
+from hookcli.files import cannot_write
+from hookcli.images.prepare import prepare_images
+from hookcli.plan.prepare import FoundImages, add_score, prepare_model
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
+from hookcli.run.chunk_settings import make_chunk_settings
+from hookcli.run.chunk_writer import write_chunk_files
+from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.summary.top_images import TopImages
+
+if TYPE_CHECKING:
+    from hookcli.cluster.work import Work, WorkerSetup
+    from hookcli.edits.resolve import Edits
+
+
+class Worker:
+    """Runs chunks of a run in a process of its own, one after the other."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._setup = setup
+        self._settings: ChunkSettings | None = None
+        self._edits: Edits | None = None
+
+    def prepare(self) -> WorkerFacts | Failed:
+        """Load the model, and return what must be the same in all workers."""
+        setup = self._setup
+        if setup.home.is_dir():
+            os.chdir(setup.home)
+        torch.set_num_threads(setup.threads)
+        config = setup.settings.config
+        try:
+            found = FoundImages([setup.first], [])
+            model = prepare_model(config.run, found, config.edited_side)
+            if setup.settings.channels_last:
+                model.loaded.use_channels_last()
+            prepared = add_score(replace(model, fitter=setup.fitter), setup.settings)
+        except HookcliError as error:
+            return Failed.from_error(error)
+        self._settings, self._edits = make_chunk_settings(prepared), model.edits
+        return list_facts(model.loaded.module)
+
+    def run(self, work: Work) -> Done | Failed:
+        """Run a chunk, and write its files into the run folder."""
+        try:
+            return self._run(work)
+        except HookcliError as error:
+            return Failed.from_error(error, work)
+        except OSError as error:
+            return Failed.from_error(cannot_write(self._setup.folder, error), work)
+
+    def _run(self, work: Work) -> Done:
+        assert self._settings is not None  # noqa: S101
+        assert self._edits is not None  # noqa: S101
+        settings, files = self._setup.settings, ChunkFiles()
+        warnings: list[str] = []
+        images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
+        with closing(GridWriter(files.write, settings.style)) as grids:
+            runner = ChunkRunner(self._settings, files.write, grids, warnings.append, work.begun)
+            chunk, records = runner.run(work.number, list(images))
+            drawn = grids.take()
+            write_chunk_files(files.write, chunk, records, drawn())
+        top = TopImages(settings.config.top_images * settings.has_several)
+        places = {source.key: work.place + i for i, source in enumerate(work.sources)}
+        top.add(records.records, places)
+        files.save(self._setup.folder, chunk, top)
+        return Done(
+            work,
+            encode_escaped(chunk),
+            top.to_bytes(),
+            frozenset(self._edits.unused),
+            tuple(warnings),
+        )

@@ -1,0 +1,16 @@
+"""What a run tells whoever started it while it goes on."""
+
+from __future__ import annotations
+
+
+class ProgressListener:
+    """Receives the progress of a run; this one ignores it."""
+
+    def resumed(self, done: int) -> None:
+        """The run continues an interrupted one after its first ``done`` images."""
+
+    def chunk_done(self, done: int, skipped: int) -> None:
+        """So far ``done`` images have gone through or been skipped, ``skipped`` of them skipped."""
+
+    def warn(self, text: str) -> None:
+        """There is a warning for the user."""

@@ -1,0 +1,57 @@
+"""The files of one chunk that another process writes into the run folder: complete or absent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.documents import encode_escaped
+from hookcli.store.chunks import hash_line
+from hookcli.store.directory import Directory
+from hookcli.store.journal import write_journal
+from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
+from hookcli.store.ownership import remove_half_written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hookcli.summary.chunks import Chunk
+    from hookcli.summary.top_images import TopImages
+
+
+class ChunkFiles:
+    """The files of a chunk, kept in memory until the chunk is complete."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def write(self, name: str, data: bytes) -> str:
+        """Keep a file and return its name; safe to call from several threads."""
+        self._files[name] = data
+        return name
+
+    def save(self, path: Path, chunk: Chunk, top: TopImages) -> None:
+        """Write all files into the run folder: their names first, the chunk itself last.
+
+        A chunk may be saved again by another process, since the one before may have been killed.
+
+        Args:
+            path: the run folder; another process holds its lock.
+            chunk: the chunk, whose file makes it complete.
+            top: the images of this chunk that fire each channel most.
+
+        Raises:
+            OSError: the run folder is gone.
+            OutputError: a file cannot be written.
+        """
+        number = chunk.number
+        text = encode_escaped(chunk)
+        files = {
+            **self._files,
+            chunk_top_file(number): top.to_bytes(),
+            chunk_file(number): hash_line(text) + text,
+        }
+        with Directory(path) as folder:
+            remove_half_written(folder, {*files, chunk_journal(number)})
+            write_journal(folder, chunk_journal(number), files)
+            for name, data in files.items():
+                folder.write(name, data)

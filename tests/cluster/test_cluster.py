@@ -1,0 +1,196 @@
+"""The same folder run on Ray: the bytes of a run on one machine, whoever is killed meanwhile.
+
+A cluster here is a head without cores and two nodes, each with processes of their own, on this
+machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import own_state
+from tests.run.test_folders import assert_same_folders, draw, photos
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.cluster
+
+PATIENCE = 100  # seconds
+COMMON = ("--weights", "random", "--device", "cpu", "--size", "64", "--batch-size", "4")
+RESNET = ("resnet18", *COMMON, "--layers", "all", "--grids", "none")
+SQUEEZE = ("squeezenet1_1", *COMMON, "--layers", "conv", "--grids", "sheet")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without cores, and two nodes of one core each."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Pictures, and runs of them on one machine with one thread."""
+    home = tmp_path_factory.mktemp("home")
+    with own_state(home):
+        photos(300)
+        draw("some/nothing.png", 1)
+        Path("some/broken.png").write_bytes(b"no picture")
+        for number in range(70):
+            draw(f"some/p{number:03}.png", number)
+    return home
+
+
+def hookcli(home, *words, code=0, **how):
+    done = subprocess.run(
+        [sys.executable, "-m", "hookcli", *map(str, words)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env=os.environ | {"COLUMNS": "100"},
+        **how,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def on(cluster):
+    return ("--cluster", cluster.address)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "code"),
+    [
+        ("every layer", ("inspect", *RESNET, "photos", "--save", "tensors", "--pool", "mean"), 0),
+        ("sheets", ("inspect", *SQUEEZE, "some", "--sketch"), 6),
+        (
+            "gradients",
+            ("gradients", *SQUEEZE[:7], "some", "--saliency", "--layers", "conv[1:3]"),
+            6,
+        ),
+    ],
+)
+def test_a_run_on_a_cluster_has_the_bytes_of_one_on_this_machine(home, cluster, name, words, code):
+    hookcli(home, *words, "--threads", 1, "-o", f"{name} here", code=code)
+    hookcli(home, *words, *on(cluster), "-o", f"{name} there", code=code)
+    assert_same_folders(home / f"{name} here", home / f"{name} there")
+
+
+def workers_of(process):
+    """The processes of the workers that run chunks."""
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "ray::Worker" in line]
+
+
+def start(home, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "hookcli", *map(str, words)],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(home):
+    """A run over all pictures on this machine."""
+    hookcli(home, "inspect", *SQUEEZE, "photos", "--threads", 1, "-o", "whole")
+    return home / "whole"
+
+
+@pytest.mark.parametrize("most", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
+    home, cluster, whole, most
+):
+    words = ("inspect", *SQUEEZE, "photos", *on(cluster), "-o", f"killed {most}")
+    running = start(home, *words)
+    dice, kills, ended = random.Random(1), 0, threading.Event()
+
+    def wait():
+        running.communicate()
+        ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not ended.wait(1.5) and kills < most:
+        if workers := workers_of(running):
+            os.kill(dice.choice(workers), signal.SIGKILL)
+            kills += 1
+    thread.join(PATIENCE)
+    assert running.returncode == 0
+    assert kills > 1
+    assert_same_folders(whole, home / f"killed {most}")
+
+
+def test_a_driver_that_is_killed_leaves_a_run_that_can_be_resumed(home, cluster, whole):
+    words = ("inspect", *SQUEEZE, "photos", *on(cluster), "-o", "resumed")
+    for chunks in (1, 4):
+        running = start(home, *words, "--resume")
+        end = time.monotonic() + PATIENCE
+        while not (home / f"resumed/parts/{chunks:06}.json").exists():
+            assert time.monotonic() < end
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.05)
+        running.kill()
+        running.communicate()
+    assert "continuing after " in hookcli(home, *words, "--resume").stderr
+    assert_same_folders(home / "resumed", whole)
+
+
+def test_a_node_with_another_version_is_refused_by_name(home, cluster, tmp_path):
+    """The package of that node says that it is another version."""
+    changed = tmp_path / "changed"
+    changed.mkdir()
+    (changed / "sitecustomize.py").write_text(
+        "from importlib import metadata\n"
+        "plain = metadata.version\n"
+        "metadata.version = lambda name: '9.9' if name == 'torchvision' else plain(name)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{changed}{os.pathsep}{os.pathsep.join(sys.path)}")
+        node = cluster.add_node(num_cpus=2)
+    try:
+        words = ("inspect", *SQUEEZE, "some", *on(cluster), "--cpus-per-worker", 2)
+        done = hookcli(home, *words, "-o", "refused", code=4)
+    finally:
+        cluster.remove_node(node)
+    assert "has other torchvision: 9.9, not " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_with_130_and_keeps_what_is_complete(home, cluster):
+    words = ("inspect", *SQUEEZE, "photos", *on(cluster), "-o", "interrupted")
+    running = start(home, *words)
+    end = time.monotonic() + PATIENCE
+    while not (home / "interrupted/parts/000001.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130, err
+    assert "Traceback" not in err
+    assert err.splitlines()[-2:] == [
+        "error: interrupted",
+        "hint: finished chunks are kept; --resume continues a long run",
+    ]
+    assert not (home / "interrupted/manifest.json").exists()

@@ -1,0 +1,80 @@
+"""The files of a chunk that another process writes into the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hookcli.errors import OutputError
+from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.chunks import read_chunk
+from hookcli.store.directory import Directory
+from hookcli.store.ownership import find_run
+from hookcli.summary.chunks import Chunk
+from hookcli.summary.top_images import TopImages
+from tests.store.test_folder import REQUEST, files, open_folder
+
+WRITTEN = ["parts/000003.json", "parts/000003.top.json", "parts/000003.written.jsonl"]
+
+
+def save(*names):
+    chunk = ChunkFiles()
+    for name in names:
+        chunk.write(name, b"new")
+    chunk.save(Path("run").absolute(), Chunk(3, written_files=list(names)), TopImages())
+
+
+def test_the_files_of_a_chunk_are_written_when_it_is_complete():
+    with open_folder() as run:
+        chunk = ChunkFiles()
+        chunk.write("seen/cat.jpg", b"new")
+        assert not Path("run/seen").exists()
+        save("seen/cat.jpg")
+        assert files() == [*WRITTEN, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
+        run.adopt(["seen/cat.jpg", *WRITTEN])
+        assert read_chunk(run, 3) == Chunk(3, written_files=["seen/cat.jpg"])
+
+
+def test_files_that_were_adopted_are_those_of_the_run():
+    with open_folder() as run:
+        save("seen/cat.jpg")
+        run.adopt(["seen/cat.jpg", *WRITTEN])
+        run.complete(REQUEST, ["seen/cat.jpg"])
+    assert files() == ["manifest.json", "run.json", "seen/cat.jpg"]
+
+
+def test_a_chunk_that_was_not_adopted_is_known_to_be_of_the_run_all_the_same():
+    """Its process was killed, or that of the run."""
+    with open_folder():
+        save("seen/cat.jpg")
+    with Directory(Path("run")) as folder:
+        assert find_run(folder).known >= {"seen/cat.jpg", *WRITTEN}
+    with open_folder(replace_run=True):
+        assert files() == ["parts/written.jsonl", "run.json"]
+
+
+def test_the_names_in_the_journal_of_a_chunk_are_known_when_a_run_was_resumed_and_killed_again():
+    with open_folder():
+        save("seen/cat.jpg")
+    with open_folder(resume=True) as run:
+        run.remove({*WRITTEN})
+    with open_folder(replace_run=True):
+        assert files() == ["parts/written.jsonl", "run.json"]
+
+
+def test_a_chunk_is_saved_again_by_a_worker_after_one_that_was_killed():
+    with open_folder():
+        save("seen/cat.jpg")
+        Path("run/parts/.partial-000003.json").write_bytes(b"half")
+        Path("run/seen/.partial-cat.jpg").write_bytes(b"half")
+        save("seen/cat.jpg")
+        assert files() == [*WRITTEN, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
+
+
+def test_a_chunk_that_cannot_be_written_is_not_there():
+    with open_folder():
+        Path("run/seen").write_bytes(b"a file in the place of a folder")
+        with pytest.raises(OutputError):
+            save("seen/cat.jpg")
+        assert "parts/000003.json" not in files()
