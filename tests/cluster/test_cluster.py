@@ -20,7 +20,6 @@ import pytest
 from tests.conftest import own_state
 from tests.run.test_folders import assert_same_folders, draw, photos
 
-ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.cluster
 
 PATIENCE = 100  # seconds
@@ -32,6 +31,7 @@ SQUEEZE = ("squeezenet1_1", *COMMON, "--layers", "conv", "--grids", "sheet")
 @pytest.fixture(scope="module")
 def cluster():
     """A head without cores, and two nodes of one core each."""
+    ray = pytest.importorskip("ray")  # not at the top: that takes seconds wherever tests are listed
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
