@@ -50,12 +50,14 @@ lint: setup ## style
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
-bench: setup ## speed and memory, as ratios side by side: one image, folders, gradients, sketches
+bench: setup ## speed and memory, as ratios side by side: one image, folders, gradients, sketches, a cluster
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torchlens>=2.36,<3'
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/folders.py
 	$(BIN)/python benchmarks/gradients.py
 	$(BIN)/python benchmarks/sketches.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	$(BIN)/python benchmarks/cluster.py
 
 check: lint types test ## style, types and the fast tests
 

@@ -154,8 +154,10 @@ def _plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
         + ", sketches" * plan.sketches
         + ", tensors" * bool(config.tensors.save)
     )
+    cluster = config.machine.cluster
+    where = "" if cluster is None else f", on the Ray cluster {cluster.address}"
     return (
-        f"{what}, {pictures}, "
+        f"{what}{where}, {pictures}, "
         f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, "
         f"into {plan.out_dir}"
     )

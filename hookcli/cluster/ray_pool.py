@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from hookcli.cluster.code import copy_code
 from hookcli.cluster.work import Done, Failed, WorkerFacts
 from hookcli.cluster.worker import Worker
 from hookcli.errors import ModelError, RequestError
@@ -64,6 +68,7 @@ class RayPool:
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
         self._deaths = 0
         self._is_ours = False
+        self._stack = ExitStack()
 
     def __enter__(self) -> RayPool:
         self._ray = _import_ray()
@@ -120,12 +125,15 @@ class RayPool:
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO
+        code = self._stack.enter_context(TemporaryDirectory())
+        has_code = copy_code(self._setup.settings.config, Path(code))
         try:
             self._ray.init(
                 address="local" if is_auto else self._request.address,
                 include_dashboard=False if is_auto else None,
                 log_to_driver=False,
                 logging_level="ERROR",
+                runtime_env={"working_dir": code} if has_code else None,
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise RequestError(
@@ -218,6 +226,7 @@ class RayPool:
         self._members = []
         if self._is_ours:
             self._ray.shutdown()
+        self._stack.close()
 
 
 def _import_ray() -> Any:

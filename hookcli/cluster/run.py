@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.cluster.ray_pool import RayPool
+from hookcli.cluster.weights import read_weights
 from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
 from hookcli.config import chunk_size
 from hookcli.documents import decode_escaped
 from hookcli.models.device import use_threads
+from hookcli.models.zoo.weights import pin_weights
 from hookcli.plan.clock import Clock
 from hookcli.run.chunk_runner import BeganWith
 from hookcli.run.close import close_run
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hookcli.config import ClusterRequest
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepare import PreparedRun, RunSettings
     from hookcli.records.runs import RunResult
     from hookcli.store.folder import RunFolder
 
@@ -45,13 +47,15 @@ def run_on_cluster(
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     folder = make_folder(prepared)
     totals = RunTotals(Tally(prepared.settings.limits))
+    settings = _pin_weights(prepared)
     setup = WorkerSetup(
-        prepared.settings,
+        settings,
         prepared.model.fitter,
         prepared.model.sources[0],
         folder.path.absolute(),
         Path.cwd(),
         cluster.cpus,
+        read_weights(settings.config.run.model),
     )
     facts = list_facts(prepared.model.loaded.module)
     with (
@@ -69,6 +73,15 @@ def run_on_cluster(
         result = close_run(folder, prepared, totals, is_resumed=is_resumed)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
+
+
+def _pin_weights(prepared: PreparedRun) -> RunSettings:
+    """Return the settings with the weights that were loaded here by their own name."""
+    settings, info = prepared.settings, prepared.model.loaded.info
+    request = settings.config.run
+    model = pin_weights(request.model, info.weights)
+    config = replace(settings.config, run=replace(request, model=model))
+    return replace(settings, config=config)
 
 
 def _run_chunks(pool: RayPool, merger: _Merger) -> Iterator[Done]:
@@ -169,4 +182,5 @@ class _Merger:
         write_top(self._folder, totals.top)
         self._folder.remove(own)
         self.following += 1
+        self._listener.worked(done.node, len(done.work.sources))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))

@@ -15,6 +15,7 @@ from hookcli.models.zoo.fingerprint import hash_weights
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookcli.cluster.weights import SentWeights
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageFile, ImageSource
     from hookcli.plan.prepare import RunSettings
@@ -44,6 +45,7 @@ class WorkerSetup:
         folder: the run folder, by its full path.
         home: the working directory of the driver, to which names of files relate.
         threads: how many threads torch uses.
+        weights: the file of trained weights; None without one.
     """
 
     settings: RunSettings
@@ -52,6 +54,7 @@ class WorkerSetup:
     folder: Path
     home: Path
     threads: int
+    weights: SentWeights | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Done:
         work: the chunk that was to be run.
         chunk: the chunk, encoded as in its file.
         top: its top images, encoded as in their file.
+        node: the name of the machine that ran it.
         unused: the edits that have changed nothing in this worker so far.
         warnings: what the user should be warned of.
     """
@@ -99,6 +103,7 @@ class Done:
     work: Work
     chunk: bytes
     top: bytes
+    node: str = ""
     unused: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 

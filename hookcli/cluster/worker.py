@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
+from hookcli.cluster.code import find_code
 from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
 from hookcli.documents import encode_escaped
 from hookcli.errors import HookcliError
@@ -24,6 +27,7 @@ from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
+    from hookcli.config import RunConfig
     from hookcli.edits.resolve import Edits
 
 
@@ -37,21 +41,29 @@ class Worker:
 
     def prepare(self) -> WorkerFacts | Failed:
         """Load the model, and return what must be the same in all workers."""
-        setup = self._setup
+        setup, sent = self._setup, Path.cwd()
         if setup.home.is_dir():
             os.chdir(setup.home)
         torch.set_num_threads(setup.threads)
-        config = setup.settings.config
         try:
+            config = self._find_files(find_code(setup.settings.config, sent))
+            settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
             model = prepare_model(config.run, found, config.edited_side)
-            if setup.settings.channels_last:
+            if settings.channels_last:
                 model.loaded.use_channels_last()
-            prepared = add_score(replace(model, fitter=setup.fitter), setup.settings)
+            prepared = add_score(replace(model, fitter=setup.fitter), settings)
         except HookcliError as error:
             return Failed.from_error(error)
         self._settings, self._edits = make_chunk_settings(prepared), model.edits
         return list_facts(model.loaded.module)
+
+    def _find_files(self, config: RunConfig) -> RunConfig:
+        """Return the config with the file of weights as this node has it."""
+        if self._setup.weights is None:
+            return config
+        model = self._setup.weights.store(config.run.model)
+        return replace(config, run=replace(config.run, model=model))
 
     def run(self, work: Work) -> Done | Failed:
         """Run a chunk, and write its files into the run folder."""
@@ -81,6 +93,7 @@ class Worker:
             work,
             encode_escaped(chunk),
             top.to_bytes(),
+            platform.node(),
             frozenset(self._edits.unused),
             tuple(warnings),
         )

@@ -12,5 +12,8 @@ class ProgressListener:
     def chunk_done(self, done: int, skipped: int) -> None:
         """So far ``done`` images have gone through or been skipped, ``skipped`` of them skipped."""
 
+    def worked(self, node: str, images: int) -> None:
+        """A machine of a cluster has done ``images`` more images."""
+
     def warn(self, text: str) -> None:
         """There is a warning for the user."""

@@ -16,20 +16,23 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import own_state
 from tests.run.test_folders import assert_same_folders, draw, photos
+from tests.toy_models import SLOW_NET
 
 pytestmark = pytest.mark.cluster
 
 PATIENCE = 100  # seconds
 COMMON = ("--weights", "random", "--device", "cpu", "--size", "64", "--batch-size", "4")
 RESNET = ("resnet18", *COMMON, "--layers", "all", "--grids", "none")
+SLOW = ("net.py:make", *COMMON, "--layers", "conv")
 SQUEEZE = ("squeezenet1_1", *COMMON, "--layers", "conv", "--grids", "sheet")
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(tmp_path_factory):
     """A head without cores, and two nodes of one core each."""
     ray = pytest.importorskip("ray")  # not at the top: that takes seconds wherever tests are listed
     from ray.cluster_utils import Cluster
@@ -37,6 +40,8 @@ def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
+        patch.setenv("NAP", "0.1")  # seconds that the slow model takes for a batch
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
         for _ in range(2):
             cluster.add_node(num_cpus=1)
@@ -50,6 +55,7 @@ def home(tmp_path_factory):
     """Pictures, and runs of them on one machine with one thread."""
     home = tmp_path_factory.mktemp("home")
     with own_state(home):
+        Path("net.py").write_text(SLOW_NET)
         photos(300)
         draw("some/nothing.png", 1)
         Path("some/broken.png").write_bytes(b"no picture")
@@ -114,7 +120,7 @@ def start(home, *words):
 @pytest.fixture(scope="module")
 def whole(home):
     """A run over all pictures on this machine."""
-    hookcli(home, "inspect", *SQUEEZE, "photos", "--threads", 1, "-o", "whole")
+    hookcli(home, "inspect", *SLOW, "photos", "--threads", 1, "-o", "whole")
     return home / "whole"
 
 
@@ -122,7 +128,7 @@ def whole(home):
 def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
     home, cluster, whole, most
 ):
-    words = ("inspect", *SQUEEZE, "photos", *on(cluster), "-o", f"killed {most}")
+    words = ("inspect", *SLOW, "photos", *on(cluster), "-o", f"killed {most}")
     running = start(home, *words)
     dice, kills, ended = random.Random(1), 0, threading.Event()
 
@@ -143,7 +149,7 @@ def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
 
 
 def test_a_driver_that_is_killed_leaves_a_run_that_can_be_resumed(home, cluster, whole):
-    words = ("inspect", *SQUEEZE, "photos", *on(cluster), "-o", "resumed")
+    words = ("inspect", *SLOW, "photos", *on(cluster), "-o", "resumed")
     for chunks in (1, 4):
         running = start(home, *words, "--resume")
         end = time.monotonic() + PATIENCE
@@ -178,8 +184,50 @@ def test_a_node_with_another_version_is_refused_by_name(home, cluster, tmp_path)
     assert "Traceback" not in done.stderr
 
 
+def test_a_node_may_be_lost_and_another_joins(home, cluster, whole):
+    node = cluster.add_node(num_cpus=1)
+    words = ("inspect", *SLOW, "photos", *on(cluster), "--cluster-workers", 3)
+    running = start(home, *words, "-o", "moved")
+    end = time.monotonic() + PATIENCE
+    while not (home / "moved/parts/000001.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    cluster.remove_node(node)
+    cluster.add_node(num_cpus=1)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "on the Ray cluster " in err
+    assert_same_folders(whole, home / "moved")
+
+
+def test_the_users_own_code_and_weights_travel_to_nodes_that_lack_them(home, cluster):
+    """Only the driver sees the folder in which it is: the nodes were started outside."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("may not mount")
+    (home / "hidden").mkdir()
+    names = {}
+    exec(SLOW_NET, names)  # noqa: S102
+    torch.save(names["make"]().state_dict(), home / "net.pth")
+    words = ("inspect", "net.py:make", home / "some", "--weights", "net.pth", "--layers", "conv")
+    tool = [sys.executable, "-m", "hookcli", *words, *on(cluster), "-o", home / "travelled"]
+    hide = "mount -t tmpfs none hidden && mv net.pth hidden && cp net.py hidden && cd hidden"
+    script = f'{hide} && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *map(str, tool)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 6, done.stderr
+    assert not (home / "hidden/net.py").exists()
+    assert "net.pth" in (home / "travelled/manifest.json").read_text()
+    assert (home / "travelled/manifest.json").exists()
+
+
 def test_ctrl_c_ends_with_130_and_keeps_what_is_complete(home, cluster):
-    words = ("inspect", *SQUEEZE, "photos", *on(cluster), "-o", "interrupted")
+    words = ("inspect", *SLOW, "photos", *on(cluster), "-o", "interrupted")
     running = start(home, *words)
     end = time.monotonic() + PATIENCE
     while not (home / "interrupted/parts/000001.json").exists():

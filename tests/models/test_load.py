@@ -30,6 +30,7 @@ from hookcli.models.load import load_model
 from hookcli.models.zoo.build import SkipInitialisation, build_random
 from hookcli.models.zoo.catalog import list_catalog, list_names
 from hookcli.models.zoo.origin import find_origin
+from hookcli.models.zoo.weights import pin_weights
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
 CLASSIFIER = ["classifier.1.weight", "classifier.1.bias"]
@@ -634,3 +635,23 @@ def test_a_torch_and_torchvision_that_do_not_fit_are_an_error_with_both_versions
 
 def test_a_model_error_ends_with_4():
     assert (ModelError.exit_code, WeightsError.exit_code) == (4, 4)
+
+
+# --- the same weights in another process
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "loaded", "pinned"),
+    [
+        (SMALL, "auto", "random (seed 7)", "random"),
+        (SMALL, "auto", "SqueezeNet1_1_Weights.IMAGENET1K_V1", "IMAGENET1K_V1"),
+        (SMALL, "pretrained", "SqueezeNet1_1_Weights.IMAGENET1K_V1", "IMAGENET1K_V1"),
+        (SMALL, "net.pth", "net.pth", "net.pth"),
+        (SMALL, "random", "random (seed 7)", "random"),
+        ("timm:resnet18", "auto", "timm a1_in1k", "pretrained"),
+        ("timm:resnet18", "auto", "random (seed 0)", "random"),
+        ("net.py:make", "auto", "as net.py:make made them (seed 0)", "auto"),
+    ],
+)
+def test_weights_that_were_loaded_are_asked_for_by_their_own_name(name, weights, loaded, pinned):
+    assert pin_weights(ModelRequest(name, weights), loaded) == ModelRequest(name, pinned)

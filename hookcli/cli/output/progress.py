@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -28,6 +29,7 @@ class Progress(ProgressListener):
         self._first = 0  # images that the interrupted run had done
         self._bar: Bar | None = None
         self._task: TaskID | None = None
+        self._nodes: Counter[str] = Counter()  # images that each machine of a cluster has done
 
     def __enter__(self) -> Progress:
         if self._is_shown and sys.stderr.isatty() and not console.is_plain():
@@ -61,12 +63,19 @@ class Progress(ProgressListener):
         now = time.monotonic()
         rate = (done - self._first) / max(1e-9, now - self._began)
         speed = f"{rate:.1f} {self._noun}/s" + (f", {skipped} skipped" if skipped else "")
+        if len(self._nodes) > 1:
+            each = (f"{node} {n / (now - self._began):.1f}" for node, n in self._nodes.items())
+            speed += f" ({', '.join(each)})"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, rate=speed)
         elif now - self._said >= _EVERY:
             self._said = now
             left = (self._total - done) / rate if rate else 0.0
             console.say(f"{done} of {self._total} {self._noun}, {speed}, about {left:.0f} s left")
+
+    def worked(self, node: str, images: int) -> None:
+        """Count the images of a machine of a cluster."""
+        self._nodes[node] += images
 
     def warn(self, text: str) -> None:
         """Print a warning."""

@@ -50,6 +50,24 @@ def add_weights(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     return load_from_file(origin, request)
 
 
+def pin_weights(request: ModelRequest, loaded: str) -> ModelRequest:
+    """Return the request for the very weights that were loaded, for another process to load too.
+
+    ``auto`` and ``pretrained`` may mean something else there.
+
+    Args:
+        request: the request.
+        loaded: the name of the weights that were loaded, as in ``ModelWithWeights.name``.
+    """
+    if request.weights not in ("auto", "pretrained") or ":" in request.name.removeprefix("timm:"):
+        return request
+    if loaded.startswith("random "):
+        return replace(request, weights="random")
+    if request.name.startswith("timm:"):
+        return replace(request, weights="pretrained")
+    return replace(request, weights=loaded.rpartition(".")[2])
+
+
 def _trained_or_random(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     """Return the model with its trained weights, or with random ones.
 

@@ -1,0 +1,57 @@
+"""The user's own code, sent to nodes that do not have it, as Ray's working directory there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.config import GradientsConfig
+
+if TYPE_CHECKING:
+    from hookcli.config import RunConfig
+
+
+def copy_code(config: RunConfig, target: Path) -> bool:
+    """Copy the Python files beside the files of the user's own code, and return whether any are.
+
+    Args:
+        config: names the code: ``FILE.py:FACTORY`` as the model, ``FILE.py:FUNCTION`` as the score.
+        target: the folder that becomes the working directory of the workers.
+    """
+    folders = {Path(place).parent for place in _list_places(config)}
+    for folder in folders:
+        copies = target / _name_folder(folder)
+        copies.mkdir(parents=True)
+        for file in folder.glob("*.py"):
+            (copies / file.name).write_bytes(file.read_bytes())
+    return bool(folders)
+
+
+def find_code(config: RunConfig, sent: Path) -> RunConfig:
+    """Return the config with files that this node lacks replaced by the copies in ``sent``."""
+    model = replace(config.run.model, name=_find(config.run.model.name, sent))
+    config = replace(config, run=replace(config.run, model=model))
+    if not isinstance(config, GradientsConfig):
+        return config
+    backward = replace(config.backward, score=_find(config.backward.score, sent))
+    return replace(config, backward=backward)
+
+
+def _list_places(config: RunConfig) -> list[str]:
+    names = [config.run.model.name, "" if config.backward is None else config.backward.score]
+    places = [name.rpartition(":")[0] for name in names]
+    return [place for place in places if place.endswith(".py")]
+
+
+def _find(name: str, sent: Path) -> str:
+    place, _, attribute = name.rpartition(":")
+    if not place.endswith(".py") or Path(place).is_file():
+        return name
+    copy = sent / _name_folder(Path(place).parent) / Path(place).name
+    return f"{copy}:{attribute}"
+
+
+def _name_folder(folder: Path) -> str:
+    return f"code-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"

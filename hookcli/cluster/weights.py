@@ -1,0 +1,69 @@
+"""The file of trained weights, read once by the driver and sent to nodes that lack it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookcli.files import read_regular, write_atomic
+from hookcli.models.zoo.catalog import cache_file
+from hookcli.models.zoo.origin import find_origin
+
+if TYPE_CHECKING:
+    from hookcli.config import ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SentWeights:
+    """A file of weights.
+
+    Attributes:
+        url: where torchvision publishes the file, which is in torch's cache; empty for a file that
+            the user named.
+        data: its bytes.
+    """
+
+    url: str
+    data: bytes
+
+    def store(self, request: ModelRequest) -> ModelRequest:
+        """Write the file if this node lacks it, and return the request that names it here.
+
+        It goes into torch's cache, so the workers of a node share it.
+
+        Raises:
+            OutputError: the cache cannot be written.
+        """
+        if not self.url and Path(request.weights).is_file():
+            return request
+        if self.url:
+            file = cache_file(self.url)
+        else:
+            digest = hashlib.sha256(self.data).hexdigest()[:12]
+            file = cache_file(f"hookcli-{digest}-{Path(request.weights).name}")
+        if not file.is_file():
+            write_atomic(file, self.data)
+        return request if self.url else replace(request, weights=str(file))
+
+
+def read_weights(request: ModelRequest) -> SentWeights | None:
+    """Return the file of weights that a request needs; None if it needs none.
+
+    timm's weights are in a cache of their own, which every node fills by itself.
+
+    Args:
+        request: the request, with pinned weights.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    file = Path(request.weights)
+    if request.weights != "random" and file.is_file():
+        return SentWeights("", read_regular(file))
+    weights = find_origin(request.name, request.seed).weights if ":" not in request.name else None
+    if weights is None or request.weights not in weights.__members__:
+        return None
+    url = weights[request.weights].url
+    return SentWeights(url, read_regular(cache_file(url)))

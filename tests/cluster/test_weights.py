@@ -1,0 +1,60 @@
+"""Trained weights on nodes that lack the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hookcli.cluster.weights import read_weights
+from hookcli.config import ModelRequest
+
+CACHED = "torch/hub/checkpoints/squeezenet1_1-b8a52dc0.pth"
+MEMBER = ModelRequest("squeezenet1_1", "IMAGENET1K_V1")
+
+
+def write(name, data=b"weights"):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_bytes(data)
+    return name
+
+
+def test_what_torchvision_publishes_goes_into_the_cache_of_the_node():
+    sent = read_weights_of(MEMBER, write(CACHED))
+    assert sent.store(MEMBER) == MEMBER
+    assert Path(CACHED).read_bytes() == b"weights"
+
+
+def test_a_file_of_the_user_goes_into_the_cache_too():
+    request = ModelRequest("squeezenet1_1", "mine/net.pth")
+    there = read_weights_of(request, write("mine/net.pth")).store(request)
+    assert Path(there.weights).name.endswith("-net.pth")
+    assert Path(there.weights).read_bytes() == b"weights"
+
+
+def read_weights_of(request, file):
+    """The weights of a driver that has the file; the node, here the same folder, does not."""
+    sent = read_weights(request)
+    Path(file).unlink()
+    return sent
+
+
+@pytest.mark.parametrize("file", [CACHED, "net.pth"])
+def test_a_file_that_the_node_has_is_left_as_it_is(file):
+    request = MEMBER if file == CACHED else ModelRequest("squeezenet1_1", "net.pth")
+    sent = read_weights_of(request, write(file))
+    write(file, b"of the node")
+    assert sent.store(request) == request
+    assert Path(file).read_bytes() == b"of the node"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ModelRequest("squeezenet1_1", "random"),
+        ModelRequest("timm:resnet18", "pretrained"),
+        ModelRequest("net.py:make", "auto"),
+    ],
+)
+def test_weights_without_a_file_are_not_sent(request_):
+    assert read_weights(request_) is None
