@@ -67,7 +67,7 @@ def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
 
 
 def decode_escaped(data: bytes, kind: type[T]) -> T:
-    """Decode JSON that may hold file names that are not UTF-8.
+    """Decode JSON that may hold file names that are not UTF-8, ``Infinity`` and ``NaN``.
 
     Python writes such a name with lone surrogates, which msgspec does not decode.
 
@@ -75,7 +75,7 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
         DamagedError: the data are not JSON, or not of this kind.
     """
     try:
-        document = json.loads(data, parse_constant=_refuse_constant)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _damaged(error) from error
     return convert(document, kind)
@@ -133,10 +133,6 @@ def _damaged(error: Exception) -> DamagedError:
     elif place and reason.startswith("Expected"):
         reason = f"{place}: e{reason[1:]}"
     return DamagedError(reason[:200])
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,19 @@ def copy_code(config: RunConfig, target: Path) -> bool:
     for folder in folders:
         copies = target / _name_folder(folder)
         copies.mkdir(parents=True)
-        for file in folder.glob("*.py"):
+        for file in _list_files(folder):
             (copies / file.name).write_bytes(file.read_bytes())
     return bool(folders)
+
+
+def hash_own_code(config: RunConfig) -> str:
+    """Return the sha256 of the user's own code and the Python files beside it; empty without."""
+    digest = hashlib.sha256()
+    places = _list_places(config)
+    for place in places:
+        for file in _list_files(Path(place).parent):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest() if places else ""
 
 
 def find_code(config: RunConfig, sent: Path) -> RunConfig:
@@ -43,6 +53,10 @@ def _list_places(config: RunConfig) -> list[str]:
     names = [config.run.model.name, "" if config.backward is None else config.backward.score]
     places = [name.rpartition(":")[0] for name in names]
     return [place for place in places if place.endswith(".py")]
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.py") if file.is_file())
 
 
 def _find(name: str, sent: Path) -> str:

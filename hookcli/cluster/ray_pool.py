@@ -6,7 +6,7 @@ This is the only file that imports Ray.
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.cluster.code import copy_code
 from hookcli.cluster.work import Done, Failed, WorkerFacts
 from hookcli.cluster.worker import Worker
-from hookcli.errors import ModelError, RequestError
+from hookcli.errors import ModelError, RequestError, first_line, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 _QUEUED = 2  # chunks that a worker has at once, so that it never waits for the driver
-_MOST_DEATHS = 3  # so many workers may be killed without a chunk that is done in between
+_MOST_DEATHS = 3  # workers that may be killed while they run one chunk, or get ready in one place
+_PATIENCE = 30.0  # seconds without a worker until the user is told
 
 
 @dataclass(slots=True, eq=False)
@@ -36,12 +37,14 @@ class _Member:
     Attributes:
         actor: Ray's handle of it.
         is_ready: it has loaded the model, which is that of the driver.
-        work: the chunks that it has been given and not yet returned.
+        work: the chunks that it has been given and not yet returned; it runs the first of them.
+        deaths: how many workers in its place were killed while they got ready.
     """
 
     actor: Any
     is_ready: bool = False
     work: list[Work] = field(default_factory=list)
+    deaths: int = 0
 
 
 class RayPool:
@@ -66,7 +69,8 @@ class RayPool:
         self._members: list[_Member] = []
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
-        self._deaths = 0
+        self._deaths: Counter[int] = Counter()  # by the number of the chunk
+        self._told: set[str] = set()
         self._is_ours = False
         self._stack = ExitStack()
 
@@ -107,16 +111,19 @@ class RayPool:
             HookcliError: a worker could not load the model.
         """
         while True:
-            (ready,), _ = self._ray.wait(list(self._running), num_returns=1)
-            member, work = self._running.pop(ready)
+            ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_PATIENCE)
+            if not ready:
+                if not any(member.is_ready for member in self._members):
+                    self._tell("waiting for room on the cluster: no worker is ready")
+                continue
+            member, work = self._running.pop(ready[0])
             try:
-                result = self._ray.get(ready)
-            except self._lost:
-                self._replace(member, work)
+                result = self._ray.get(ready[0])
+            except self._lost as error:
+                self._replace(member, work, error)
                 continue
             if work is not None:
                 member.work.remove(work)
-                self._deaths = 0
                 self._feed()
                 return result  # type: ignore[no-any-return]
             self._admit(member, result)
@@ -137,7 +144,7 @@ class RayPool:
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise RequestError(
-                f"no Ray cluster can be reached at {self._request.address!r}",
+                f"no Ray cluster can be used at {self._request.address!r}: {first_line(error)}",
                 "start one with: ray start --head; or use --cluster auto",
             ) from error
         self._is_ours = True
@@ -148,18 +155,23 @@ class RayPool:
         Raises:
             RequestError: there is no room for one.
         """
-        resources = self._ray.cluster_resources()
-        rooms = [int(resources.get("CPU", 0) // self._request.cpus)]
-        if self._gpus:
-            rooms.append(int(resources.get("GPU", 0) / self._gpus))
-        room = min(rooms)
+        if self._request.workers is not None:  # nodes may still join
+            return self._request.workers
+        room = sum(
+            self._count_room(node["Resources"]) for node in self._ray.nodes() if node["Alive"]
+        )
         if room < 1:
             raise RequestError(
                 f"the cluster has no room for a worker of {self._request.cpus} cores"
                 + f" and {self._gpus:g} GPUs" * bool(self._gpus),
-                "give less with --cpus-per-worker and --gpus-per-worker",
+                "give less with --cpus-per-worker and --gpus-per-worker; "
+                "with --cluster-workers nodes are waited for",
             )
-        return self._request.workers or room
+        return room
+
+    def _count_room(self, resources: dict[str, float]) -> int:
+        room = int(resources.get("CPU", 0) // self._request.cpus)
+        return min(room, int(resources.get("GPU", 0) / self._gpus)) if self._gpus else room
 
     @property
     def _gpus(self) -> float:
@@ -167,9 +179,9 @@ class RayPool:
             return self._request.gpus
         return float(self._setup.settings.config.run.model.device.startswith("cuda"))
 
-    def _start(self) -> _Member:
+    def _start(self, deaths: int = 0) -> _Member:
         kind = self._ray.remote(Worker).options(num_cpus=self._request.cpus, num_gpus=self._gpus)
-        member = _Member(kind.remote(self._shared))
+        member = _Member(kind.remote(self._shared), deaths=deaths)
         self._running[member.actor.prepare.remote()] = (member, None)
         return member
 
@@ -198,35 +210,58 @@ class RayPool:
             member.work.append(work)
             self._running[member.actor.run.remote(work)] = (member, work)
 
-    def _replace(self, member: _Member, work: Work | None) -> None:
+    def _replace(self, member: _Member, work: Work | None, error: Exception) -> None:
         """Start another worker for one that was killed, and queue its chunks again.
 
         Raises:
-            ModelError: workers are killed again and again.
+            ModelError: workers are killed again and again by one chunk, or cannot be started.
         """
+        if member in self._members:
+            self._members.remove(member)
+            self._count_death(member, error)
+            self._tell("a worker was killed or its node was lost; such workers are replaced")
+            self._ray.kill(member.actor)  # it may live, and only its result be lost
+            self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
         if work is not None:
             self._queue.appendleft(work)
-        if member not in self._members:
-            return self._feed()
-        self._deaths += 1
-        if self._deaths > _MOST_DEATHS:
+        self._feed()
+
+    def _count_death(self, member: _Member, error: Exception) -> None:
+        """Raise if it was one too many.
+
+        Raises:
+            ModelError: it was, or the worker could not be started at all.
+        """
+        if getattr(error, "actor_init_failed", False):
+            reason = text_of(error).splitlines()[-1].strip()
+            raise ModelError(
+                f"a worker could not be started: {reason}",
+                "every node needs the same hookcli, torch and Python",
+            )
+        deaths = member.deaths + 1
+        if member.work:
+            number = member.work[0].number
+            self._deaths[number] += 1
+            deaths = self._deaths[number]
+        if deaths > _MOST_DEATHS:
             raise ModelError(
                 "workers are killed repeatedly",
                 "memory may be short: try fewer workers with --cluster-workers, and --resume",
             )
-        self._warn("a worker was killed or its node was lost; it is replaced")
-        self._ray.kill(member.actor)  # it may live, and only its result be lost
-        self._members.remove(member)
-        self._members.append(self._start())
-        return self._feed()
+
+    def _tell(self, text: str) -> None:
+        """Warn the user once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._warn(text)
 
     def _stop(self) -> None:
-        for member in self._members:
-            self._ray.kill(member.actor)
-        self._members = []
-        if self._is_ours:
-            self._ray.shutdown()
-        self._stack.close()
+        with self._stack:  # the code that was sent is deleted last
+            for member in self._members:
+                self._ray.kill(member.actor)
+            self._members = []
+            if self._is_ours:
+                self._ray.shutdown()
 
 
 def _import_ray() -> Any:

@@ -10,7 +10,7 @@ from hookcli.cluster.ray_pool import RayPool
 from hookcli.cluster.weights import read_weights
 from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
 from hookcli.config import chunk_size
-from hookcli.documents import decode_escaped
+from hookcli.images.read import ImageFile
 from hookcli.models.device import use_threads
 from hookcli.models.zoo.weights import pin_weights
 from hookcli.plan.clock import Clock
@@ -21,9 +21,8 @@ from hookcli.run.pipeline import make_folder
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
-from hookcli.summary.chunks import Chunk, RunTotals
+from hookcli.summary.chunks import RunTotals
 from hookcli.summary.tally import Tally
-from hookcli.summary.top_images import read_top_images
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,22 +46,23 @@ def run_on_cluster(
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     folder = make_folder(prepared)
     totals = RunTotals(Tally(prepared.settings.limits))
-    settings = _pin_weights(prepared)
+    settings, first = _pin_model(prepared), prepared.model.sources[0]
     setup = WorkerSetup(
         settings,
         prepared.model.fitter,
-        prepared.model.sources[0],
+        ImageFile(first.key, first.file),
         folder.path.absolute(),
         Path.cwd(),
         cluster.cpus,
         read_weights(settings.config.run.model),
     )
-    facts = list_facts(prepared.model.loaded.module)
     with (
         use_threads(cluster.cpus),
         folder,
         prepared.model.pruning.restored_on_exit(),
-        RayPool(cluster, setup, facts, listener.warn) as pool,
+        RayPool(
+            cluster, setup, list_facts(prepared.model.loaded, setup, settings.config), listener.warn
+        ) as pool,
     ):
         merger = _Merger(prepared, folder, totals, listener)
         merger.resume()
@@ -75,11 +75,12 @@ def run_on_cluster(
     return replace(result, seconds=clock.seconds)
 
 
-def _pin_weights(prepared: PreparedRun) -> RunSettings:
-    """Return the settings with the weights that were loaded here by their own name."""
+def _pin_model(prepared: PreparedRun) -> RunSettings:
+    """Return the settings with the weights that were loaded here, and the kind of device."""
     settings, info = prepared.settings, prepared.model.loaded.info
     request = settings.config.run
-    model = pin_weights(request.model, info.weights)
+    pinned = pin_weights(request.model, info.weights)
+    model = replace(pinned, device=info.device.partition(":")[0])
     config = replace(settings.config, run=replace(request, model=model))
     return replace(settings, config=config)
 
@@ -171,14 +172,14 @@ class _Merger:
             if text not in self._told:
                 self._told.add(text)
                 self._listener.warn(text)
-        self._prepared.model.edits.unused &= done.unused
+        edits = self._prepared.model.edits
+        edits.unused &= done.unused
+        edits.made = done.made | edits.made
         totals, number = self._totals, self.following
-        chunk, top = decode_escaped(done.chunk, Chunk), read_top_images(done.top)
-        assert top is not None  # noqa: S101
         own = {chunk_top_file(number), chunk_journal(number)}
-        self._folder.adopt({*chunk.written_files, chunk_file(number), *own})
-        totals.merge(chunk)
-        totals.top.merge(top)
+        self._folder.adopt({*done.chunk.written_files, chunk_file(number), *own})
+        totals.merge(done.chunk)
+        totals.top.merge(done.top)
         write_top(self._folder, totals.top)
         self._folder.remove(own)
         self.following += 1

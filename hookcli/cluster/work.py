@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli import errors
+from hookcli.cluster.code import hash_own_code
+from hookcli.files import hash_file
+from hookcli.images.prepare import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
+from hookcli.store.names import REQUEST
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from hookcli.cluster.weights import SentWeights
+    from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.models.load import LoadedModel
     from hookcli.plan.prepare import RunSettings
     from hookcli.run.chunk_runner import BeganWith
+    from hookcli.summary.chunks import Chunk
+    from hookcli.summary.top_images import TopImages
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 # An error of a worker is raised again as the first of these classes that it belongs to.
@@ -41,7 +47,7 @@ class WorkerSetup:
     Attributes:
         settings: the settings of the run.
         fitter: makes images ready for the model.
-        first: the first image of the run.
+        first: the first image of the run, by the name of its file.
         folder: the run folder, by its full path.
         home: the working directory of the driver, to which names of files relate.
         threads: how many threads torch uses.
@@ -50,7 +56,7 @@ class WorkerSetup:
 
     settings: RunSettings
     fitter: Fitter
-    first: ImageSource | ImageFile
+    first: ImageFile
     folder: Path
     home: Path
     threads: int
@@ -93,18 +99,20 @@ class Done:
 
     Attributes:
         work: the chunk that was to be run.
-        chunk: the chunk, encoded as in its file.
-        top: its top images, encoded as in their file.
+        chunk: the chunk.
+        top: the images of it that fire each channel most.
         node: the name of the machine that ran it.
-        unused: the edits that have changed nothing in this worker so far.
+        unused: the edits that have changed nothing in this chunk.
+        made: the edits that made NaN or Inf in it, as in ``Edits.made``.
         warnings: what the user should be warned of.
     """
 
     work: Work
-    chunk: bytes
-    top: bytes
+    chunk: Chunk
+    top: TopImages
     node: str = ""
     unused: frozenset[str] = frozenset()
+    made: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -128,7 +136,8 @@ class Failed:
     def from_error(cls, error: errors.HookcliError, work: Work | None = None) -> Failed:
         """Return the error in a form that can be sent."""
         kind = next((each for each in _CLASSES if isinstance(error, each)), errors.ModelError)
-        return cls(kind.__name__, error.message, error.hint, work)
+        hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
+        return cls(kind.__name__, error.message, hint if work is None else error.hint, work)
 
     def error(self) -> errors.HookcliError:
         """Return the error again."""
@@ -136,11 +145,13 @@ class Failed:
         return kinds[self.kind](self.message, self.hint)
 
 
-def list_facts(module: nn.Module) -> WorkerFacts:
+def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
     """Return what must be the same in all workers of a run, for this process.
 
     Args:
-        module: the model as it runs.
+        loaded: the model as it runs.
+        setup: what every worker is given.
+        config: the config, with the names that the user's own code has here.
     """
     return WorkerFacts(
         platform.node(),
@@ -148,9 +159,17 @@ def list_facts(module: nn.Module) -> WorkerFacts:
             "Python": platform.python_version(),
             **{name: metadata.version(name) for name in _PACKAGES},
             "code of hookcli": _hash_code(),
-            "weights": hash_weights(module),
+            "code of your own": hash_own_code(config),
+            "weights": hash_weights(loaded.module),
+            "device": loaded.info.device.partition(":")[0],
+            "first image": str(file_state(setup.first.file, verify=False).size),
+            "run folder": _hash_file(setup.folder / REQUEST),
         },
     )
+
+
+def _hash_file(file: Path) -> str:
+    return hash_file(file) if file.is_file() else "missing"
 
 
 def _hash_code() -> str:

@@ -13,7 +13,6 @@ import torch
 
 from hookcli.cluster.code import find_code
 from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
-from hookcli.documents import encode_escaped
 from hookcli.errors import HookcliError
 from hookcli.files import cannot_write
 from hookcli.images.prepare import prepare_images
@@ -56,7 +55,8 @@ class Worker:
         except HookcliError as error:
             return Failed.from_error(error)
         self._settings, self._edits = make_chunk_settings(prepared), model.edits
-        return list_facts(model.loaded.module)
+        self._setup = replace(setup, weights=None)  # they take memory
+        return list_facts(model.loaded, setup, config)
 
     def _find_files(self, config: RunConfig) -> RunConfig:
         """Return the config with the file of weights as this node has it."""
@@ -77,6 +77,8 @@ class Worker:
     def _run(self, work: Work) -> Done:
         assert self._settings is not None  # noqa: S101
         assert self._edits is not None  # noqa: S101
+        self._edits.unused = {each.edit.text for each in self._edits.resolved}
+        self._edits.made = {}
         settings, files = self._setup.settings, ChunkFiles()
         warnings: list[str] = []
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
@@ -91,9 +93,10 @@ class Worker:
         files.save(self._setup.folder, chunk, top)
         return Done(
             work,
-            encode_escaped(chunk),
-            top.to_bytes(),
+            chunk,
+            top,
             platform.node(),
             frozenset(self._edits.unused),
+            self._edits.made,
             tuple(warnings),
         )

@@ -12,6 +12,8 @@ from hookcli.errors import DeviceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hookcli.config import MachineRequest
+
 
 def find_device(name: str) -> torch.device:
     """Return the device called ``name``.
@@ -34,6 +36,13 @@ def find_device(name: str) -> torch.device:
             f"there is no device {name!r} here", "use --device auto or cpu"
         ) from error
     return device
+
+
+def count_threads(machine: MachineRequest) -> int:
+    """Return how many threads torch uses in a run: those of a worker, if it runs on a cluster."""
+    if machine.cluster is not None:
+        return machine.cluster.cpus
+    return machine.threads or torch.get_num_threads()
 
 
 @contextmanager

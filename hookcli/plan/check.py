@@ -19,6 +19,7 @@ from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
     from hookcli.config import (
+        ClusterRequest,
         FindingRequest,
         FolderRequest,
         GridStyle,
@@ -98,12 +99,27 @@ def _check_machine(config: RunConfig) -> None:
     if machine.cluster is not None:
         if config.focus is not None:
             raise RequestError("--focus is for one image, and --cluster for many")
+        _check_cluster(machine.cluster, config.run.model.device)
         if find_spec("ray") is None:
             raise RequestError(
                 "--cluster needs Ray, which is not installed", "pip install 'hookcli[ray]'"
             )
     if machine.threads is not None:
         _check_at_least("--threads", machine.threads, 1)
+
+
+def _check_cluster(cluster: ClusterRequest, device: str) -> None:
+    _check_at_least("--cpus-per-worker", cluster.cpus, 1)
+    if cluster.workers is not None:
+        _check_at_least("--cluster-workers", cluster.workers, 1)
+    if cluster.gpus is None:
+        return
+    if not 0 <= cluster.gpus < math.inf or (cluster.gpus > 1 and cluster.gpus % 1):
+        raise RequestError(
+            f"--gpus-per-worker cannot be {cluster.gpus:g}", "a share up to 1, or a whole number"
+        )
+    if not cluster.gpus and device.startswith("cuda"):
+        raise RequestError(f"--gpus-per-worker 0 leaves no GPU for --device {device}")
 
 
 def check_at(at: str) -> None:

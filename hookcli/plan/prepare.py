@@ -100,6 +100,7 @@ class RunSettings:
         style: how feature maps are drawn in this run.
         limits: the threshold of every rule.
         image_count: the number of images.
+        threads: how many threads torch uses.
         channels_last: pixels and weights are laid out channels last, which is faster for
             convolutions.
     """
@@ -109,6 +110,7 @@ class RunSettings:
     style: GridStyle
     limits: dict[str, float]
     image_count: int
+    threads: int
     channels_last: bool
 
     @property
@@ -133,6 +135,7 @@ class RunSettings:
         They follow from the number of images; settings that the user gave are in the command.
         """
         key = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {self.has_several}"
+        key += f", {self.threads} threads"
         by_default = self.config.tensors.sketch is None
         return key + ", sketches" * (by_default and self.plan.sketches)
 
@@ -207,6 +210,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 
 def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) -> PreparedRun:
+    from hookcli.models.device import count_threads
     from hookcli.plan.estimate import make_plan
     from hookcli.plan.focus import find_focus
 
@@ -219,6 +223,7 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
         style,
         RULES | dict(config.findings.rules),
         len(sources),
+        count_threads(config.machine),
         channels_last=len(sources) > 1 and loaded.use_channels_last(),
     )
     ready = add_score(prepared, settings)

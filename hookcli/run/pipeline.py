@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.config import chunk_size
-from hookcli.errors import OutputError
+from hookcli.errors import OutputError, RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.models.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
@@ -51,6 +51,8 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
     Raises:
         HookcliError: the class says what went wrong; see ``hookcli.errors``.
     """
+    if config.machine.cluster is not None:
+        raise RequestError("inspect_images runs on this machine alone", "use hookcli --cluster")
     return run(prepare_run(config))
 
 

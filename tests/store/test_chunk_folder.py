@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from hookcli.documents import decode_escaped, encode_escaped
 from hookcli.errors import OutputError
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.chunks import read_chunk
 from hookcli.store.directory import Directory
 from hookcli.store.ownership import find_run
+from hookcli.summary.call_tally import RuleHit
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages
 from tests.store.test_folder import REQUEST, files, open_folder
@@ -78,3 +81,9 @@ def test_a_chunk_that_cannot_be_written_is_not_there():
         with pytest.raises(OutputError):
             save("seen/cat.jpg")
         assert "parts/000003.json" not in files()
+
+
+def test_a_chunk_with_figures_that_are_not_finite_is_read_back():
+    """Without it a run with an Inf would begin again when it is resumed."""
+    hit = RuleHit(math.inf, ["cat"], "")
+    assert decode_escaped(encode_escaped(hit), RuleHit) == hit
