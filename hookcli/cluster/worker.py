@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +40,10 @@ class Worker:
 
     def prepare(self) -> WorkerFacts | Failed:
         """Load the model, and return what must be the same in all workers."""
-        setup, sent = self._setup, Path.cwd()
+        setup = self._setup
+        sent = setup.home
+        with suppress(FileNotFoundError):  # Ray deletes the folder of a node that is lost
+            sent = Path.cwd()
         if setup.home.is_dir():
             os.chdir(setup.home)
         torch.set_num_threads(setup.threads)
