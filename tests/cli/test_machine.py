@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from hookcli.config import (
+    ClusterRequest,
+    ImageRequest,
+    InspectConfig,
+    MachineRequest,
+    ModelRequest,
+    RunRequest,
+)
+from hookcli.errors import RequestError
 from hookcli.plan import check
+from hookcli.run.pipeline import inspect_images
 from tests.conftest import PHOTOS
 
 RUN = ("inspect", "squeezenet1_1", PHOTOS / "cat.png", "--weights", "random", "--device", "cpu")
@@ -34,6 +44,7 @@ def test_a_run_has_as_many_threads_as_asked_for_and_says_so(run, threads):
         (("--cluster", "auto", "--workers", 2), "--workers means nothing with --cluster"),
         (("--cluster", "auto", "--threads", 2), "--threads means nothing with --cluster"),
         (("--cluster", "auto", "--focus", "0,0,9,9"), "--focus is for one image"),
+        (("--cluster", "auto", "--gpus-per-worker", 1.5), "--gpus-per-worker cannot be 1.5"),
         (("--threads", 0), "Invalid value for '--threads'"),
     ],
 )
@@ -41,6 +52,13 @@ def test_options_of_machines_that_make_no_sense_are_refused(run, words, error):
     ended = run(*RUN, *words)
     assert ended.code == 2
     assert f"error: {error}" in ended.err
+
+
+def test_python_code_that_asks_for_a_cluster_is_told_that_it_gets_none():
+    request = RunRequest(ModelRequest("squeezenet1_1"), ImageRequest((str(PHOTOS / "cat.png"),)))
+    config = InspectConfig(request, machine=MachineRequest(cluster=ClusterRequest()))
+    with pytest.raises(RequestError, match="on this machine alone"):
+        inspect_images(config)
 
 
 def test_without_ray_a_cluster_is_refused_with_the_command_that_installs_it(run, monkeypatch):

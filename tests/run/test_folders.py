@@ -917,6 +917,13 @@ def test_no_chunk_is_written_after_one_that_failed(seventy, run, monkeypatch):
     assert "continuing after 32 of 70 images" in run(*words).err
 
 
+@pytest.mark.parametrize(("threads", "stood"), [(1, 32), (2, 0)])
+def test_chunks_of_another_number_of_threads_are_not_gone_on_with(threads, stood):
+    photos(40)
+    interrupt(asked("photos", out="out", threads=1), at="p036")
+    assert resume(threads=threads)[0] == stood
+
+
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_a_chunk_is_waited_for_does_not_hide_that_it_failed(
     seventy, monkeypatch
