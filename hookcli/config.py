@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hookcli.urls import Place
+
 At: TypeAlias = Literal["output", "input", "both"]
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
@@ -241,13 +243,14 @@ class FolderRequest:
         >>> FolderRequest(Path("my-run"), overwrite=True)
 
     Attributes:
-        out: the run folder; None for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
+        out: the run folder, or its URL for a run on a cluster; None for
+            ``hookcli-runs/MODEL-IMAGE`` under the working directory.
         overwrite: replace a run that is in ``out``.
         resume: continue a run that was interrupted.
         verify: with ``resume``, read every image again to check that it has not changed.
     """
 
-    out: Path | None = None
+    out: Place | None = None
     overwrite: bool = False
     resume: bool = False
     verify: bool = False
@@ -316,11 +319,13 @@ class MachineRequest:
             images.
         threads: how many threads torch uses; None to leave the choice to torch.
         cluster: the cluster to run on; None for this process alone.
+        storage: names and values of options of the filesystems that hold what is named by a URL.
     """
 
     workers: int | None = None
     threads: int | None = None
     cluster: ClusterRequest | None = None
+    storage: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
+    from hookcli.urls import Place
+
 _NAME_LENGTH = 120
 
 
@@ -120,7 +122,7 @@ def hash_file(file: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def cannot_write(file: Path, error: OSError) -> OutputError:
+def cannot_write(file: Place, error: OSError) -> OutputError:
     """Return the error for a file or folder that could not be written."""
     room = "make room, or " * is_full(error)
     return OutputError(
@@ -129,7 +131,7 @@ def cannot_write(file: Path, error: OSError) -> OutputError:
     )
 
 
-def cannot_read(file: Path, error: OSError) -> OutputError:
+def cannot_read(file: Place, error: OSError) -> OutputError:
     """Return the error for a file of the run folder that could not be read."""
     return OutputError(
         f"cannot read {str(file)!r}: {error.strerror or error}", "choose another folder with -o"

@@ -27,7 +27,7 @@ PACKAGE = Path(hookcli.__file__).parent
 # The storeys, the lowest first. A module imports what stands on a line below its own, or in its own
 # folder.
 STOREYS = """
-config errors escape files documents foreign without_compiler
+config errors escape files urls documents foreign without_compiler
 records
 distance
 summary
@@ -66,6 +66,7 @@ THIRD_PARTY = {
     "torchvision": {"models"},
     "timm": {"models"},
     "ray": {"cluster"},
+    "fsspec": {"store"},
     "huggingface_hub": {"models"},
     "safetensors": {"images", "models", "store"},
     "numpy": {"cli", "compare", "distance", "images", "render", "store", "summary"},

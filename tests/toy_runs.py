@@ -182,6 +182,11 @@ def write_into(folder: str | Path) -> Callable[[str, bytes], str]:
     return write
 
 
+def read_from(folder: str | Path) -> Callable[[str, int, int], bytes]:
+    """What reads a part of a file of a run folder."""
+    return lambda name, start, stop: Path(folder, name).read_bytes()[start:stop]
+
+
 def edit_json(file: Path, **values: Any) -> None:
     """Other values of some keys of a JSON file."""
     write_json(file, json.loads(file.read_bytes()) | values)

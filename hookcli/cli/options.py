@@ -17,6 +17,7 @@ from hookcli import config
 from hookcli.cli import parse
 from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError
+from hookcli.urls import to_place
 
 LAYERS, IMAGES, OUTPUT = "Layers", "Images", "Output"  # panels of options that are in no group
 _DEFAULTS, _GRIDS, _SAVE = config.DEFAULTS, config.DEFAULTS.grids, config.SaveStyle()
@@ -54,6 +55,13 @@ Exclude = Annotated[
     tuple[str, ...],
     typer.Option(metavar="FORM", help="Layers to leave out, written in the same way."),
 ]
+_STORAGE = typer.Option(
+    "--storage-option",
+    metavar="KEY=VALUE",
+    help="With URLs: an option of their storage, such as endpoint_url=http://localhost:9000, but "
+    "no credentials. Repeatable.",
+)
+StorageOptions = Annotated[list[str], _STORAGE]
 At = Annotated[
     config.At,
     typer.Option(
@@ -410,14 +418,15 @@ class FolderOptions:
     """Output: where the run is written, and what may be replaced there."""
 
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--out",
             metavar="DIR",
-            help="The run folder.  [default: hookcli-runs/MODEL-IMAGE]",
+            help="The run folder; with --cluster also a URL, such as s3://bucket/run.  "
+            "[default: hookcli-runs/MODEL-IMAGE]",
         ),
-    ] = _DEFAULTS.folder.out
+    ] = None
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run that is in the run folder.")
     ] = False
@@ -439,8 +448,13 @@ class FolderOptions:
     ] = _DEFAULTS.save_weights
 
     def request(self) -> config.FolderRequest:
-        """Return where the run is written."""
-        return config.FolderRequest(self.out, self.overwrite, self.resume, self.verify)
+        """Return where the run is written.
+
+        Raises:
+            RequestError: the URL of the folder holds a password.
+        """
+        out = None if self.out is None else to_place(self.out)
+        return config.FolderRequest(out, self.overwrite, self.resume, self.verify)
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,12 +505,15 @@ class MachineOptions:
         ),
     ] = None
 
+    storage_option: Annotated[tuple[str, ...], _STORAGE] = ()
+
     def request(self) -> config.MachineRequest:
         """Return how the work is spread.
 
         Raises:
             RequestError: an option makes no sense with or without ``--cluster``.
         """
+        storage = parse.read_storage_options(self.storage_option)
         if self.cluster is None:
             _refuse_given(
                 "is for runs on a cluster",
@@ -507,7 +524,7 @@ class MachineOptions:
                     "--gpus-per-worker": self.gpus_per_worker,
                 },
             )
-            return config.MachineRequest(self.workers, self.threads)
+            return config.MachineRequest(self.workers, self.threads, storage=storage)
         _refuse_given(
             "means nothing with --cluster",
             "use --cluster-workers and --cpus-per-worker",
@@ -516,7 +533,7 @@ class MachineOptions:
         cluster = config.ClusterRequest(
             self.cluster, self.cluster_workers, self.cpus_per_worker or 1, self.gpus_per_worker
         )
-        return config.MachineRequest(cluster=cluster)
+        return config.MachineRequest(cluster=cluster, storage=storage)
 
 
 def _refuse_given(reason: str, hint: str, options: dict[str, object]) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import re
 from typing import TYPE_CHECKING
 
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _HIGHEST_CHANNEL = 1_000_000
+_SECRET = re.compile(
+    r"(^|_)(key|secret|token|pass|passwd|password|passphrase|credentials?|connection_string)(_|$)",
+    re.I,
+)
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
 
 
@@ -107,6 +114,35 @@ def read_model_arguments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
                 f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
             )
     return tuple((word.partition("=")[0], word.partition("=")[2]) for word in words)
+
+
+def read_storage_options(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Parse ``KEY=VALUE`` words into pairs.
+
+    Raises:
+        RequestError: a word has no ``=`` or no key, or holds a credential.
+    """
+    pairs = [word.partition("=") for word in words]
+    for name, sign, value in pairs:
+        if not name.isidentifier() or not sign:
+            raise RequestError(
+                f"--storage-option cannot read {name!r}",
+                "write KEY=VALUE, for example endpoint_url=http://localhost:9000",
+            )
+        if any(map(_SECRET.search, (name, *_list_keys(value)))):
+            raise RequestError(
+                f"--storage-option takes no credentials, such as {name!r}",
+                "set them in the environment, where the package of the storage finds them",
+            )
+    return tuple((name, value) for name, _, value in pairs)
+
+
+def _list_keys(text: str) -> Iterator[str]:
+    """Yield the keys of a JSON object, and of those inside it; none for other text."""
+    found: list[str] = []
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=lambda pairs: found.extend(key for key, _ in pairs))
+    yield from found
 
 
 def read_save(save: str | None, style: SaveStyle) -> SaveStyle | None:

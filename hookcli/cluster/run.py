@@ -51,7 +51,7 @@ def run_on_cluster(
         settings,
         prepared.model.fitter,
         ImageFile(first.key, first.file),
-        folder.path.absolute(),
+        folder.path.absolute() if isinstance(folder.path, Path) else folder.path,
         Path.cwd(),
         cluster.cpus,
         read_weights(settings.config.run.model),
@@ -176,12 +176,14 @@ class _Merger:
         edits.unused &= done.unused
         edits.made = done.made | edits.made
         totals, number = self._totals, self.following
-        own = {chunk_top_file(number), chunk_journal(number)}
-        self._folder.adopt({*done.chunk.written_files, chunk_file(number), *own})
+        top = chunk_top_file(number)
+        self._folder.adopt(
+            {*done.chunk.written_files, chunk_file(number), chunk_journal(number), top}
+        )
         totals.merge(done.chunk)
         totals.top.merge(done.top)
         write_top(self._folder, totals.top)
-        self._folder.remove(own)
+        self._folder.remove({top})
         self.following += 1
         self._listener.worked(done.node, len(done.work.sources))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from hookcli import errors
 from hookcli.cluster.code import hash_own_code
-from hookcli.files import hash_file
 from hookcli.images.prepare import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
+from hookcli.store.any_folder import opened
 from hookcli.store.names import REQUEST
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hookcli.run.chunk_runner import BeganWith
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages
+    from hookcli.urls import Place
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 # An error of a worker is raised again as the first of these classes that it belongs to.
@@ -48,7 +49,7 @@ class WorkerSetup:
         settings: the settings of the run.
         fitter: makes images ready for the model.
         first: the first image of the run, by the name of its file.
-        folder: the run folder, by its full path.
+        folder: the run folder, by its full path or its URL.
         home: the working directory of the driver, to which names of files relate.
         threads: how many threads torch uses.
         weights: the file of trained weights; None without one.
@@ -57,7 +58,7 @@ class WorkerSetup:
     settings: RunSettings
     fitter: Fitter
     first: ImageFile
-    folder: Path
+    folder: Place
     home: Path
     threads: int
     weights: SentWeights | None = None
@@ -163,13 +164,18 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
             "weights": hash_weights(loaded.module),
             "device": loaded.info.device.partition(":")[0],
             "first image": str(file_state(setup.first.file, verify=False).size),
-            "run folder": _hash_file(setup.folder / REQUEST),
+            "run folder": _hash_request(setup.folder),
         },
     )
 
 
-def _hash_file(file: Path) -> str:
-    return hash_file(file) if file.is_file() else "missing"
+def _hash_request(folder: Place) -> str:
+    try:
+        with opened(folder) as inside:
+            data = inside.read(REQUEST)
+    except (OSError, errors.HookcliError):
+        data = None
+    return "missing" if data is None else hashlib.sha256(data).hexdigest()
 
 
 def _hash_code() -> str:

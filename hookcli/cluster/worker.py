@@ -22,6 +22,7 @@ from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import write_chunk_files
 from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.storage import use_options
 from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Worker:
     def prepare(self) -> WorkerFacts | Failed:
         """Load the model, and return what must be the same in all workers."""
         setup = self._setup
+        use_options(setup.settings.config.machine.storage)
         sent = setup.home
         with suppress(FileNotFoundError):  # Ray deletes the folder of a node that is lost
             sent = Path.cwd()

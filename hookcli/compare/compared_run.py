@@ -31,6 +31,7 @@ from hookcli.files import read_regular
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.shards import AGAIN, UPGRADE
+from hookcli.urls import is_url, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +129,8 @@ def load_compared_run(name: str) -> ComparedRun:
             was written by a later version.
     """
     try:
-        return _read_golden(name) if name == "-" or not Path(name).is_dir() else _read_run(name)
+        is_run = is_url(name) or Path(to_local(name)).is_dir()
+        return _read_run(name) if is_run and name != "-" else _read_golden(name)
     except LaterVersionError as error:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
     except ValueError as error:

@@ -7,7 +7,6 @@ reads the file.
 from __future__ import annotations
 
 import codecs
-import functools
 import glob
 import os
 import re
@@ -16,26 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from PIL import Image
-
 from hookcli.errors import RequestError
 from hookcli.files import NotRegularError, read_regular
-from hookcli.images import folders
+from hookcli.images import folders, remote
+from hookcli.images.remote import unreachable_error
+from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
+from hookcli.store import storage
+from hookcli.urls import is_url, to_local, to_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hookcli.images.folders import Identity
+    from hookcli.urls import Place
 
 _Found: TypeAlias = str | SkippedImage
 
 _OUTPUT = "is the folder that this run writes to"
 _RUN = "is the folder of a run; name a folder in it"
-# Drawings, a film, and weather and science data; Pillow reads no more than their headers.
-_NO_PICTURES = {"EPS", "WMF", "MPEG", "BUFR", "GRIB", "HDF5"}
-_JPEG_TOO = ".mpo"  # a separate format to Pillow, which its JPEG reader opens
 
 
 def find_files(
@@ -44,7 +43,7 @@ def find_files(
     recursive: bool = True,
     null_separated: bool = False,
     keep_folders: bool = False,
-    leave_out: Path | None = None,
+    leave_out: Place | None = None,
     stdin: IO[bytes] | None = None,
 ) -> tuple[list[str], list[SkippedImage]]:
     """Return the files that ``words`` name, in the order of the words, and what names none.
@@ -54,8 +53,8 @@ def find_files(
     not exist itself is a glob; below its first star, nothing in the folder of a run matches. A
     folder means the images in it or, if it has none, its tensor files. They are recognised by their
     suffix, and sorted by their paths, which are compared name by name as bytes. Hidden files, the
-    folders of runs, and folders that a link has already led to are left out. Any other word is
-    passed on unchanged.
+    folders of runs, and folders that a link has already led to are left out. The same holds for
+    URLs. Any other word is passed on unchanged.
 
     Args:
         words: the user's words; a file in a folder is named with the folder's word in front.
@@ -67,18 +66,23 @@ def find_files(
 
     Raises:
         RequestError: a list cannot be read, or standard input is named twice.
+        OutputError: a storage cannot be reached.
     """
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
-    left_out = folders.identity(leave_out) if leave_out and os.path.isdir(leave_out) else None  # noqa: PTH112
-    rules = _Rules(recursive, keep_folders, left_out)
+    left_out = None
+    if isinstance(leave_out, Path) and leave_out.is_dir():
+        left_out = folders.identity(leave_out)
+    rules = _Rules(recursive, keep_folders, left_out, str(leave_out or ""))
     found: list[_Found] = []
-    for word in words:
+    for word in map(to_local, words):
         if word == "-" or word.startswith("@"):
             names = _names(word, _read(word, stdin), null_separated=null_separated)
             found += _expand(names, rules) or [
                 SkippedImage(word, "is a list that contains no names")
             ]
+        elif is_url(word) and remote.is_pattern(word):
+            found += _expand_urls(word, rules)
         elif _is_glob(word):
             # A dictionary, since ** can match a file twice.
             matched = dict.fromkeys(_expand(_matches(word, rules), rules))
@@ -94,6 +98,7 @@ class _Rules:
     recursive: bool
     keep_folders: bool
     left_out: Identity | None
+    out: str
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
@@ -139,7 +144,7 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
 
 
 def _is_glob(word: str) -> bool:
-    return any(each in word for each in "*?[") and not os.path.lexists(word)
+    return not is_url(word) and any(each in word for each in "*?[") and not os.path.lexists(word)
 
 
 def _matches(pattern: str, rules: _Rules) -> list[str]:
@@ -173,7 +178,9 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
     """Return ``names``, with each folder replaced by the images in it."""
     found: list[_Found] = []
     for name in names:
-        if rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
+        if is_url(name):
+            found += _expand_url(name, rules)
+        elif rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
             found.append(name)
         else:
             found += (
@@ -182,6 +189,45 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
                 or [SkippedImage(name, "is a folder without images")]
             )
     return found
+
+
+def _expand_urls(pattern: str, rules: _Rules) -> list[_Found]:
+    """Return the images that a glob in a storage matches."""
+    to_place(pattern)
+    try:
+        matched = sorted(storage.match_urls(pattern), key=lambda url: url.encode().split(b"/"))
+    except storage.UnreachableError as error:
+        raise unreachable_error(pattern, error) from error
+    except OSError as error:
+        return [SkippedImage(pattern, f"cannot be read: {error.strerror or error}")]
+    if "/." not in pattern:  # hidden files match only if the dot is given
+        matched = [url for url in matched if "/." not in url]
+    found = _expand(matched, rules)
+    return found or [SkippedImage(pattern, "matches no file")]
+
+
+def _expand_url(name: str, rules: _Rules) -> list[_Found]:
+    """Return the images in a folder of a storage; the URL of a file is returned as it is.
+
+    Raises:
+        RequestError: the storage cannot be used, or the URL holds a password.
+    """
+    url = str(to_place(name))
+    storage.check_url(url)
+    try:
+        if rules.keep_folders or not remote.is_folder(url):
+            return [url]
+        for suffixes in (image_suffixes(), TENSOR_SUFFIXES):
+            images = remote.list_images(
+                url, suffixes, recursive=rules.recursive, leave_out=rules.out
+            )
+            if found := list(images):
+                return list(found)
+        return [remote.explain_none(url, rules.out)]
+    except storage.UnreachableError as error:
+        raise unreachable_error(url, error) from error
+    except OSError as error:
+        return [SkippedImage(name, f"cannot be read: {error.strerror or error}")]
 
 
 def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Found]:
@@ -211,17 +257,6 @@ def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Fou
             reason = _OUTPUT if is_output else _RUN
             found += [SkippedImage(root, reason)] if name == root else []
         else:
-            wanted = folders.wanted(
-                inside, suffixes or _image_suffixes(), recursive=rules.recursive
-            )
+            wanted = folders.wanted(inside, suffixes or image_suffixes(), recursive=rules.recursive)
             waiting += reversed(list(wanted))
     return found
-
-
-@functools.cache
-def _image_suffixes() -> tuple[str, ...]:
-    """Return the suffixes, in lower case, of files that Pillow can make a picture of."""
-    Image.init()
-    readable = Image.OPEN.keys() - _NO_PICTURES
-    suffixes = Image.registered_extensions().items()
-    return (_JPEG_TOO, *sorted(suffix for suffix, kind in suffixes if kind in readable))

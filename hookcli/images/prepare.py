@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from hookcli.errors import ModelError
-from hookcli.files import NotRegularError, hash_file
+from hookcli.errors import HookcliError, ModelError
+from hookcli.files import NotRegularError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.fit import refuse_unlike
-from hookcli.images.read import ImageFile
+from hookcli.images.read import ImageFile, find_state, hash_image
+from hookcli.images.remote import unreachable_error
 from hookcli.records.images import FileState
+from hookcli.store.storage import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -132,17 +134,20 @@ def prepare_like(
 
 
 def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the state of the file now; with ``verify`` it is read and hashed."""
+    """Return the state of the file now; with ``verify`` it is read and hashed.
+
+    Raises:
+        OutputError: its storage cannot be reached.
+    """
+    state = FileState(file)
     try:
-        facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
-        state = FileState(file, facts.st_size, facts.st_mtime_ns)
-    except (OSError, ValueError):
-        return FileState(file)
-    try:
-        return replace(state, sha256=hash_file(file)) if verify else state
+        state = FileState(file, *find_state(file))
+        return replace(state, sha256=hash_image(file)) if verify else state
     except NotRegularError:
         return state
-    except OSError:
+    except UnreachableError as error:
+        raise unreachable_error(file, error) from error
+    except (OSError, ValueError):
         return FileState(file)
 
 
@@ -211,7 +216,10 @@ def _stream(
     ready = iter(loader)
     if is_main:  # torch's handler would raise anywhere in the main thread when a worker dies
         signal.signal(signal.SIGCHLD, before)
-    yield from ready
+    for image in ready:
+        if isinstance(image, HookcliError):
+            raise image
+        yield image
 
 
 def _is_shared_memory_short() -> bool:
@@ -228,8 +236,8 @@ def _is_shared_memory_short() -> bool:
     return facts.f_bavail * facts.f_frsize < _LEAST_SHARED
 
 
-class _Images(Dataset[PreparedImage]):
-    """The images as workers index them."""
+class _Images(Dataset["PreparedImage | HookcliError"]):
+    """The images as workers index them; torch would change the message of an error on its way."""
 
     def __init__(self, fitter: Fitter, images: Sequence[ImageSource | ImageFile]) -> None:
         self._fitter, self._images = fitter, images
@@ -237,8 +245,11 @@ class _Images(Dataset[PreparedImage]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, index: int) -> PreparedImage:
-        return prepare_image(self._fitter, self._images[index])
+    def __getitem__(self, index: int) -> PreparedImage | HookcliError:
+        try:
+            return prepare_image(self._fitter, self._images[index])
+        except HookcliError as error:
+            return error
 
 
 def _as_it_is(image: T) -> T:

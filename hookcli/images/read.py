@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.files import NotRegularError, open_regular, read_regular
+from hookcli.images import remote
 from hookcli.images.decode import UndecodableError, decode
 from hookcli.images.keys import KeyMaker
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.models.frames import spread_evenly
 from hookcli.records.images import SkippedImage
+from hookcli.store import storage
+from hookcli.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,6 +131,7 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
 
     Raises:
         UndecodableError: the file cannot be read or used.
+        OutputError: its storage cannot be reached.
     """
     try:
         yield from _read(file, clip_frames)
@@ -134,6 +139,8 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
         raise UndecodableError("does not exist") from error
     except NotRegularError as error:
         raise UndecodableError("is not a regular file") from error
+    except storage.UnreachableError as error:
+        raise remote.unreachable_error(file, error) from error
     except OSError as error:
         raise _cannot_read(error) from error
     except ValueError as error:  # the name contains a NUL
@@ -153,7 +160,7 @@ def with_frames(source: ImageSource, most: int) -> ImageSource:
     if len(source.pictures) != 1:
         return source
     try:
-        with open_regular(source.file) as stream:
+        with _open(source.file) as stream:
             pictures, count = decode(stream, most)
     except OSError as error:  # the file was removed after it was first read
         raise _cannot_read(error) from error
@@ -168,19 +175,18 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         OSError: the file cannot be read.
     """
     path = Path(file)
-    if path.is_dir():
+    if remote.is_folder(file) if is_url(file) else path.is_dir():
         if not clip_frames:
             raise UndecodableError("is a directory; a folder of frames needs --clip")
         yield _read_clip(file, clip_frames)
     elif _is_tensor_file(file):
-        facts = path.stat()
-        digest, rows = _read_tensor_file(file, facts.st_size, facts.st_mtime_ns)
+        digest, rows = _read_tensor_file(file, *find_state(file))
         for row, pixels in rows:
             size = pixels.shape[-1], pixels.shape[-2]
             yield ImageSource(f"{path.stem}{row}", f"{file}{row}", digest, size, pixels=pixels)
     else:
         sha256 = hashlib.sha256()
-        pictures = _read_pictures(path, sha256)
+        pictures = _read_pictures(file, sha256)
         yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
 
 
@@ -192,14 +198,44 @@ def _is_tensor_file(file: str) -> bool:
 def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
 ) -> tuple[str, list[tuple[str, Pixels]]]:
-    path = Path(file)
-    data = read_regular(path)
+    data = storage.read_file(file) if is_url(file) else read_regular(file)
     if not data:
         raise UndecodableError("is empty")
-    return hashlib.sha256(data).hexdigest(), list(tensor_rows(path, data))
+    return hashlib.sha256(data).hexdigest(), list(tensor_rows(Path(file), data))
 
 
-def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
+def _open(file: str) -> BufferedReader | io.BytesIO:
+    """Open a picture; one in a storage is read at once.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return io.BytesIO(storage.read_file(file)) if is_url(file) else open_regular(file)
+
+
+def find_state(file: str) -> tuple[int, int]:
+    """Return the size of a file, and when it was changed in ns since 1970.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    if is_url(file):
+        return storage.find_state(file)
+    facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
+    return facts.st_size, facts.st_mtime_ns
+
+
+def hash_image(file: str) -> str:
+    """Return the sha256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with _open(file) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
     """Return the picture in a file, and add its bytes to ``sha256``.
 
     The file is read twice, first for the hash, since it may be large.
@@ -207,10 +243,10 @@ def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]
     Raises:
         UndecodableError: the file cannot be used, or was changed after it was hashed.
     """
-    with open_regular(path) as stream:
+    with _open(file) as stream:
         before = _state(stream)
         hashlib.file_digest(stream, lambda: sha256)
-        if not stream.tell():
+        if not stream.seek(0, io.SEEK_END):
             raise UndecodableError("is empty")
         pictures, _ = decode(stream)
         if _state(stream) != before:
@@ -218,14 +254,22 @@ def _read_pictures(path: Path, sha256: hashlib._Hash) -> tuple[Image.Image, ...]
     return tuple(pictures)
 
 
-def _state(stream: BufferedReader) -> tuple[int, int]:
+def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
+    if isinstance(stream, io.BytesIO):
+        return None
     facts = os.fstat(stream.fileno())
     return facts.st_size, facts.st_mtime_ns
 
 
+def _list_frames(folder: str) -> list[str]:
+    """Return the files in a folder, sorted by name, without hidden ones."""
+    inside = sorted(Path(folder).iterdir())
+    return [str(file) for file in inside if file.is_file() and not file.name.startswith(".")]
+
+
 def _read_clip(file: str, most: int) -> ImageSource:
     """Return the frames in a folder, in the order of their names."""
-    files = sorted(f for f in Path(file).iterdir() if f.is_file() and not f.name.startswith("."))
+    files = list(remote.list_frames(file)) if is_url(file) else _list_frames(file)
     if not files:
         raise UndecodableError("is a directory without images")
     chosen = spread_evenly(len(files), min(most, len(files)))
@@ -235,8 +279,9 @@ def _read_clip(file: str, most: int) -> ImageSource:
         try:
             pictures += _read_pictures(frame, sha256)
         except UndecodableError as error:
-            raise UndecodableError(f"has a frame, {frame.name!r}, that {error}") from error
-    name = Path(file).resolve().name
+            name = Path(frame).name
+            raise UndecodableError(f"has a frame, {name!r}, that {error}") from error
+    name = Path(file).name if is_url(file) else Path(file).resolve().name
     return ImageSource(
         name, file, sha256.hexdigest(), pictures[0].size, tuple(pictures), frame_count=len(files)
     )

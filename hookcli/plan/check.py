@@ -16,6 +16,7 @@ from hookcli.edits.prune_grammar import read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.store.ownership import find_holder
 from hookcli.summary.rules import RULES
+from hookcli.urls import Url
 
 if TYPE_CHECKING:
     from hookcli.config import (
@@ -86,6 +87,7 @@ def check_run(config: RunConfig) -> None:
     _check_at_least("--batch-size", config.batch_size, 1)
     _check_at_least("--top-images", config.top_images, 0)
     _check_machine(config)
+    _check_places(config)
     _check_rules(config.findings)
     _check_focus(config)
     if config.save_weights is not None:
@@ -106,6 +108,21 @@ def _check_machine(config: RunConfig) -> None:
             )
     if machine.threads is not None:
         _check_at_least("--threads", machine.threads, 1)
+
+
+def _check_places(config: RunConfig) -> None:
+    out, is_spread = config.folder.out, config.machine.cluster is not None
+    if isinstance(out, Url) and not is_spread:
+        raise RequestError(
+            f"a run on this machine alone writes to a folder of it, not to {str(out)!r}",
+            "add --cluster auto, or name a folder of this machine and copy it",
+        )
+    for place in (str(out), *config.run.images.names):
+        if is_spread and place.startswith("memory://"):
+            raise RequestError(
+                f"{place!r} is in the memory of one process, and a cluster has many",
+                "name a storage or a folder that all nodes share",
+            )
 
 
 def _check_cluster(cluster: ClusterRequest, device: str) -> None:
@@ -197,7 +214,8 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         raise OutputError(
             f"{str(file)!r} is a link, which is never followed", "name the file itself"
         )
-    holder = find_holder(file, folder.out)
+    out = folder.out if isinstance(folder.out, Path) else None
+    holder = find_holder(file, out)
     if holder is not None:
         raise OutputError(
             f"{str(file)!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"

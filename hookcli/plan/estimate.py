@@ -19,7 +19,6 @@ from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from torch import Tensor, nn
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
+    from hookcli.urls import Place
 
 
 _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # names in module classes
@@ -66,7 +66,7 @@ class Plan:
     images: int
     files: int
     megabytes: float
-    out_dir: Path
+    out_dir: Place
     skipped: tuple[SkippedImage, ...] = ()
     grids: str = "layers"
     sketches: bool = False
@@ -78,7 +78,7 @@ def make_plan(
     layers: Sequence[LayerInfo],
     sources: Sequence[ImageSource | ImageFile],
     style: GridStyle,
-    out_dir: Path,
+    out_dir: Place,
 ) -> Plan:
     """Return what a run will write.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from hookcli.files import hash_file, safe_name
@@ -14,22 +14,32 @@ from hookcli.records.runs import MOST_IMAGES
 from hookcli.store import names
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
+from hookcli.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.config import GridMode, GridStyle, RunConfig
     from hookcli.images.read import ImageSource
+    from hookcli.urls import Place
 
 
-def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> Path:
+def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> Place:
     """Return the run folder: the one that was asked for, or ``hookcli-runs/MODEL-IMAGE``."""
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:
-        first = Path(os.path.realpath(given[0]))  # pathlib's resolve raises if it is no file name
-        name = (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
+        name = _name_source(given[0])
     run = f"{safe_name(config.run.model.name)}-{safe_name(name)}"
     return config.folder.out or Path("hookcli-runs") / run
+
+
+def _name_source(word: str) -> str:
+    """Return the name of the folder that a word stands for, or that the file it names is in."""
+    if is_url(word):
+        folder = PurePosixPath(word)
+        return (folder.parent if folder.suffix else folder).name
+    first = Path(os.path.realpath(word))  # pathlib's resolve raises if it is no file name
+    return (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
 
 
 def choose_style(config: RunConfig, sources: Sequence[object]) -> GridStyle:

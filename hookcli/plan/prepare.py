@@ -20,11 +20,11 @@ from hookcli.plan.check import check_at, check_request, check_run, check_score
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
 from hookcli.records.runs import MOST_IMAGES
+from hookcli.store.storage import use_options
 from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.store import names
+    from hookcli.urls import Place
 
 # At most this many images are read before the model is loaded, so that a bad one is reported early.
 _MOST_READ_FIRST = 8
@@ -199,6 +200,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     """
     clock = Clock()
     check_run(config)
+    use_options(config.machine.storage)
     found = find_images(config.run, leave_out=config.folder.out)
     check_run_folder(config, found.sources, cleans_up=True)
     if config.save_weights is not None:
@@ -336,6 +338,7 @@ def plan_run(config: RunConfig) -> Plan:
         HookcliError: as ``prepare_run``.
     """
     check_run(config)
+    use_options(config.machine.storage)
     found = find_images(config.run, leave_out=config.folder.out)
     check_run_folder(config, found.sources, cleans_up=False)
     from hookcli.plan.estimate import make_plan
@@ -387,7 +390,7 @@ def outline_model(
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
 
 
-def find_images(request: RunRequest, leave_out: Path | None = None) -> FoundImages:
+def find_images(request: RunRequest, leave_out: Place | None = None) -> FoundImages:
     """Find the images; a few are read at once, but for many only the files are listed.
 
     Args:

@@ -24,6 +24,8 @@ from hookcli.run.document import assemble_document, assemble_facts, describe_req
 from hookcli.run.environment import list_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
 from hookcli.store import names, tables
+from hookcli.store.any_folder import opened
+from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ def write_folder(
     shards = [file for file in totals.files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, config.tensors.save)
-        written.append(write_index(folder.write, folder.path, shards, channels))
+        with opened(folder.path) as inside:
+            written.append(write_index(folder.write, inside.read_part, shards, channels))
     files = (*totals.files, *written)
     folder.complete(facts, files)
     fail_on, findings = config.findings.fail_on, diagnosis.findings
@@ -155,7 +158,7 @@ def _write_overview(folder: RunFolder, document: ReportDocument) -> str:
         OutputError: a picture that the run has written is gone.
     """
     try:
-        picture = draw_overview(document, folder.path)
+        picture = draw_overview(document, RunFiles(folder.path).file)
     except OSError as error:
         raise OutputError(
             f"cannot draw the overview: a picture of the run is gone ({error.strerror or error})",

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write
-from hookcli.store.directory import Directory
-from hookcli.store.lock import locked
+from hookcli.store.any_folder import opened
+from hookcli.store.locks import refuse_locked
 from hookcli.store.names import MANIFEST, REQUEST
-from hookcli.store.ownership import find_run, refuse_strangers
+from hookcli.store.ownership import find_run
+from hookcli.store.strangers import refuse_strangers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from hookcli.store.any_folder import AnyFolder
     from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
+    from hookcli.urls import Place
 
 
 def check_folder(
-    path: Path, planned: PlannedNames, *, replace_run: bool, replace_any: bool
+    place: Place, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Return the run that is in ``path``, or None, if a new run may be written there.
+    """Return the run that is in a folder, or None, if a new run may be written there.
 
     Nothing is changed.
 
@@ -30,21 +32,22 @@ def check_folder(
         OutputError: the folder is protected, in use, or not a folder, or a file that no run wrote
             has a name that the new run may write.
     """
-    if not path.exists() and not path.is_symlink():
-        return None
-    if not path.is_dir():
-        raise file_in_the_way_error(path)
+    if isinstance(place, Path):
+        if not place.exists() and not place.is_symlink():
+            return None
+        if not place.is_dir():
+            raise file_in_the_way_error(place)
     try:
-        with Directory(path) as folder:
+        with opened(place) as folder:
             return find_replaceable_run(
                 folder, planned, replace_run=replace_run, replace_any=replace_any
             )
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(place, error) from error
 
 
 def find_replaceable_run(
-    folder: Directory, planned: PlannedNames, *, replace_run: bool, replace_any: bool
+    folder: AnyFolder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
     """Return the run that is in a folder, or None, if a new run may be written there.
 
@@ -55,7 +58,7 @@ def find_replaceable_run(
     if held is not None and not (replace_run or replace_any):
         raise _no_replacing(folder, held)
     for mark in (MANIFEST, REQUEST):
-        if (held is None or mark not in held.known) and folder.status(mark) is not None:
+        if (held is None or mark not in held.known) and folder.find(mark) is not None:
             raise OutputError(
                 f"{name} holds a {mark} that no run wrote", "choose another folder with -o"
             )
@@ -68,12 +71,12 @@ def find_replaceable_run(
     return held
 
 
-def file_in_the_way_error(path: Path) -> OutputError:
+def file_in_the_way_error(path: Place) -> OutputError:
     """Return the error for a file where a folder is expected."""
     return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
 
 
-def _no_replacing(folder: Directory, held: HeldRun) -> OutputError:
+def _no_replacing(folder: AnyFolder, held: HeldRun) -> OutputError:
     """Return the error for a run that is in a folder and may not be replaced.
 
     Raises:
@@ -84,8 +87,8 @@ def _no_replacing(folder: Directory, held: HeldRun) -> OutputError:
         return OutputError(
             f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
         )
-    with contextlib.suppress(OSError), locked(folder):
-        pass
+    with contextlib.suppress(OSError):
+        refuse_locked(folder)
     return OutputError(
         f"{name} holds a run that was interrupted",
         "continue with --resume, or replace it with --overwrite",

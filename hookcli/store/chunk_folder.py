@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.documents import encode_escaped
+from hookcli.store.any_folder import opened
 from hookcli.store.chunks import hash_line
-from hookcli.store.directory import Directory
-from hookcli.store.journal import write_journal
+from hookcli.store.journal import read_journal, write_journal
 from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
-from hookcli.store.ownership import remove_half_written
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages
+    from hookcli.urls import Place
 
 
 class ChunkFiles:
@@ -29,13 +27,14 @@ class ChunkFiles:
         self._files[name] = data
         return name
 
-    def save(self, path: Path, chunk: Chunk, top: TopImages) -> None:
+    def save(self, place: Place, chunk: Chunk, top: TopImages) -> None:
         """Write all files into the run folder: their names first, the chunk itself last.
 
         A chunk may be saved again by another process, since the one before may have been killed.
+        Files that only the one before has written are deleted.
 
         Args:
-            path: the run folder; another process holds its lock.
+            place: the run folder; another process holds its lock.
             chunk: the chunk, whose file makes it complete.
             top: the images of this chunk that fire each channel most.
 
@@ -48,10 +47,12 @@ class ChunkFiles:
         files = {
             **self._files,
             chunk_top_file(number): top.to_bytes(),
-            chunk_file(number): hash_line(text) + text,
         }
-        with Directory(path) as folder:
-            remove_half_written(folder, {*files, chunk_journal(number)})
-            write_journal(folder, chunk_journal(number), files)
-            for name, data in files.items():
-                folder.write(name, data)
+        last, journal = chunk_file(number), chunk_journal(number)
+        with opened(place) as folder:
+            before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *files}
+            folder.remove_partial({*before, *files, last, journal})
+            write_journal(folder, journal, {*before, *files, last})
+            folder.write_all(files)
+            folder.write(last, hash_line(text) + text)
+            folder.remove(before)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_read, cannot_write, full_name
+from hookcli.store.entry import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 PARTIAL = ".partial-"  # prefix of the name of a file that is being written
@@ -104,6 +105,24 @@ class Directory:
                 return None
             raise cannot_read(self.path / name, error) from error
 
+    def read_part(self, name: str, start: int, stop: int) -> bytes:
+        """Read the bytes from ``start`` to ``stop`` of a regular file; links are not followed.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        with open(self.open_inside(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
+            stream.seek(start)
+            return stream.read(stop - start)
+
+    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
+        """Yield the content of regular files, in their order; empty for those that do not exist.
+
+        Raises:
+            OutputError: a file may not be read.
+        """
+        return (self.read(name) or b"" for name in names)
+
     def write(self, name: str, data: bytes) -> str:
         """Write a file and return its name; it is complete or not there at all.
 
@@ -129,6 +148,15 @@ class Directory:
             raise self._cannot_write(name, error) from error
         return name
 
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write files.
+
+        Raises:
+            OutputError: a file cannot be written.
+        """
+        for name, data in files.items():
+            self.write(name, data)
+
     def status(self, name: str) -> os.stat_result | None:
         """Return the file status without following links; None if there is no such file.
 
@@ -151,8 +179,52 @@ class Directory:
             return False
         return status is not None and stat.S_ISREG(status.st_mode)
 
-    def remove(self, name: str) -> bool:
-        """Delete a regular file and return whether there was one; anything else is left alone.
+    def find(self, name: str) -> Entry | None:
+        """Return what there is of this name, without following links; None if there is nothing.
+
+        Raises:
+            OutputError: a folder in the name is a link or a file, or may not be searched.
+        """
+        status = self.status(name)
+        return None if status is None else _to_entry(status)
+
+    def measure(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the sizes of regular files; None for a file that does not exist.
+
+        Raises:
+            OutputError: a folder in a name is a link or a file, or may not be searched.
+        """
+        found = {name: self.find(name) for name in names}
+        return {name: each.size if each and each.is_file else None for name, each in found.items()}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete regular files, and the folders that are empty after that.
+
+        Anything else is left alone.
+
+        Raises:
+            OutputError: a file cannot be deleted.
+        """
+        emptied = set()
+        for name in sorted(names):
+            top = name.rpartition("/")[0]
+            if self._remove_file(name) and top:
+                emptied |= {top, top.partition("/")[0]}
+        for folder in sorted(emptied, key=len, reverse=True):
+            with contextlib.suppress(OSError), self._parent(folder) as parent:
+                os.rmdir(folder.rpartition("/")[2], dir_fd=parent)
+
+    def remove_partial(self, names: Iterable[str]) -> None:
+        """Delete the half-written versions of files, which a killed writer left behind.
+
+        Raises:
+            OutputError: a file cannot be deleted.
+        """
+        parts = (name.rpartition("/") for name in names)
+        self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
+
+    def _remove_file(self, name: str) -> bool:
+        """Delete a regular file and return whether there was one.
 
         Raises:
             OutputError: the file cannot be deleted.
@@ -168,15 +240,10 @@ class Directory:
             raise self._cannot_write(name, error) from error
         return True
 
-    def remove_if_empty(self, name: str) -> None:
-        """Delete an empty folder; a folder that is not empty, or any other file, is left alone."""
-        with contextlib.suppress(OSError), self._parent(name) as parent:
-            os.rmdir(name.rpartition("/")[2], dir_fd=parent)
+    def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
+        """Yield the name and kind of everything in a subfolder, sorted by name.
 
-    def entries(self, name: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the name and status of everything in a subfolder, sorted by name.
-
-        The status of a link is its own. Nothing is yielded if there is no such folder, or a part
+        Nothing is yielded if there is no such folder, or a part
         of its name is a link.
 
         Raises:
@@ -184,7 +251,7 @@ class Directory:
         """
         try:
             with self._parent(f"{name}/." if name else ".") as folder, os.scandir(folder) as inside:
-                found = [(each.name, each.stat(follow_symlinks=False)) for each in inside]
+                found = {each.name: each.stat(follow_symlinks=False) for each in inside}
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -192,7 +259,7 @@ class Directory:
                 return
             raise self._cannot_write(name, error) from error
         prefix = f"{name}/" if name else ""
-        yield from sorted((f"{prefix}{last}", status) for last, status in found)
+        yield from ((f"{prefix}{last}", _to_entry(found[last])) for last in sorted(found))
 
     @contextlib.contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[int]:
@@ -241,3 +308,8 @@ class Directory:
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
         return any((self.path / each).is_symlink() for each in names)
+
+
+def _to_entry(status: os.stat_result) -> Entry:
+    kind = status.st_mode
+    return Entry(status.st_size, is_file=stat.S_ISREG(kind), is_folder=stat.S_ISDIR(kind))

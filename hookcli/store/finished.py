@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.documents import FileList, Request, decode_both
 from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.files import cannot_write
 from hookcli.records.command import list_differences
-from hookcli.store.directory import Directory
-from hookcli.store.lock import locked
-from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
-from hookcli.store.ownership import find_run, list_damage, remove_half_written, remove_known
+from hookcli.store.any_folder import opened
+from hookcli.store.locks import locked
+from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST, is_run_file
+from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.tables import render_json, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from hookcli.urls import Place
 
 _RUN_AGAIN = "start again with --overwrite, or choose another -o"
 
 
-def replace_page(path: Path, page: bytes) -> Path:
+def replace_page(path: Place, page: bytes) -> Place:
     """Replace the page of a run, update its size in the manifest, and return the file.
 
     Raises:
@@ -32,7 +34,7 @@ def replace_page(path: Path, page: bytes) -> Path:
     """
     try:
         with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(Directory(path))
+            folder = stack.enter_context(opened(path))
             if folder.is_file(REQUEST):
                 stack.enter_context(locked(folder))
             held = find_run(folder)
@@ -40,13 +42,13 @@ def replace_page(path: Path, page: bytes) -> Path:
                 raise RequestError(
                     f"{str(path)!r} is not the folder of a run", "give the folder of a run"
                 )
-            is_free = folder.status(PAGE) is None
+            is_free = folder.find(PAGE) is None
             if not is_free and not (PAGE in held.known and folder.is_file(PAGE)):
                 raise OutputError(
                     f"{str(path / PAGE)!r} is not known to be of the run, and would be overwritten",
                     "move it away, or run hookcli inspect again",
                 )
-            remove_half_written(folder, held.begun)
+            folder.remove_partial(held.begun)
             folder.write(PAGE, page)
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
@@ -58,7 +60,7 @@ def replace_page(path: Path, page: bytes) -> Path:
 
 
 def finish_resume(
-    path: Path, command: Sequence[str], weights_sha256: str = "", *, cleans_up: bool
+    path: Place, command: Sequence[str], weights_sha256: str = "", *, cleans_up: bool
 ) -> None:
     """Raise ``CompleteError`` if the run is complete, and delete the chunks that it left behind.
 
@@ -74,9 +76,9 @@ def finish_resume(
             has a different size.
         OutputError: another process is writing into the folder.
     """
-    if not path.is_dir():
+    if isinstance(path, Path) and not path.is_dir():
         return
-    with Directory(path) as folder:
+    with opened(path) as folder:
         held, data = find_run(folder), folder.read(MANIFEST)
         if held is None or held.complete is None or data is None:
             return
@@ -92,7 +94,8 @@ def finish_resume(
                 f"--resume: the run in {str(path)!r} was done {difference}",
                 "choose another folder with -o, or start again with --overwrite",
             )
-        for damage in list_damage(path, held.complete.sizes).values():
+        there = folder.measure(filter(is_run_file, held.complete.sizes))
+        for damage in list_damage(held.complete.sizes, there.get).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
@@ -102,7 +105,7 @@ def finish_resume(
         if cleans_up and left and folder.is_file(REQUEST):
             try:
                 with locked(folder):
-                    remove_known(folder, left)
+                    folder.remove(left)
             except OSError as error:
                 raise cannot_write(path, error) from error
     raise CompleteError(f"the run in {str(path)!r} is complete")

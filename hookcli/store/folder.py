@@ -9,8 +9,6 @@ changed or deleted.
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 import threading
 from typing import TYPE_CHECKING
 
@@ -19,20 +17,22 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, is_full
 from hookcli.records.command import list_differences
 from hookcli.store.admission import file_in_the_way_error, find_replaceable_run
-from hookcli.store.directory import PARTIAL, Directory
-from hookcli.store.journal import Journal, write_all
-from hookcli.store.lock import lock_request, take_lock
-from hookcli.store.names import JOURNAL, MANIFEST, PARTS, REQUEST
-from hookcli.store.ownership import not_ours_error, remove_half_written, remove_known
+from hookcli.store.any_folder import make_folder
+from hookcli.store.journal import start_journal
+from hookcli.store.locks import lock_folder
+from hookcli.store.names import JOURNALS, MANIFEST, PARTS, REQUEST
+from hookcli.store.strangers import not_ours_error
 from hookcli.store.tables import plain_object, render_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
     from types import TracebackType
 
+    from hookcli.store.journal import Journal, RemoteJournal
+    from hookcli.store.locks import AnyLock
     from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
+    from hookcli.urls import Place
 
 
 class RunFolder:
@@ -48,7 +48,7 @@ class RunFolder:
 
     def __init__(
         self,
-        path: Path,
+        path: Place,
         request: Mapping[str, object],
         planned: PlannedNames,
         *,
@@ -73,18 +73,18 @@ class RunFolder:
         self._claimed: set[str] = set()  # the known names that this process has checked
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
-        self._lock: int | None = None
-        self._journal: Journal | None = None
+        self._lock: AnyLock | None = None
+        self._journal: Journal | RemoteJournal | None = None
 
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as stack:
             try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                self._folder = stack.enter_context(Directory(self.path))
+                self._folder = make_folder(self.path)
+                stack.callback(self._folder.close)
                 stack.callback(self._close)
                 held = self._admit()
-                self._lock, is_new = lock_request(self._folder)
-                self._begin(held if is_new else self._admit())
+                self._lock = lock_folder(self._folder)
+                self._begin(held if self._lock.is_new else self._admit())
             except FileExistsError as error:
                 raise file_in_the_way_error(self.path) from error
             except OSError as error:
@@ -94,8 +94,8 @@ class RunFolder:
 
     @property
     def lock_number(self) -> int | None:
-        """The file descriptor that holds the lock; a child process must close it."""
-        return self._lock
+        """The file descriptor that holds the lock, if one does; a child process must close it."""
+        return None if self._lock is None else self._lock.number
 
     def __exit__(
         self,
@@ -114,19 +114,14 @@ class RunFolder:
             OutputError: the file cannot be written, or a file that no run wrote has its name.
         """
         self._claim(name)
+        if self._lock is not None:
+            self._lock.check()
         return self._folder.write(name, data)
 
     def adopt(self, written: Iterable[str]) -> None:
-        """Take files over that another process has written for this run.
-
-        Raises:
-            OutputError: the journal cannot be written.
-        """
-        assert self._journal is not None  # noqa: S101
+        """Take files over that another process has written for this run, with a journal."""
         with self._mutex:
-            for name in {*written} - self._known:
-                self._journal.add(name)
-                self._known.add(name)
+            self._known |= {*written}
             self._claimed |= {*written}
 
     def read(self, name: str) -> bytes | None:
@@ -147,11 +142,11 @@ class RunFolder:
         Raises:
             OutputError: a file cannot be deleted.
         """
-        remove_known(self._folder, names & self._known)
+        self._folder.remove(names & self._known)
 
     def list_chunks(self) -> set[str]:
-        """Return the files in ``parts/`` that this run wrote, without the journal."""
-        return {name for name in self._known if name.startswith(f"{PARTS}/")} - {JOURNAL}
+        """Return the files in ``parts/`` that this run wrote, without its own journals."""
+        return {name for name in self._known if name.startswith(f"{PARTS}/")} - JOURNALS
 
     def complete(self, manifest: Mapping[str, object], files: Sequence[str]) -> None:
         """Write the manifest, which makes the run complete, and delete what it does not list.
@@ -163,7 +158,7 @@ class RunFolder:
         Raises:
             OutputError: one of the files, or the folder, was deleted meanwhile.
         """
-        sizes = {name: self._measure(name) for name in sorted({REQUEST, *files})}
+        sizes = self._measure(sorted({REQUEST, *files}))
         if not self._folder.is_in_place():
             raise OutputError(
                 f"the folder {str(self.path)!r} was deleted or moved "
@@ -171,20 +166,19 @@ class RunFolder:
                 "run the same command again",
             )
         parts = frozenset(self.list_chunks())
-        remove_known(self._folder, self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
+        self._folder.remove(self._known - sizes.keys() - parts - JOURNALS - {MANIFEST})
         text = render_json({**manifest, "files": list(sizes), "sizes": sizes})
         self.write(MANIFEST, text.encode())
         # Only now: a run that is killed before this line can still be resumed from them.
-        remove_known(self._folder, parts)
-        remove_known(self._folder, {JOURNAL})
+        self._folder.remove(parts)
+        self._folder.remove(JOURNALS)
 
     def _close(self) -> None:
         with contextlib.suppress(OSError):  # closing fails when the disk is full
             if self._journal is not None:
                 self._journal.close()
-        with contextlib.suppress(OSError):
-            if self._lock is not None:
-                os.close(self._lock)
+        if self._lock is not None:
+            self._lock.close()
         self._journal = self._lock = None
 
     def _admit(self) -> HeldRun | None:
@@ -205,56 +199,29 @@ class RunFolder:
             RequestError: the run to resume is a different one.
             OutputError: a file cannot be written or deleted.
         """
+        assert self._lock is not None  # noqa: S101
         text = render_json(self._request).encode()
         begun = self._folder.read(REQUEST)
         if held is not None and begun and self._resume:
             _refuse_other_run(begun, self.path, self._request)
             self._known = set(held.known)
-            remove_half_written(self._folder, held.begun)
-            self._open_journal(held.known)  # with the names in the journals of chunks
+            self._folder.remove_partial(held.begun)
+            self._start_journal(held.known)  # with the names in the journals of chunks
             return
         if held is not None and begun != b"":
             # The journal first: a run that is killed while it deletes must know its files.
             self._known = set(held.known)
-            remove_half_written(self._folder, held.begun)
-            self._open_journal(held.known)
-            remove_known(self._folder, held.known - {REQUEST, JOURNAL})
-        self._write_request(text, begun)
+            self._folder.remove_partial(held.begun)
+            self._start_journal(held.known)
+            self._folder.remove(held.known - JOURNALS - {REQUEST})
+        self._lock.write_request(text, begun)
         self._known = {REQUEST}
-        self._open_journal({REQUEST})
+        self._start_journal({REQUEST})
 
-    def _write_request(self, text: bytes, begun: bytes | None) -> None:
-        """Write ``run.json``, replacing an older one as a whole.
-
-        At no moment is the folder without a request, so it is always known to be that of a run.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        assert self._lock is not None  # noqa: S101
-        if not begun:
-            try:
-                _write_whole(self._lock, text)
-            except OSError:
-                self._folder.remove(REQUEST)  # an empty one marks a run only if it is alone
-                raise
-            return
-        new = self._folder.open_inside(PARTIAL + REQUEST, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        try:
-            take_lock(new, self.path)
-            write_all(new, text)
-            self._folder.rename(PARTIAL + REQUEST, REQUEST)
-        except OSError:
-            os.close(new)
-            raise
-        # Only now: until here no other run could lock the old file or the new one.
-        os.close(self._lock)
-        self._lock = new
-
-    def _open_journal(self, names: set[str] | frozenset[str] = frozenset()) -> None:
-        """Start a journal with ``names``; without any, go on with the existing one."""
-        journal = Journal(self._folder, names)
-        self._known.add(JOURNAL)
+    def _start_journal(self, names: Iterable[str]) -> None:
+        """Start a journal with ``names``, in place of the one so far."""
+        journal = start_journal(self._folder, names)
+        self._known |= JOURNALS
         if self._journal is not None:
             self._journal.close()
         self._journal = journal
@@ -269,43 +236,32 @@ class RunFolder:
             if name in self._claimed:
                 return
             if name not in self._known:
-                if self._folder.status(name) is not None:
+                if self._folder.find(name) is not None:
                     raise not_ours_error(self._folder, name)
                 assert self._journal is not None  # noqa: S101
                 self._journal.add(name)
                 self._known.add(name)
             self._claimed.add(name)
 
-    def _measure(self, name: str) -> int:
-        """Return the size of a file that the run has written.
+    def _measure(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the sizes of files that the run has written.
 
         Raises:
-            OutputError: the file was deleted.
+            OutputError: a file was deleted.
         """
-        status = self._folder.status(name)
-        if status is None or not stat.S_ISREG(status.st_mode):
-            raise OutputError(
-                f"{str(self.path / name)!r} is gone: "
-                "somebody deleted it while the run was going on",
-                "run the same command again",
-            )
-        return status.st_size
+        sizes: dict[str, int] = {}
+        for name, size in self._folder.measure(names).items():
+            if size is None:
+                raise OutputError(
+                    f"{str(self.path / name)!r} is gone: "
+                    "somebody deleted it while the run was going on",
+                    "run the same command again",
+                )
+            sizes[name] = size
+        return sizes
 
 
-def _write_whole(descriptor: int, text: bytes) -> None:
-    """Write a text into an empty file, which is empty again if not all of it can be written.
-
-    Raises:
-        OSError: the text cannot be written.
-    """
-    try:
-        write_all(descriptor, text)
-    except OSError:
-        os.ftruncate(descriptor, 0)
-        raise
-
-
-def _refuse_other_run(begun: bytes, path: Path, request: Mapping[str, object]) -> None:
+def _refuse_other_run(begun: bytes, path: Place, request: Mapping[str, object]) -> None:
     """Raise if the run that was begun in a folder is not the requested one.
 
     Raises:

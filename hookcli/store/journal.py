@@ -2,7 +2,7 @@
 
 Whatever happens to the run, the files that it may have written are known, and no other file is ever
 changed or deleted. A run has one journal, and each chunk that another process writes has one of its
-own until the chunk belongs to the run.
+own.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import os
 from typing import TYPE_CHECKING
 
 from hookcli.files import cannot_write
-from hookcli.store.names import JOURNAL, PARTS, is_journal
+from hookcli.store.directory import Directory
+from hookcli.store.names import JOURNAL, LATER_JOURNAL, PARTS, is_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from hookcli.store.directory import Directory
+    from hookcli.store.any_folder import AnyFolder
+    from hookcli.store.remote_folder import RemoteFolder
 
 
 class Journal:
     """The journal of an unfinished run, open for more names."""
 
-    def __init__(self, folder: Directory, names: Iterable[str] = ()) -> None:
-        """Start a journal with ``names``; without any, go on with the existing one.
+    def __init__(self, folder: Directory, names: Iterable[str]) -> None:
+        """Start a journal with ``names``.
 
         Raises:
             OSError: the file cannot be opened.
             OutputError: the file cannot be written.
         """
-        names = {*names}
-        if names or not folder.is_file(JOURNAL):
-            write_journal(folder, JOURNAL, names)
+        write_journal(folder, JOURNAL, names)
         self._file = folder.path / JOURNAL
         self._descriptor = folder.open_inside(JOURNAL, os.O_WRONLY | os.O_APPEND)
 
@@ -54,7 +54,49 @@ class Journal:
         os.close(self._descriptor)
 
 
-def write_journal(folder: Directory, journal: str, names: Iterable[str]) -> None:
+class RemoteJournal:
+    """The journal of an unfinished run in a storage, where no file can be added to.
+
+    The names that are added later stand in a second file, which is written again for each.
+    """
+
+    def __init__(self, folder: RemoteFolder, names: Iterable[str]) -> None:
+        """Start a journal with ``names``.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        self._folder = folder
+        self._later = [LATER_JOURNAL]
+        write_journal(folder, JOURNAL, {*names, LATER_JOURNAL})
+        folder.remove([LATER_JOURNAL])  # of the journal so far
+
+    def add(self, name: str) -> None:
+        """Add a name.
+
+        Raises:
+            OutputError: the name cannot be written.
+        """
+        self._later.append(name)
+        self._folder.write(LATER_JOURNAL, b"".join(map(_to_line, self._later)))
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+def start_journal(folder: AnyFolder, names: Iterable[str]) -> Journal | RemoteJournal:
+    """Start a journal with ``names``.
+
+    Raises:
+        OSError: the file cannot be opened.
+        OutputError: the file cannot be written.
+    """
+    if isinstance(folder, Directory):
+        return Journal(folder, names)
+    return RemoteJournal(folder, names)
+
+
+def write_journal(folder: AnyFolder, journal: str, names: Iterable[str]) -> None:
     """Write a journal with ``names`` and its own name.
 
     Raises:
@@ -63,13 +105,15 @@ def write_journal(folder: Directory, journal: str, names: Iterable[str]) -> None
     folder.write(journal, b"".join(_to_line(name) for name in sorted({*names, journal})))
 
 
-def read_journals(folder: Directory) -> Iterator[str]:
+def read_journals(folder: AnyFolder) -> Iterator[str]:
     """Yield the names in all journals; a cut-off last line names a file that was never written."""
-    for journal in [JOURNAL, *(name for name, _ in folder.entries(PARTS) if is_journal(name))]:
-        yield from _read_journal(folder.read(journal) or b"")
+    journals = [name for name, entry in folder.entries(PARTS) if is_journal(name) and entry.is_file]
+    for data in folder.read_all(journals):
+        yield from read_journal(data)
 
 
-def _read_journal(data: bytes) -> Iterator[str]:
+def read_journal(data: bytes) -> Iterator[str]:
+    """Yield the names in the content of a journal."""
     for line in data.split(b"\n")[:-1]:
         try:
             name = json.loads(line)

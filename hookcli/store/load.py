@@ -7,7 +7,6 @@ import dataclasses
 import fnmatch
 import io
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,6 +26,7 @@ from hookcli.store.names import (
     is_records_file,
 )
 from hookcli.store.ownership import list_damage
+from hookcli.store.run_files import RunFiles
 from hookcli.store.shards import (
     AGAIN,
     SavedTensor,
@@ -37,13 +37,16 @@ from hookcli.store.shards import (
     read_json,
     read_rows,
 )
+from hookcli.urls import to_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow
 
     from hookcli.store.shards import Array
+    from hookcli.urls import Place
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
@@ -68,19 +71,24 @@ class Run:
         (12, 64, 56, 56)
 
     Attributes:
-        folder: the run folder.
+        files: the files of the run folder.
         manifest: the content of ``manifest.json``.
         saved: the saved tensors, by call id.
         damage: sentences about pictures and pages that are missing or have a different size than
             the run wrote.
     """
 
-    folder: Path
+    files: RunFiles
     manifest: dict[str, Any]
     saved: Mapping[str, tuple[SavedTensor, ...]]
     damage: tuple[str, ...] = ()
     _places: dict[str, _Places] = field(default_factory=dict, compare=False)
     __repr__ = _say_run  # the generated one would hold the whole manifest
+
+    @property
+    def folder(self) -> Place:
+        """The run folder: its path, or its URL."""
+        return self.files.place
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -99,16 +107,15 @@ class Run:
         Raises:
             RequestError: the table is missing or damaged.
         """
-        file = self.folder / LAYERS
         try:
-            text = read_regular(file, MOST_BYTES).decode()
+            text = read_regular(self.files.file(LAYERS), MOST_BYTES).decode()
             header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
             return [
                 {name: _read_cell(name, cell) for name, cell in zip(header, row, strict=True)}
                 for row in rows
             ]
         except (OSError, ValueError, csv.Error) as error:
-            raise cannot_read(file, error) from error
+            raise cannot_read(self.folder / LAYERS, error) from error
 
     @property
     def records(self) -> pyarrow.Table:
@@ -121,17 +128,18 @@ class Run:
 
         from hookcli.store.parquet_reader import read_records
 
-        file = self.folder / RECORDS
         try:
-            files = [self.folder / name for name in self.manifest["files"] if is_records_file(name)]
-            if not files:  # written by an earlier version
-                files = sorted(file.iterdir()) if file.is_dir() else [file]
-                files = [each for each in files if each.match("*.parquet")]
-            if not files or not files[0].exists():
+            names = list(filter(is_records_file, self.manifest["files"]))
+            if not names:  # written by an earlier version
+                names = [*filter(is_records_file, self.files.list_inside(RECORDS)), RECORDS]
+            files = [
+                self.files.file(each) for each in names if self.files.measure(each) is not None
+            ]
+            if not files:
                 raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
             return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise cannot_read(file, error) from error
+            raise cannot_read(self.folder / RECORDS, error) from error
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.
@@ -172,13 +180,13 @@ class Run:
         """
         shape = self.shape_of(call_id)
         for tensor in self.saved[call_id]:
-            check_shard(self.folder, tensor)  # before memory is taken for what the index promises
+            check_shard(self.files, tensor)  # before memory is taken for what the index promises
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
         whole = np.empty(shape, np.result_type(*(tensor.array_dtype for tensor in tensors)))
         for tensor in tensors:
             rows = [row_of[key] for key in tensor.images]
-            whole[rows] = read_rows(self.folder, tensor, 0, len(rows))
+            whole[rows] = read_rows(self.files, tensor, 0, len(rows))
         return whole
 
     def tensor(self, call_id: str, image_key: str) -> Array:
@@ -197,11 +205,13 @@ class Run:
                 name_close(image_key, places),
             )
         tensor, row = places[image_key]
-        return read_rows(self.folder, tensor, row, row + 1).reshape(tensor.shape[1:])
+        return read_rows(self.files, tensor, row, row + 1).reshape(tensor.shape[1:])
 
 
 def load_run(folder: str | Path) -> Run:
-    """Open the folder of a finished run.
+    """Open the folder of a finished run, on this machine or at a URL.
+
+    From a URL, files are copied to this machine when they are asked for.
 
     Example:
         >>> run = hookcli.load_run("hookcli-runs/resnet34-photos")
@@ -211,12 +221,12 @@ def load_run(folder: str | Path) -> Run:
         RequestError: the folder is not that of a run, the run is unfinished, its manifest or index
             is damaged, or a table or shard is missing or has a different size than the run wrote.
     """
-    folder = Path(folder)
-    file = folder / MANIFEST
-    if not folder.is_dir():
+    folder = to_place(folder)
+    files = RunFiles(folder)
+    if not files.exists():
         raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
-    if not file.exists():
-        if not (folder / REQUEST).exists():
+    if not files.has(MANIFEST):
+        if not files.has(REQUEST):
             raise RequestError(
                 f"{str(folder)!r} is not the folder of a run", "give the folder of a run"
             )
@@ -224,16 +234,16 @@ def load_run(folder: str | Path) -> Run:
             f"{str(folder)!r} is the folder of an unfinished run",
             "finish it: the same command with --resume",
         )
-    document, listed = read_json(file, FileList)
+    document, listed = read_json(files, MANIFEST, FileList)
     try:
         convert(document, RunFacts)
     except DamagedError as error:
-        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
-    damage = list_damage(folder, listed.sizes)
+        raise RequestError(f"{str(folder / MANIFEST)!r} is damaged: {error}", AGAIN) from error
+    damage = list_damage(listed.sizes, files.measure)
     for name in filter(holds_data, damage):
         raise RequestError(f"the run in {str(folder)!r} is damaged: {damage[name]}", AGAIN)
-    saved = read_index(folder / INDEX) if INDEX in listed.files else {}
-    return Run(folder, document, saved, tuple(damage.values()))
+    saved = read_index(files) if INDEX in listed.files else {}
+    return Run(files, document, saved, tuple(damage.values()))
 
 
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:

@@ -15,13 +15,16 @@ OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
 RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = "tensors", "parts"
+LOCKS = "lock"  # of a run folder in a storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
+LATER_JOURNAL = f"{PARTS}/later.written.jsonl"  # in a storage, where no file can be added to
+JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run as a whole
 TOP = f"{PARTS}/top.json"
 
-_ALWAYS = frozenset({REQUEST, MANIFEST, JOURNAL, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT})
+_ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
 _OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW})
 _PART = re.compile(
     rf"{PARTS}/\d+(\.top)?\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
@@ -32,7 +35,7 @@ _NUMBERED = re.compile(rf"({GRIDS}|{CAM})/([^/]+)/\d{{3,}}_[^/]+\.png")
 
 FOLDERS = frozenset({PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, GRIDS, CAM})
 FOLDERS_BY_IMAGE = frozenset({GRIDS, CAM})  # these hold one folder per image
-UNJOURNALED = frozenset({JOURNAL, MANIFEST, PAGE})  # may be written while there is no journal
+UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
 
 
 def chunk_file(number: int) -> str:
@@ -48,6 +51,16 @@ def chunk_top_file(number: int) -> str:
 def chunk_journal(number: int) -> str:
     """Return ``parts/000012.written.jsonl``, the journal of one chunk."""
     return f"{PARTS}/{number:06d}.written.jsonl"
+
+
+def lock_file(number: int) -> str:
+    """Return ``lock/000012.json``, the lock of a run folder in a storage."""
+    return f"{LOCKS}/{number:06d}.json"
+
+
+def is_lock(name: str) -> bool:
+    """Return whether a file is a lock, and none of the run's own files."""
+    return name.startswith(f"{LOCKS}/")
 
 
 def is_journal(name: str) -> bool:

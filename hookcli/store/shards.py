@@ -23,14 +23,16 @@ from hookcli.documents import (
 from hookcli.errors import RequestError, first_line
 from hookcli.files import open_regular, read_regular
 from hookcli.records.text import and_more, shape_text
-from hookcli.store.names import TENSORS
+from hookcli.store.names import INDEX, TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from io import BufferedReader
-    from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from hookcli.store.run_files import RunFiles
+    from hookcli.urls import Place
 
 T = TypeVar("T")
 Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
@@ -113,34 +115,34 @@ class TensorIndex:
     calls: dict[str, tuple[SavedTensor, ...]]
 
 
-def read_index(file: Path) -> dict[str, tuple[SavedTensor, ...]]:
+def read_index(run: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
     """Return the saved tensors of each call id, in the order of the shards.
 
     Raises:
         RequestError: the index is missing or damaged.
     """
-    return read_json(file, TensorIndex)[1].calls
+    return read_json(run, INDEX, TensorIndex)[1].calls
 
 
-def check_shard(folder: Path, tensor: SavedTensor) -> None:
+def check_shard(run: RunFiles, tensor: SavedTensor) -> None:
     """Raise if a shard does not hold a tensor as the index says; no value is read.
 
     Raises:
         RequestError: the shard is missing, damaged, or not what the index says.
     """
-    read_rows(folder, tensor, 0, 0)
+    read_rows(run, tensor, 0, 0)
 
 
-def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array:
+def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Array:
     """Read rows ``start`` to ``stop`` of a tensor, (stop - start, …), and nothing else.
 
     Raises:
         RequestError: the shard is missing, damaged, or not what the index says, or numpy lacks the
             dtype.
     """
-    file, array_dtype = folder / tensor.shard, tensor.array_dtype
+    array_dtype = tensor.array_dtype
     try:
-        with open_regular(file) as stream:
+        with open_regular(run.file(tensor.shard)) as stream:
             # By its descriptor, so that the file that was checked is the one that is read.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
                 saved = shard.get_slice(tensor.tensor)
@@ -152,17 +154,18 @@ def read_rows(folder: Path, tensor: SavedTensor, start: int, stop: int) -> Array
                     return rows.astype(array_dtype, copy=False)
             return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:
-        raise cannot_read(file, error) from error
+        raise cannot_read(run.place / tensor.shard, error) from error
 
 
-def read_json(file: Path, kind: type[T]) -> tuple[dict[str, object], T]:
+def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
     """Return the object in a JSON file of a run, as it is and as a typed value.
 
     Raises:
         RequestError: the file is missing, damaged, or was written by a later version.
     """
+    file = run.place / name
     try:
-        return decode_both(read_regular(file, MOST_BYTES), kind)
+        return decode_both(read_regular(run.file(name), MOST_BYTES), kind)
     except LaterVersionError as error:
         raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
     except DamagedError as error:
@@ -171,7 +174,7 @@ def read_json(file: Path, kind: type[T]) -> tuple[dict[str, object], T]:
         raise cannot_read(file, error) from error
 
 
-def cannot_read(file: Path, error: Exception) -> RequestError:
+def cannot_read(file: Place, error: Exception) -> RequestError:
     """Return the error for a file of a run that is missing or not what a run writes."""
     reason = getattr(error, "strerror", None) or first_line(error)
     return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from hookcli.documents import SCHEMA_VERSION, decode
 from hookcli.errors import OutputError
 from hookcli.escape import reversible
-from hookcli.files import open_regular, write_atomic
+from hookcli.files import write_atomic
 from hookcli.store.names import INDEX, shard_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from io import BufferedReader
     from pathlib import Path
 
     from torch import Tensor
 
 _ROWS = "rows"  # the only key of the metadata: safetensors does not keep the order of several
 _RESERVED = "__metadata__"
+_LENGTH = 8  # bytes that hold the length of the header
 
 
 def write_shard(
@@ -76,7 +75,7 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
 
 def write_index(
     write: Callable[[str, bytes], str],
-    folder: Path,
+    read_part: Callable[[str, int, int], bytes],
     shards: Sequence[str],
     channels: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
@@ -88,7 +87,7 @@ def write_index(
 
     Args:
         write: a function that writes a file of the run folder.
-        folder: the run folder.
+        read_part: a function that reads the bytes between two places of a file of the run folder.
         shards: the names of the shards, as ``write_shard`` returned them.
         channels: the channels that were kept, by call id; calls of which all were are left out.
 
@@ -98,7 +97,7 @@ def write_index(
     calls: dict[str, list[dict[str, object]]] = {}
     chosen = {reversible(call_id): list(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
-        for call_id, entry in _read_header(folder, shard):
+        for call_id, entry in _read_header(read_part, shard):
             if call_id in chosen:
                 entry["channels"] = chosen[call_id]
             calls.setdefault(call_id, []).append(entry)
@@ -112,11 +111,6 @@ class _Rows:
 
     call_id: str
     images: tuple[str, ...]
-
-
-def _open_shard(stream: BufferedReader) -> safe_open:
-    """Open a shard by its descriptor, so that the file that was checked is the one that is read."""
-    return safe_open(f"/dev/fd/{stream.fileno()}", framework="np")
 
 
 def _alike(pairs: Sequence[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
@@ -138,25 +132,30 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
     return name
 
 
-def _read_header(folder: Path, shard: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the call id and the index entry of each tensor of a shard."""
+def _read_header(
+    read_part: Callable[[str, int, int], bytes], shard: str
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the call id and the index entry of each tensor of a shard.
+
+    A shard begins with the length of its header (8 bytes, little-endian), which is JSON:
+    https://huggingface.co/docs/safetensors/index#format
+    """
     try:
-        with open_regular(folder / shard) as stream, _open_shard(stream) as file:
-            said = (file.metadata() or {}).get(_ROWS, "")
-            for name, rows in decode(said.encode(), dict[str, _Rows]).items():
-                saved = file.get_slice(name)
-                yield (
-                    rows.call_id,
-                    {
-                        "shard": shard,
-                        "tensor": name,
-                        "shape": saved.get_shape(),
-                        "dtype": saved.get_dtype(),
-                        "images": list(rows.images),
-                    },
-                )
-    except (OSError, SafetensorError, ValueError) as error:
+        length = int.from_bytes(read_part(shard, 0, _LENGTH), "little")
+        header = decode(read_part(shard, _LENGTH, _LENGTH + length), dict[str, dict[str, Any]])
+        said = header[_RESERVED][_ROWS]
+        for name, rows in decode(said.encode(), dict[str, _Rows]).items():
+            yield (
+                rows.call_id,
+                {
+                    "shard": shard,
+                    "tensor": name,
+                    "shape": header[name]["shape"],
+                    "dtype": header[name]["dtype"],
+                    "images": list(rows.images),
+                },
+            )
+    except (OSError, LookupError, ValueError) as error:
         raise OutputError(
-            f"cannot read the shard {str(folder / shard)!r}: {error}",
-            "run it again with --overwrite",
+            f"cannot read the shard {shard!r}: {error}", "run it again with --overwrite"
         ) from error

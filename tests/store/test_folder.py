@@ -448,7 +448,8 @@ def test_a_run_that_was_killed_while_it_replaced_another_one_still_knows_its_fil
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.store.folder.remove_known", killed)
+        patch.setattr(Directory, "remove_partial", lambda *_: None)
+        patch.setattr(Directory, "remove", killed)
         with pytest.raises(KeyboardInterrupt), open_folder(replace_run=True):
             pass
     Path("run/manifest.json").unlink()  # the first of those that would have gone

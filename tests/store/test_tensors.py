@@ -34,7 +34,7 @@ from hookcli.store.load import choose_calls, load_run
 from hookcli.store.tables import render_csv
 from hookcli.store.tensors import write_index, write_shard
 from tests.conftest import every_pair
-from tests.toy_runs import write_into
+from tests.toy_runs import read_from, write_into
 
 MEAN = SaveStyle("mean")
 NCHW = Layout("NCHW", 1, 2, 2)
@@ -349,7 +349,9 @@ def test_a_module_named_like_another_ones_second_shape_keeps_its_name(tmp_path):
         "a@1": [("x", image(4))],
         "__metadata__": [("x", image(5))],
     }
-    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, kept)])
+    write_index(
+        write_into(tmp_path), read_from(tmp_path), [write_shard(write_into(tmp_path), 0, kept)]
+    )
     assert {name: tensor.tolist() for name, tensor in read_shard(tmp_path).items()} == {
         "a": [[1]],
         "a@2": [[2, 3]],
@@ -374,7 +376,9 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path):
             f"conv{i}": [(f"image{j}", torch.full((1, i + 1), j).to(dtypes[i % 4])) for j in (0, 1)]
             for i in range(20)
         }
-        write_index(write_into(folder), folder, [write_shard(write_into(folder), 0, kept)])
+        write_index(
+            write_into(folder), read_from(folder), [write_shard(write_into(folder), 0, kept)]
+        )
         written.append({path.name: path.read_bytes() for path in (folder / "tensors").iterdir()})
     assert written == written[:1] * 5
     assert sorted(written[0]) == ["index.json", "shard-000000.safetensors"]
@@ -389,7 +393,7 @@ def test_the_index_says_where_each_image_is(tmp_path):
         ),
         write_shard(write_into(tmp_path), 1, {"b": [("z", image(4, 5, dtype=torch.bfloat16))]}),
     ]
-    assert write_index(write_into(tmp_path), tmp_path, shards) == "tensors/index.json"
+    assert write_index(write_into(tmp_path), read_from(tmp_path), shards) == "tensors/index.json"
     first, second = shards
     assert json.loads((tmp_path / "tensors/index.json").read_text()) == {
         "schema_version": 1,
@@ -413,13 +417,17 @@ def test_the_index_says_where_each_image_is(tmp_path):
 
 def test_the_calls_of_the_index_are_in_the_order_of_the_model(tmp_path):
     kept = {name: [("x", image(1))] for name in ("stem", "b", "layer10", "layer2", "a")}
-    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, kept)])
+    write_index(
+        write_into(tmp_path), read_from(tmp_path), [write_shard(write_into(tmp_path), 0, kept)]
+    )
     calls = json.loads((tmp_path / "tensors/index.json").read_text())["calls"]
     assert list(calls) == ["stem", "b", "layer10", "layer2", "a"]
 
 
 def test_a_chunk_without_a_usable_image_is_a_shard_without_tensors(tmp_path):
-    write_index(write_into(tmp_path), tmp_path, [write_shard(write_into(tmp_path), 0, {})])
+    write_index(
+        write_into(tmp_path), read_from(tmp_path), [write_shard(write_into(tmp_path), 0, {})]
+    )
     assert read_shard(tmp_path) == {}
     assert json.loads((tmp_path / "tensors/index.json").read_text())["calls"] == {}
 
@@ -432,7 +440,7 @@ def test_a_shard_that_cannot_be_read_is_named(tmp_path, content):
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(OutputError, match="shard-000000"):
-        write_index(write_into(tmp_path), tmp_path, [name])
+        write_index(write_into(tmp_path), read_from(tmp_path), [name])
     assert not (tmp_path / "tensors/index.json").exists()
 
 
@@ -444,7 +452,9 @@ def finished_run(shards, images, folder="run", **facts):
     home = Path(folder)
     names = [write_shard(write_into(home), number, kept) for number, kept in enumerate(shards)]
     files = (
-        ["run.json", *names, write_index(write_into(home), home, names)] if names else ["run.json"]
+        ["run.json", *names, write_index(write_into(home), read_from(home), names)]
+        if names
+        else ["run.json"]
     )
     named = [{"key": key, "file": f"photos/{key}.png", "sha256": ""} for key in images]
     model = {"name": "toy", "dtype": "float32"}
@@ -816,7 +826,9 @@ def test_a_file_of_any_name_is_in_the_list_of_images_as_in_other_tables():
 )
 def test_columns_are_named_by_the_channels_that_were_saved_where_each_has_one_value(values, header):
     home = finished_run([{"conv": [("a", values)]}], ["a"])
-    write_index(write_into(home), home, ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)})
+    write_index(
+        write_into(home), read_from(home), ["tensors/shard-000000.safetensors"], {"conv": (0, 2, 7)}
+    )
     export(home, "csv", Path("out"))
     assert Path("out/conv.csv").read_text().splitlines()[0] == header
 

@@ -12,6 +12,7 @@ from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import list_notes, print_comparison, verdict_text
 from hookcli.cli.output.run import warn_of_damage
+from hookcli.cli.parse import read_storage_options
 from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
 from hookcli.distance.tolerance import Match
 from hookcli.errors import RequestError
@@ -49,6 +50,7 @@ def diff(
     match: MatchChoice = None,
     top: TopCalls = MOST_ROWS,
     pictures: Pictures = None,
+    storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.Format = "table",
 ) -> None:
     """Compare two runs: which layer differs first, and by how much. Code 7 if one does.
@@ -58,7 +60,9 @@ def diff(
     tolerance = distance.tolerance()
     from hookcli.compare.compared_run import load_compared_run
     from hookcli.compare.diff import diff_runs
+    from hookcli.store.storage import use_options
 
+    use_options(read_storage_options(storage_option))
     if a == b == "-":
         raise RequestError(
             "- stands for both, and standard input holds one", "give the other as a file"

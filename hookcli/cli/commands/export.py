@@ -16,8 +16,10 @@ from hookcli import escape
 from hookcli.cli import options
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
+from hookcli.cli.parse import read_storage_options
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.rows import FileRow
+from hookcli.urls import to_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +32,7 @@ _LIST = ".hookcli-export.json"  # names the files in a folder that an export wro
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or its URL.")],
     to: Annotated[
         Literal["npy", "csv"],
         typer.Option(help="npy: one array (images, …) per call; csv: one row per image."),
@@ -51,6 +53,7 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that an export wrote.")
     ] = False,
+    storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.FileFormat = "text",
 ) -> None:
     """Write the tensors that a run saved as files that other tools read.
@@ -59,11 +62,15 @@ def export(
     """
     from hookcli.store.load import choose_calls, load_run
     from hookcli.store.names import MANIFEST, REQUEST
+    from hookcli.store.storage import use_options
 
+    use_options(read_storage_options(storage_option))
     opened = load_run(run)
     warn_of_damage(opened.damage)
     chosen = choose_calls(opened, layers or ["*"])
-    folder = out or Path("hookcli-exports") / run.resolve().name
+    place = to_place(run)
+    name = place.resolve().name if isinstance(place, Path) else place.name
+    folder = out or Path("hookcli-exports") / name
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
     if any((folder / name).exists() for name in (REQUEST, MANIFEST)):

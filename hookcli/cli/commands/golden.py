@@ -17,6 +17,7 @@ from hookcli.cli.completion import complete_model
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, warn_of_damage
+from hookcli.cli.parse import read_storage_options
 from hookcli.cli.request import make_request, run_config
 from hookcli.config import (
     DEFAULTS,
@@ -28,6 +29,7 @@ from hookcli.config import (
 )
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import ROOT_LABEL
+from hookcli.urls import is_url, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +51,7 @@ _ALLOWED_WITH_RUN = (
     "images",
     "out",
     "overwrite",
+    "storage_option",
     "context",
     "quiet",
 )  # also for the folder of a run
@@ -82,6 +85,7 @@ def golden(
     clip: options.Clip = False,
     workers: options.Workers = DEFAULTS.machine.workers,
     batch_size: options.BatchSize = DEFAULTS.batch_size,
+    storage_option: options.StorageOptions = [],  # noqa: B006
     quiet: options.Quiet = False,
 ) -> None:
     """Write the results of a run as one small file, with which hookcli diff compares later runs.
@@ -89,6 +93,10 @@ def golden(
     Example: hookcli golden resnet34 cat.jpg --layers conv -o golden.json
     """
     from hookcli.compare.golden import check_replaceable, render_golden, write_golden
+    from hookcli.store.storage import use_options
+
+    storage = read_storage_options(storage_option)
+    use_options(storage)
 
     if file.out is not None:
         check_replaceable(file.out, overwrite=file.overwrite)
@@ -100,7 +108,7 @@ def golden(
             ),
             grids=GridStyle("none"),
             tensors=TensorRequest(sketch=True),
-            machine=MachineRequest(workers),
+            machine=MachineRequest(workers, storage=storage),
             at=at,
             batch_size=batch_size,
         )
@@ -123,7 +131,7 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run
 
-    if not Path(folder).is_dir():
+    if not is_url(folder) and not Path(to_local(folder)).is_dir():
         raise RequestError(
             f"there is no folder {folder!r}, and no image is named",
             "hookcli golden MODEL IMAGE..., or the folder of a run",

@@ -12,12 +12,14 @@ from hookcli.cli import options
 from hookcli.cli.output import console
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
+from hookcli.cli.parse import read_storage_options
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
+from hookcli.urls import to_place
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or its URL.")],
     single_file: Annotated[
         bool,
         typer.Option(
@@ -27,6 +29,7 @@ def report(
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser.")
     ] = False,
+    storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.FileFormat = "text",
 ) -> None:
     """Make the page of a run again from its folder; needs neither the model nor the images.
@@ -35,15 +38,18 @@ def report(
     """
     from hookcli.render.report.page import remake_report
     from hookcli.store.finished import replace_page
+    from hookcli.store.storage import use_options
 
-    page, state = remake_report(run, single_file=single_file)
+    use_options(read_storage_options(storage_option))
+    place = to_place(run)
+    page, state = remake_report(place, single_file=single_file)
     if state.missing:
         first, *rest = state.missing
         console.warn(f"pictures are missing: {first}{and_more(len(rest))}")
     warn_of_damage(state.damage)
     if not state.complete:
-        console.warn(f"{str(run)!r} has no complete manifest: the run is unfinished")
-    file = replace_page(run, page.encode())
+        console.warn(f"{run!r} has no complete manifest: the run is unfinished")
+    file = replace_page(place, page.encode())
     print_files([FileRow(str(file))], output_format, complete=state.complete, missing=state.missing)
     if open_page:
-        webbrowser.open(file.resolve().as_uri())
+        webbrowser.open(file.resolve().as_uri() if isinstance(file, Path) else str(file))

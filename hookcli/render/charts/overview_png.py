@@ -10,7 +10,7 @@ from hookcli.render.charts.depth_svg import list_depth_points
 from hookcli.render.charts.figures import DIM, INK, LINE, to_png
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -24,12 +24,12 @@ _LAYERS, _TILES = 3, 6
 _BAND = "#f0c9a8"
 
 
-def draw_overview(document: ReportDocument, run: Path) -> bytes:
+def draw_overview(document: ReportDocument, find_file: Callable[[str], Path]) -> bytes:
     """Return a PNG file with image, predictions, channels of three layers, and figures over depth.
 
     Args:
         document: the content of ``report.json``.
-        run: the run folder, which holds the pictures.
+        find_file: a function that returns the path of a picture of the run folder.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
@@ -54,11 +54,11 @@ def draw_overview(document: ReportDocument, run: Path) -> bytes:
         color=INK,
         fontsize=14,
     )
-    _show(figure.add_subplot(spaces[0, :2]), Image.open(run / image.seen))
+    _show(figure.add_subplot(spaces[0, :2]), Image.open(find_file(image.seen)))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
     for row, grid in enumerate(_spread(grids, _LAYERS), 1):
-        with Image.open(run / grid.file) as picture:
+        with Image.open(find_file(grid.file)) as picture:
             tiles = _cut(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
         label.axis("off")

@@ -28,8 +28,8 @@ from hookcli.store.ownership import list_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
+    from hookcli.store.run_files import RunFiles
 
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
@@ -123,52 +123,46 @@ class FolderState:
 AS_LEFT = FolderState()
 
 
-def read_report(run: Path) -> tuple[ReportDocument, FolderState]:
+def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
     """Return the content of ``report.json``, and how the folder differs from what the run left.
 
     Raises:
         RequestError: the folder is not that of a run, or the run is unfinished or damaged.
         OutputError: the file cannot be read.
     """
-    if not run.is_dir():
-        raise RequestError(f"there is no folder {str(run)!r}", "give the folder of a run")
+    folder, file = str(run.place), str(run.place / DOCUMENT)
+    if not run.exists():
+        raise RequestError(f"there is no folder {folder!r}", "give the folder of a run")
     try:
-        _, report = decode_both(read_regular(run / DOCUMENT, MOST_BYTES), ReportDocument)
+        _, report = decode_both(read_regular(run.file(DOCUMENT), MOST_BYTES), ReportDocument)
     except FileNotFoundError as error:
-        known = (run / REQUEST).exists()
+        known = run.has(REQUEST)
         reason = "is the folder of an unfinished run" if known else "is not the folder of a run"
-        raise RequestError(f"{str(run)!r} {reason}", _AGAIN) from error
+        raise RequestError(f"{folder!r} {reason}", _AGAIN) from error
     except OSError as error:
-        raise OutputError(f"cannot read {str(run / DOCUMENT)!r}: {error.strerror}") from error
+        raise OutputError(f"cannot read {file!r}: {error.strerror}") from error
     except LaterVersionError as error:
         hint = "a later hookcli wrote it: pip install --upgrade hookcli"
-        raise RequestError(f"{str(run / DOCUMENT)!r} {error}", hint) from error
+        raise RequestError(f"{file!r} {error}", hint) from error
     except DamagedError as error:
-        raise RequestError(f"{str(run / DOCUMENT)!r} is damaged: {error}", _AGAIN) from error
+        raise RequestError(f"{file!r} is damaged: {error}", _AGAIN) from error
     return report, _look_at(run, report)
 
 
-def _look_at(run: Path, report: ReportDocument) -> FolderState:
+def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
     files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
     files += [image.seen for image in report.images if image.seen]
-    missing = [file for file in dict.fromkeys(files) if not _is_there(run, file)]
+    missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
     listed = _read_list(run)
-    damage = {} if listed is None else list_damage(run, listed.sizes)
+    damage = {} if listed is None else list_damage(listed.sizes, run.measure)
     others = [damage[name] for name in damage if name not in (PAGE, *missing)]
     return FolderState(tuple(missing), tuple(others), listed is not None)
 
 
-def _is_there(run: Path, file: str) -> bool:
-    try:
-        return (run / file).is_file()
-    except (OSError, ValueError):  # not a possible name of a file
-        return False
-
-
-def _read_list(run: Path) -> FileList | None:
+def _read_list(run: RunFiles) -> FileList | None:
     """Return the files that the manifest lists; None if it is missing or damaged."""
     try:
-        return read_document(run / MANIFEST, FileList)
+        return read_document(run.file(MANIFEST), FileList)
     except (OSError, DamagedError):
         return None
 

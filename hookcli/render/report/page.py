@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jinja2 import UndefinedError
@@ -33,10 +34,10 @@ from hookcli.render.report.document import (
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 from hookcli.store.names import DOCUMENT, is_sheet
+from hookcli.store.run_files import RunFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from jinja2 import Template
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hookcli.records.runs import Finding
     from hookcli.records.uncalled import UncalledGroup
     from hookcli.render.report.document import FolderState, ReportDocument
+    from hookcli.urls import Place
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
@@ -105,7 +107,7 @@ class RunPage:
     style: Markup
 
 
-def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, FolderState]:
+def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
     """Return the page of a run folder, and how the folder differs from what the run left.
 
     Raises:
@@ -113,8 +115,9 @@ def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, FolderS
         OutputError: the file cannot be read.
     """
     try:
-        document, state = read_report(run)
-        return render_report(document, state, run if single_file else None), state
+        files = RunFiles(run)
+        document, state = read_report(files)
+        return render_report(document, state, files if single_file else None), state
     except (
         LookupError,
         TypeError,
@@ -128,14 +131,14 @@ def remake_report(run: Path, *, single_file: bool = False) -> tuple[str, FolderS
 
 
 def render_report(
-    document: ReportDocument, state: FolderState = AS_LEFT, run: Path | None = None
+    document: ReportDocument, state: FolderState = AS_LEFT, run: RunFiles | None = None
 ) -> str:
     """Return the page as text; the same document makes the same page, unless ``run`` is given.
 
     Args:
         document: the content of ``report.json``.
         state: how the run folder differs from what the run left.
-        run: the run folder, to embed its pictures in the page; None links to them.
+        run: the files of the run, to embed its pictures in the page; None links to them.
     """
     given: set[str] = set()
     address = _embedded(run, given) if run else linked
@@ -233,19 +236,24 @@ def _focused(grid: Grid) -> list[tuple[int, float | None]]:
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
-def _embedded(run: Path, given: set[str]) -> Callable[[str], str]:
+def _embedded(run: RunFiles, given: set[str]) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:
-            if not (run / file).resolve().is_relative_to(run.resolve()):
+            path = run.file(file)
+            if isinstance(run.place, Path) and not _is_inside(path, run.place):
                 return ""
-            data = read_regular(run / file, MOST_BYTES)
+            data = read_regular(path, MOST_BYTES)
         except (OSError, RuntimeError):  # RuntimeError: a link to itself
             return linked(file)
         given.add(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 
     return address
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    return file.resolve().is_relative_to(folder.resolve())
 
 
 def _hashes(texts: Iterable[str]) -> list[str]:

@@ -1,0 +1,196 @@
+"""The lock of a run folder in a storage: a small file that its owner renews while it writes.
+
+The files are numbered: ``lock/000001.json``. The owner of the highest number holds the lock, until
+it deletes the file or has not renewed it for 60 s; then another may create the next number. A
+storage lets only one of several processes create a file, so only one gets the lock. The clocks of
+the machines must agree within some seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import secrets
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from hookcli.documents import DamagedError, decode_escaped, encode_escaped
+from hookcli.errors import OutputError
+from hookcli.files import cannot_write
+from hookcli.store import storage
+from hookcli.store.names import LOCKS, REQUEST, lock_file
+
+if TYPE_CHECKING:
+    from hookcli.store.remote_folder import RemoteFolder
+
+LASTS = 60.0  # seconds without a renewal after which the lock expires
+_RENEWED = 20.0  # seconds between renewals
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The content of the file of a lock.
+
+    Attributes:
+        owner: the machine and the process that hold it, for people.
+        id: what no other owner has.
+        expires: when the lock expires, in seconds since 1970.
+    """
+
+    owner: str
+    id: str
+    expires: float
+
+
+class Lease:
+    """The lock of a folder in a storage, held until it is closed."""
+
+    number = None  # of a file descriptor: there is none
+
+    def __init__(self, folder: RemoteFolder) -> None:
+        """Take the lock.
+
+        Raises:
+            OutputError: another run holds it, or the storage cannot keep locks.
+        """
+        self._folder, self._path = folder, folder.path
+        self._holder = Holder(
+            f"process {os.getpid()} on {platform.node()}", secrets.token_hex(16), 0.0
+        )
+        self._loss = ""
+        self._mutex = threading.Lock()
+        try:
+            self._number = self._take()
+        except OSError as error:
+            raise cannot_write(self._path / LOCKS, error) from error
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    @property
+    def is_new(self) -> bool:
+        """Return False: whether a run is in the folder is not known from the lock."""
+        return False
+
+    def write_request(self, text: bytes, _begun: bytes | None) -> None:
+        """Write ``run.json``.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        self._folder.write(REQUEST, text)
+
+    def check(self) -> None:
+        """Raise if another run may have the lock now.
+
+        Raises:
+            OutputError: the lock could not be renewed in time, or was taken.
+        """
+        if not self._loss and time.time() > self._holder.expires:
+            self._renew()
+        if self._loss:
+            raise OutputError(
+                f"the lock of {str(self._path)!r} was lost: {self._loss}",
+                "go on with --resume when no other run writes there",
+            )
+
+    def close(self) -> None:
+        """Stop renewing the lock, and delete its file if it is still this run's."""
+        self._closed.set()
+        with self._mutex, contextlib.suppress(OSError):
+            if not self._loss:
+                storage.remove_file(self._path / lock_file(self._number))
+
+    def _take(self) -> int:
+        """Create the file of the lock, and return its number.
+
+        Raises:
+            OutputError: another run holds the lock, or the storage cannot keep locks.
+            OSError: the storage cannot be read or written.
+        """
+        reason = "it writes a file even if another process has just done so"
+        if storage.has_conditional_writes(self._path):
+            while True:
+                newest = refuse_locked(self._folder)
+                file = self._path / lock_file(newest + 1)
+                self._holder = _renewed(self._holder)
+                try:
+                    storage.create_file(file, encode_escaped(self._holder))
+                except FileExistsError:
+                    if _read(self._folder, newest + 1) != self._holder:
+                        continue  # another run was faster
+                    # else an answer was lost, and the file written at the first try
+                try:
+                    storage.create_file(file, encode_escaped(self._holder))
+                except FileExistsError:
+                    if newest:
+                        storage.remove_file(self._path / lock_file(newest))
+                    return newest + 1
+                storage.remove_file(file)
+                break
+        raise OutputError(
+            f"two runs could write into {str(self._path)!r} at once: its storage has no "
+            f"conditional writes ({reason})",
+            "choose a folder on S3, Google Cloud Storage, Azure, or that all nodes share with -o",
+        )
+
+    def _keep(self) -> None:
+        """Renew the lock until it is closed or lost."""
+        while not self._closed.wait(_RENEWED) and not self._loss:
+            self._renew()
+
+    def _renew(self) -> None:
+        with self._mutex:
+            if self._closed.is_set():
+                return
+            try:
+                newest = _newest(self._folder)
+                if newest != self._number:
+                    holder = _read(self._folder, newest) if newest > self._number else None
+                    self._loss = f"{holder.owner} has it" if holder else "its file was deleted"
+                    return
+                renewed = _renewed(self._holder)
+                storage.write_file(self._path / lock_file(self._number), encode_escaped(renewed))
+                self._holder = renewed
+            except OSError as error:
+                if time.time() > self._holder.expires:
+                    self._loss = f"it could not be renewed ({error.strerror or error})"
+
+
+def refuse_locked(folder: RemoteFolder) -> int:
+    """Return the number of the newest lock, which has expired; 0 if there is none.
+
+    Raises:
+        OutputError: another run holds the lock.
+        OSError: the storage cannot be read.
+    """
+    newest = _newest(folder)
+    holder = _read(folder, newest) if newest else None
+    left = holder.expires - time.time() if holder else 0.0
+    if holder and left > 0:
+        raise OutputError(
+            f"another run is writing into {str(folder.path)!r}: {holder.owner}",
+            "wait for it, or choose another -o; "
+            f"if it was killed, its lock expires in {left:.0f} s",
+        )
+    return newest
+
+
+def _newest(folder: RemoteFolder) -> int:
+    """Return the number of the newest lock; 0 if there is none."""
+    names = (name.partition(".")[0] for name in storage.list_files(folder.path / LOCKS))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def _read(folder: RemoteFolder, number: int) -> Holder | None:
+    """Return what a lock says; None if it was deleted meanwhile, or is damaged."""
+    try:
+        return decode_escaped(storage.read_file(folder.path / lock_file(number)), Holder)
+    except (FileNotFoundError, DamagedError):
+        return None
+
+
+def _renewed(holder: Holder) -> Holder:
+    return Holder(**asdict(holder) | {"expires": time.time() + LASTS})

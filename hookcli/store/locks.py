@@ -1,0 +1,50 @@
+"""Locks of run folders on this machine and elsewhere, taken in the same way."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeAlias
+
+from hookcli.store import lease, lock
+from hookcli.store.directory import Directory
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from hookcli.store.any_folder import AnyFolder
+
+AnyLock: TypeAlias = "lock.FileLock | lease.Lease"
+
+
+def lock_folder(folder: AnyFolder) -> AnyLock:
+    """Take the lock of the run in a folder.
+
+    Raises:
+        OSError: the file of the lock cannot be opened.
+        OutputError: another run holds the lock.
+    """
+    return lock.FileLock(folder) if isinstance(folder, Directory) else lease.Lease(folder)
+
+
+def locked(folder: AnyFolder) -> AbstractContextManager[object]:
+    """Return a context that holds the lock of the finished run in a folder.
+
+    Raises:
+        OSError: the file of the lock cannot be opened.
+        OutputError: another run holds the lock.
+    """
+    return lock.locked(folder) if isinstance(folder, Directory) else closing(lease.Lease(folder))
+
+
+def refuse_locked(folder: AnyFolder) -> None:
+    """Raise if a run is writing into a folder.
+
+    Raises:
+        OSError: whether one is cannot be found out.
+        OutputError: one is.
+    """
+    if isinstance(folder, Directory):
+        with lock.locked(folder):
+            pass
+    else:
+        lease.refuse_locked(folder)

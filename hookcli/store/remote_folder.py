@@ -1,0 +1,174 @@
+"""A run folder that is not on this machine: files in a storage such as S3, written whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.files import cannot_read, cannot_write
+from hookcli.store import storage
+from hookcli.store.entry import Entry
+from hookcli.store.names import is_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from hookcli.urls import Url
+
+
+class RemoteFolder:
+    """A folder in a storage, with the methods of ``Directory``.
+
+    A storage has no folders: they exist as parts of the names of files. What the folder holds is
+    listed once, when that is first asked for; after that, only this object's own changes count.
+    """
+
+    def __init__(self, path: Url) -> None:
+        """Describe the folder; nothing is read yet."""
+        self.path = path
+        self._listed: dict[str, int] | None = None
+
+    def __enter__(self) -> RemoteFolder:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+    def is_in_place(self) -> bool:
+        """Return True: a folder in a storage cannot be moved."""
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None if there is none.
+
+        Raises:
+            OutputError: the file may not be read.
+        """
+        try:
+            return storage.read_file(self.path / name)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise cannot_read(self.path / name, error) from error
+
+    def read_part(self, name: str, start: int, stop: int) -> bytes:
+        """Read the bytes from ``start`` to ``stop`` of a file.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return storage.read_part(self.path / name, start, stop)
+
+    def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Yield the content of files that are there, in their order.
+
+        Raises:
+            OutputError: a file may not be read.
+        """
+        try:
+            yield from storage.read_files([self.path / name for name in names])
+        except OSError as error:
+            raise cannot_read(self.path, error) from error
+
+    def write(self, name: str, data: bytes) -> str:
+        """Write a file and return its name; it is complete or not there at all.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        try:
+            storage.write_file(self.path / name, data)
+        except OSError as error:
+            raise cannot_write(self.path / name, error) from error
+        if self._listed is not None:
+            self._listed[name] = len(data)
+        return name
+
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write files, many at once.
+
+        Raises:
+            OutputError: a file cannot be written.
+        """
+        try:
+            storage.write_files({self.path / name: data for name, data in files.items()})
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        if self._listed is not None:
+            self._listed |= {name: len(data) for name, data in files.items()}
+
+    def find(self, name: str) -> Entry | None:
+        """Return what there is of this name; None if there is nothing.
+
+        Raises:
+            OutputError: the folder cannot be listed.
+        """
+        files = self._list()
+        if name in files:
+            return Entry(files[name], is_file=True)
+        is_folder = any(file.startswith(f"{name}/") for file in files)
+        return Entry(0, is_folder=True) if is_folder else None
+
+    def is_file(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return name in self._list()
+
+    def measure(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the sizes of files as they are now; None for a file that does not exist.
+
+        Raises:
+            OutputError: the folder cannot be listed.
+        """
+        self._listed = None
+        files = self._list()
+        return {name: files.get(name) for name in names}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files; those that do not exist are left alone.
+
+        Raises:
+            OutputError: a file cannot be deleted.
+        """
+        names = sorted(names)
+        try:
+            storage.remove_files([self.path / name for name in names])
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        for name in names:
+            if self._listed is not None:
+                self._listed.pop(name, None)
+
+    def remove_partial(self, names: Iterable[str]) -> None:
+        """Do nothing: a storage keeps no half-written file."""
+
+    def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
+        """Yield the name and kind of everything in a subfolder, sorted by name.
+
+        Raises:
+            OutputError: the folder cannot be listed.
+        """
+        prefix = f"{name}/" if name else ""
+        found: dict[str, Entry] = {}
+        for file, size in self._list().items():
+            if file.startswith(prefix):
+                first, slash, _ = file.removeprefix(prefix).partition("/")
+                found[prefix + first] = (
+                    Entry(0, is_folder=True) if slash else Entry(size, is_file=True)
+                )
+        yield from sorted(found.items(), key=lambda item: item[0])
+
+    def _list(self) -> dict[str, int]:
+        """Return the sizes of all files in the folder, except those of locks.
+
+        Raises:
+            OutputError: the folder cannot be listed.
+        """
+        if self._listed is None:
+            try:
+                files = storage.list_files(self.path)
+            except OSError as error:
+                raise cannot_read(self.path, error) from error
+            self._listed = {name: size for name, size in files.items() if not is_lock(name)}
+        return self._listed

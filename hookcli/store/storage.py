@@ -1,0 +1,298 @@
+"""Files that are not on this machine, read and written through fsspec: ``s3://``, ``gs://``, ….
+
+This is the only file that imports fsspec. Whatever goes wrong is an ``OSError``. What may pass,
+such as a lost connection, is tried again for some 20 seconds, and is an ``UnreachableError`` then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import random
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hookcli.errors import RequestError, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+T = TypeVar("T")
+
+_PATIENCE = 20.0  # seconds after which nothing is tried again
+_PAUSE = 0.2  # seconds before the second try; doubled before each other, and made longer by chance
+_FINAL = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    ImportError,
+    ValueError,
+    TypeError,
+)
+_THREADS = 16  # files that are read or deleted at once
+_CHANGED = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
+_PACKAGES = {"s3": "hookcli[s3]", "s3a": "hookcli[s3]", "gs": "hookcli[gs]", "gcs": "hookcli[gs]"}
+
+
+class UnreachableError(OSError):
+    """A storage could not be reached, again and again."""
+
+
+_options: dict[str, object] = {}
+
+
+def use_options(options: Iterable[tuple[str, str]]) -> None:
+    """Set the options with which this process opens filesystems, in place of those before.
+
+    Args:
+        options: names and values as ``--storage-option`` takes them; a value that is JSON, such as
+            a number or ``true``, is what that stands for, and any other a text.
+    """
+    _options.clear()
+    for name, text in options:
+        try:
+            _options[name] = json.loads(text)
+        except ValueError:
+            _options[name] = text
+
+
+def check_url(url: str) -> None:
+    """Raise if no filesystem can be opened for a URL; nothing is read.
+
+    Raises:
+        RequestError: its package is not installed, or an option is unknown.
+    """
+    _open(url)
+
+
+def read_file(url: str) -> bytes:
+    """Read a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    filesystem, path = _open(url)
+    return bytes(_retry(lambda: filesystem.cat_file(path)))
+
+
+def read_part(url: str, start: int, stop: int) -> bytes:
+    """Read the bytes from ``start`` to ``stop`` of a file.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    filesystem, path = _open(url)
+    return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
+
+
+def read_files(urls: Sequence[str]) -> Iterator[bytes]:
+    """Yield the content of several files, in their order; many are read at once.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    with ThreadPoolExecutor(_THREADS) as threads:
+        yield from threads.map(read_file, urls)
+
+
+def write_file(url: str, data: bytes) -> None:
+    """Write a file, which is complete or not there at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    filesystem, path = _open(url)
+    _retry(lambda: filesystem.pipe_file(path, data))
+
+
+def write_files(files: Mapping[str, bytes]) -> None:
+    """Write files, many at once.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for _ in threads.map(write_file, files, files.values()):
+            pass
+
+
+def create_file(url: str, data: bytes) -> None:
+    """Write a file only if there is none; of several processes, one succeeds.
+
+    Raises:
+        FileExistsError: there is one.
+        OSError: it cannot be written.
+    """
+    filesystem, path = _open(url)
+    _retry(lambda: filesystem.pipe_file(path, data, mode="create"))
+
+
+def has_conditional_writes(url: str) -> bool:
+    """Return whether ``create_file`` is one step there.
+
+    Otherwise fsspec looks whether there is a file and then writes, and two processes can both
+    succeed.
+    """
+    from fsspec import AbstractFileSystem
+
+    method = _open(url)[0].pipe_file
+    return getattr(method, "__func__", method) is not AbstractFileSystem.pipe_file
+
+
+def remove_file(url: str) -> None:
+    """Delete a file, if there is one.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    filesystem, path = _open(url)
+    with contextlib.suppress(FileNotFoundError):
+        _retry(lambda: filesystem.rm_file(path))
+
+
+def remove_files(urls: Iterable[str]) -> None:
+    """Delete files, many at once; those that do not exist are left alone.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for _ in threads.map(remove_file, urls):
+            pass
+
+
+def list_files(url: str) -> dict[str, int]:
+    """Return the files in a folder and in the folders inside it, with their sizes.
+
+    The names are relative to the folder, and sorted; no folder is the same as an empty one.
+
+    Raises:
+        OSError: they cannot be listed.
+    """
+    filesystem, path = _open(url)
+
+    def find() -> dict[str, dict[str, Any]]:
+        filesystem.invalidate_cache()
+        return dict(filesystem.find(path, detail=True))
+
+    prefix = f"{path.rstrip('/')}/"
+    return {
+        name.removeprefix(prefix): int(facts.get("size") or 0)
+        for name, facts in sorted(_retry(find).items())
+        if name.startswith(prefix) and not name.endswith("/")
+    }
+
+
+def match_urls(pattern: str) -> list[str]:
+    """Return the URLs of what matches a glob.
+
+    Raises:
+        OSError: they cannot be listed.
+    """
+    start = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    filesystem, path = _open(pattern)
+    above = f"{_open(start)[1].rstrip('/')}/"
+    found = _retry(lambda: filesystem.glob(path))
+    return [f"{start}/{name.removeprefix(above)}" for name in found]
+
+
+def is_folder(url: str) -> bool:
+    """Return whether something is inside a folder of this name.
+
+    Raises:
+        OSError: that cannot be found out.
+    """
+    filesystem, path = _open(url)
+    return bool(_retry(lambda: filesystem.isdir(path)))
+
+
+def find_state(url: str) -> tuple[int, int]:
+    """Return the size of a file, and when it was changed in ns since 1970, as far as it is known.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    filesystem, path = _open(url)
+    facts = _retry(lambda: filesystem.info(path))
+    if facts.get("type") == "directory":
+        raise IsADirectoryError(errno.EISDIR, "is a folder", url)
+    changed = _to_seconds(next((facts[key] for key in _CHANGED if facts.get(key)), 0))
+    return int(facts.get("size") or 0), int(changed * 1e9)
+
+
+def _to_seconds(moment: datetime | float | str) -> float:
+    if isinstance(moment, str):
+        return datetime.fromisoformat(moment).timestamp()
+    return moment if isinstance(moment, (int, float)) else moment.timestamp()
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """Return the filesystem of a URL, and the path there.
+
+    Raises:
+        RequestError: its package is not installed, or an option is unknown.
+    """
+    from fsspec.core import url_to_fs
+
+    scheme = url.partition("://")[0]
+    try:
+        filesystem, path = url_to_fs(str(url), **_options)
+    except ImportError as error:
+        package = _PACKAGES.get(scheme)
+        hint = f"pip install '{package}'" if package else first_line(error)
+        raise RequestError(f"{scheme}:// needs a package that is not installed", hint) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RequestError(f"cannot use {url!r}: {first_line(error)}", "") from error
+    return filesystem, path
+
+
+class _Tries:
+    """A ``with`` block around each try of something that may fail for a while.
+
+    An error that may pass is swallowed after a pause, as long as there is time for another try.
+    """
+
+    def __init__(self) -> None:
+        self._began, self._pause = time.monotonic(), _PAUSE
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """Swallow an error or raise it as an OSError; every package has its own classes.
+
+        Raises:
+            UnreachableError: it may pass, and there is no time for another try.
+            OSError: it does not pass.
+        """
+        if not isinstance(error, Exception):
+            return False
+        if isinstance(error, OSError) and isinstance(error, _FINAL):
+            return False
+        if isinstance(error, _FINAL) or "Credentials" in type(error).__name__:
+            raise OSError(errno.EINVAL, first_line(error)) from error
+        if time.monotonic() - self._began > _PATIENCE:
+            raise UnreachableError(errno.EIO, first_line(error)) from error
+        time.sleep(self._pause * random.uniform(1, 2))  # noqa: S311
+        self._pause *= 2
+        return True
+
+
+def _retry(do: Callable[[], T]) -> T:
+    """Do something that may fail for a while.
+
+    Raises:
+        UnreachableError: it still fails.
+        OSError: it has failed in a way that does not pass.
+    """
+    tries = _Tries()
+    while True:
+        with tries:
+            return do()

@@ -1,0 +1,69 @@
+"""Files that no run wrote: a run folder may hold them, and no run may overwrite them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.errors import OutputError
+from hookcli.store.directory import PARTIAL
+from hookcli.store.names import FOLDERS, FOLDERS_BY_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.store.any_folder import AnyFolder
+    from hookcli.store.entry import Entry
+    from hookcli.store.names import PlannedNames
+    from hookcli.store.ownership import HeldRun
+
+
+def refuse_strangers(folder: AnyFolder, held: HeldRun | None, planned: PlannedNames) -> None:
+    """Raise if a file that no run wrote has a name that the new run may write.
+
+    Raises:
+        OutputError: there is such a file, or a link in the place of a folder; the message names it.
+    """
+    known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
+    for name, entry in _walk(folder, planned):
+        if not entry.is_folder:
+            whole = _without_partial(name)
+            is_known = name in known if name == whole else whole in begun
+            if not (is_known and entry.is_file) and planned.includes(whole):
+                raise not_ours_error(folder, name)
+        elif planned.includes(name):
+            raise not_ours_error(folder, name)
+
+
+def not_ours_error(folder: AnyFolder, name: str) -> OutputError:
+    """Return the error for an existing file that no run is known to have written."""
+    return OutputError(
+        f"{str(folder.path / name)!r} was not written by a run, and this run would overwrite it",
+        "choose another folder with -o",
+    )
+
+
+def _without_partial(name: str) -> str:
+    top, _, last = name.rpartition("/")
+    last = last.removeprefix(PARTIAL)
+    return f"{top}/{last}" if top else last
+
+
+def _walk(folder: AnyFolder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
+    """Yield everything in the run folder and in its subfolders that the new run would use.
+
+    Raises:
+        OutputError: a link or a file has the name of such a subfolder.
+    """
+    waiting = [""]
+    while waiting:
+        for name, entry in folder.entries(waiting.pop()):
+            depth = name.count("/")
+            may_hold = name in FOLDERS or (
+                depth == 1 and name.partition("/")[0] in FOLDERS_BY_IMAGE
+            )
+            if may_hold and planned.uses(name):
+                if not entry.is_folder:
+                    raise not_ours_error(folder, name)
+                waiting.append(name)
+            else:
+                yield name, entry

@@ -1,0 +1,65 @@
+"""Names of files and folders that are on this machine or elsewhere: paths and URLs.
+
+Standard library only; nothing is opened here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from hookcli.errors import RequestError
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+
+
+class Url(str):
+    """The address of a folder or file elsewhere, such as ``s3://bucket/runs/one``.
+
+    Like a path, it has a ``name``, and ``/`` adds a part.
+    """
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> Url:
+        return Url(f"{self.rstrip('/')}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.rstrip("/").rpartition("/")[2]
+
+
+Place: TypeAlias = Path | Url
+"""Where a folder or file is: its path on this machine, or its URL."""
+
+
+def is_url(name: str) -> bool:
+    """Return whether a name is the URL of something elsewhere; ``file://`` is on this machine."""
+    scheme = _SCHEME.match(name)
+    return scheme is not None and scheme[1] != "file"
+
+
+def to_place(name: str | Path) -> Place:
+    """Return what a name stands for; ``file:///data`` is the path ``/data``.
+
+    Raises:
+        RequestError: the URL holds a password, which would be shown and saved with it.
+    """
+    if isinstance(name, Path):
+        return name
+    if not is_url(name):
+        return Path(to_local(name))
+    if urlsplit(name).password:
+        raise RequestError(
+            f"the URL on {urlsplit(name).hostname} holds a password",
+            "credentials are taken from the environment",
+        )
+    return Url(name)
+
+
+def to_local(name: str) -> str:
+    """Return a name on this machine without ``file://``."""
+    return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name

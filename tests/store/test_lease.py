@@ -1,0 +1,152 @@
+"""The lock of a run folder in a storage: who gets it, who loses it, and where there can be none."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from hookcli.errors import OutputError
+from hookcli.store import lease, storage
+from hookcli.store.lease import Lease
+from hookcli.store.remote_folder import RemoteFolder
+from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
+
+FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
+
+
+def expire():
+    """The owner of the first lock has not renewed it for a long time."""
+    held = json.loads(storage.read_file(FIRST))
+    storage.write_file(FIRST, json.dumps(held | {"expires": time.time() - 1}).encode())
+
+
+def locks():
+    return [*storage.list_files(RUN / "lock")]
+
+
+def test_a_second_run_is_refused_and_told_who_writes():
+    with open_run(), pytest.raises(OutputError, match="another run is writing") as caught:
+        Lease(RemoteFolder(RUN))
+    assert f"process {os.getpid()} on " in caught.value.message
+    assert "its lock expires in 60 s" in caught.value.hint
+    assert locks() == []
+
+
+def test_a_second_run_is_refused_before_it_begins(run, cat):
+    pytest.importorskip("ray")
+    with open_run(), storage_of_all_processes():
+        ended = run("inspect", "squeezenet1_1", cat, "-o", RUN, "--cluster", "auto", "--dry-run")
+    assert ended.code == 5
+    assert "another run is writing" in ended.err
+
+
+def storage_of_all_processes():
+    patch = pytest.MonkeyPatch()
+    patch.setattr("hookcli.plan.check._check_places", lambda _config: None)
+    return patch.context()
+
+
+def test_a_lock_that_has_expired_is_taken_over():
+    first = Lease(RemoteFolder(RUN))
+    expire()
+    second = Lease(RemoteFolder(RUN))
+    assert locks() == ["000002.json"]
+    second.check()
+    first._renew()
+    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* has it") as caught:
+        first.check()
+    assert caught.value.exit_code == 5
+    first.close()
+    assert locks() == ["000002.json"]
+    second.close()
+    assert locks() == []
+
+
+def test_a_run_that_has_lost_its_lock_writes_nothing_more():
+    with open_run() as run:
+        storage.remove_file(FIRST)
+        run._lock._renew()
+        with pytest.raises(OutputError, match="was lost: its file was deleted"):
+            run.write("layers.csv", b"")
+        assert not storage.list_files(RUN).get("layers.csv")
+
+
+def test_a_lock_is_renewed_while_the_run_lives(monkeypatch):
+    monkeypatch.setattr(lease, "_RENEWED", 0.01)
+    with open_run():
+        before = storage.read_file(FIRST)
+        deadline = time.monotonic() + 5
+        while storage.read_file(FIRST) == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert storage.read_file(FIRST) != before
+
+
+def test_a_lock_that_could_not_be_renewed_in_time_is_lost(monkeypatch):
+    held = Lease(RemoteFolder(RUN))
+    monkeypatch.setattr(lease, "LASTS", -1)
+    held._renew()  # the machine slept
+    monkeypatch.setattr(storage, "write_file", broken)
+    with pytest.raises(OutputError, match="could not be renewed"):
+        held.check()
+    held.close()
+
+
+def broken(*_args):
+    raise OSError(5, "no route")
+
+
+def test_of_two_runs_at_the_same_moment_one_gets_the_lock(monkeypatch):
+    """Both have seen that there is no lock, and the other creates the file first."""
+    create, others = storage.create_file, []
+
+    def create_second(url, data):
+        monkeypatch.setattr(storage, "create_file", create)
+        others.append(Lease(RemoteFolder(RUN)))
+        create(url, data)
+
+    monkeypatch.setattr(storage, "create_file", create_second)
+    with pytest.raises(OutputError, match="another run is writing"):
+        Lease(RemoteFolder(RUN))
+    others[0].close()
+
+
+def test_an_answer_that_was_lost_is_no_other_run(monkeypatch):
+    """The file was created, but the connection broke, and fsspec tried again."""
+    create = storage.create_file
+
+    def create_twice(url, data):
+        create(url, data)
+        create(url, data)
+
+    monkeypatch.setattr(storage, "create_file", create_twice)
+    Lease(RemoteFolder(RUN)).close()
+    assert locks() == []
+
+
+class Careless(MemoryFileSystem):
+    """It takes the word that asks for a conditional write, and ignores it."""
+
+    def pipe_file(self, path, value, mode="overwrite", **kwargs):
+        super().pipe_file(path, value)
+
+
+class Emulating(MemoryFileSystem):
+    """It looks whether there is a file, and then writes."""
+
+    from fsspec import AbstractFileSystem
+
+    pipe_file = AbstractFileSystem.pipe_file
+
+
+@pytest.mark.parametrize("kind", [Careless, Emulating])
+def test_a_storage_without_conditional_writes_is_refused(monkeypatch, kind):
+    filesystem = kind(skip_instance_cache=True)
+    monkeypatch.setattr(storage, "_open", lambda url: (filesystem, url.removeprefix("memory:/")))
+    with pytest.raises(OutputError, match="no conditional writes") as caught, open_run():
+        pass
+    assert caught.value.exit_code == 5
+    assert locks() == []

@@ -1,0 +1,225 @@
+"""A run folder in a storage: what is written, kept and refused there, and read from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import hookcli
+from hookcli.errors import OutputError, RequestError
+from hookcli.store import storage
+from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.folder import RunFolder
+from hookcli.store.run_files import RunFiles
+from hookcli.summary.chunks import Chunk
+from hookcli.summary.top_images import TopImages
+from hookcli.urls import Url
+from tests.store.test_folder import NAMES, REQUEST
+from tests.toy_runs import run_of
+
+RUN = Url("memory://bucket/run")
+JOURNALS = ["parts/later.written.jsonl", "parts/written.jsonl"]
+
+
+@pytest.fixture(autouse=True)
+def memory():
+    """A storage with nothing in it."""
+    yield
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+def open_run(request=REQUEST, **how):
+    return RunFolder(RUN, request, NAMES, **({"replace_run": False, "replace_any": False} | how))
+
+
+def files():
+    """The files of the run, without its lock."""
+    return [name for name in storage.list_files(RUN) if not name.startswith("lock/")]
+
+
+def put(name, data=b"mine"):
+    storage.write_file(RUN / name, data)
+
+
+def copy(folder):
+    """Copy a folder of this machine."""
+    for file in Path(folder).rglob("*"):
+        if file.is_file():
+            put(file.relative_to(folder).as_posix(), file.read_bytes())
+    return str(RUN)
+
+
+def refusal(**how):
+    before = {name: storage.read_file(RUN / name) for name in files()}
+    with pytest.raises(OutputError) as caught, open_run(**how):
+        pass
+    assert {name: storage.read_file(RUN / name) for name in files()} == before
+    return caught.value.message
+
+
+# --- writing
+
+
+def test_a_run_is_written_and_nothing_else_is_left():
+    with open_run() as run:
+        assert files() == ["parts/written.jsonl", "run.json"]
+        run.write("layers.csv", b"rows")
+        assert files() == ["layers.csv", *JOURNALS, "run.json"]
+        run.complete({}, ["layers.csv"])
+    assert [*storage.list_files(RUN)] == ["layers.csv", "manifest.json", "run.json"]
+    assert json.loads(storage.read_file(RUN / "manifest.json"))["sizes"]["layers.csv"] == 4
+
+
+def test_a_chunk_of_another_process_belongs_to_the_run():
+    chunk = ChunkFiles()
+    chunk.write("seen/cat.jpg", b"new")
+    with open_run() as run:
+        chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]), TopImages())
+        own = ["parts/000003.json", "parts/000003.top.json", "parts/000003.written.jsonl"]
+        assert files() == [*own, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
+        run.adopt(["seen/cat.jpg", *own])
+        run.complete({}, ["seen/cat.jpg"])
+    assert files() == ["manifest.json", "run.json", "seen/cat.jpg"]
+
+
+def test_a_chunk_that_is_run_again_leaves_nothing_of_the_first_time():
+    with open_run():
+        for name in ("seen/cat.jpg", "sheets/cat.png"):
+            chunk = ChunkFiles()
+            chunk.write(name, b"new")
+            chunk.save(RUN, Chunk(3, written_files=[name]), TopImages())
+        assert [name for name in files() if "cat" in name] == ["sheets/cat.png"]
+
+
+def test_a_run_that_was_killed_is_known_with_all_its_files():
+    with open_run() as run:
+        run.write("layers.csv", b"rows")
+        chunk = ChunkFiles()
+        chunk.write("seen/cat.jpg", b"new")
+        chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]), TopImages())
+    put("notes.txt")
+    with open_run(replace_any=True):
+        assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]
+
+
+def test_a_run_goes_on_with_what_is_there():
+    with open_run() as run:
+        run.write("layers.csv", b"rows")
+    with open_run(resume=True) as run:
+        assert run.read("layers.csv") == b"rows"
+        run.write("skipped.csv", b"")
+    with open_run(resume=True) as run:
+        assert run.holds("layers.csv")
+        assert run.holds("skipped.csv")
+
+
+def test_a_run_with_another_request_does_not_go_on():
+    with open_run():
+        pass
+    other = {**REQUEST, "command": ["hookcli", "gradients"]}
+    with (
+        pytest.raises(RequestError, match="was begun with inspect, not gradients"),
+        open_run(other, resume=True),
+    ):
+        pass
+
+
+def test_a_run_that_is_there_is_not_replaced_unasked():
+    with open_run() as run:
+        run.complete(REQUEST, [])
+    assert refusal() == f"{str(RUN)!r} holds a run already"
+
+
+def test_a_run_that_was_interrupted_is_named():
+    with open_run():
+        pass
+    assert refusal() == f"{str(RUN)!r} holds a run that was interrupted"
+
+
+def test_files_that_no_run_wrote_are_not_overwritten():
+    put("layers.csv")
+    assert refusal() == f"{str(RUN)!r} holds files that no run wrote"
+    message = f"'{RUN}/layers.csv' was not written by a run, and this run would overwrite it"
+    assert refusal(replace_any=True) == message
+
+
+def test_a_file_that_is_gone_at_the_end_is_named():
+    with open_run() as run:
+        run.write("layers.csv", b"rows")
+        storage.remove_file(RUN / "layers.csv")
+        with pytest.raises(OutputError, match=r"layers\.csv' is gone"):
+            run.complete({}, ["layers.csv"])
+
+
+# --- reading
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return run_of(conv=np.arange(48).reshape(1, 3, 4, 4)).write(tmp_path / "toy")
+
+
+def test_a_run_is_loaded_from_a_url(toy):
+    here, there = hookcli.load_run(toy), hookcli.load_run(copy(toy))
+    assert there.folder == RUN
+    assert there.calls == here.calls
+    assert (there["conv"] == here["conv"]).all()
+    assert there.records == here.records
+
+
+def test_a_copy_of_a_file_goes_with_what_read_it(toy):
+    copy(toy)
+    run = RunFiles(RUN)
+    file = run.file("manifest.json")
+    assert file.read_bytes() == (toy / "manifest.json").read_bytes()
+    del run
+    assert not file.exists()
+
+
+def test_only_files_of_runs_are_copied():
+    put("../secret")
+    with pytest.raises(FileNotFoundError):
+        RunFiles(RUN).file("../secret")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["report", RUN], f"there is no folder '{RUN}'"),
+        (["diff", RUN, RUN], f"there is no folder '{RUN}'"),
+        (["golden", RUN], f"there is no folder '{RUN}'"),
+        (["export", RUN, "--to", "npy"], f"there is no folder '{RUN}'"),
+        (["report", "nothing://bucket/run"], "cannot use 'nothing://bucket/run'"),
+        (["report", "sftp://me:pass@host/run"], "the URL on host holds a password"),
+        (["report", RUN, "--storage-option", "secret=x"], "takes no credentials, such as 'secret'"),
+        (["report", RUN, "--storage-option", 'a={"key": "x"}'], "takes no credentials"),
+        (
+            ["report", RUN, "--storage-option", "endpoint"],
+            "--storage-option cannot read 'endpoint'",
+        ),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused(run, words, reason):
+    ended = run(*words)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert "pass@" not in ended.err
+
+
+def test_a_url_and_a_folder_are_compared(run, toy):
+    ended = run("diff", toy, copy(toy))
+    assert ended.code == 0, ended.err
+
+
+def test_golden_files_of_a_url_and_a_folder_are_the_same(run, toy):
+    assert run("golden", toy) == run("golden", copy(toy))
+
+
+def test_a_run_at_a_url_is_exported(run, toy, tmp_path):
+    run("export", copy(toy), "--to", "npy")
+    assert np.load("hookcli-exports/run/conv.npy").shape == (1, 3, 4, 4)
