@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from hookcli.store.directory import Directory
 from hookcli.store.lock import locked
 from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import find_run, list_damage, remove_half_written, remove_known
-from hookcli.store.tables import render_json, to_plain
+from hookcli.store.tables import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,8 @@ def replace_page(path: Path, page: bytes) -> Path:
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
                 document["sizes"] = {**listed.sizes, PAGE: len(page)}
-                folder.write(MANIFEST, render_json(document).encode())
+                text = json.dumps(document, indent=1) + "\n"  # its names are escaped already
+                folder.write(MANIFEST, text.encode())
     except OSError as error:
         raise cannot_write(path / PAGE, error) from error
     return path / PAGE

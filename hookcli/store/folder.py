@@ -24,7 +24,7 @@ from hookcli.store.journal import Journal, write_all
 from hookcli.store.lock import lock_request, take_lock
 from hookcli.store.names import JOURNAL, MANIFEST, PARTS, REQUEST
 from hookcli.store.ownership import not_ours_error, remove_half_written, remove_known
-from hookcli.store.tables import plain_object, render_json
+from hookcli.store.tables import encode_json, plain_object, render_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -172,8 +172,8 @@ class RunFolder:
             )
         parts = frozenset(self.list_chunks())
         remove_known(self._folder, self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
-        text = render_json({**manifest, "files": list(sizes), "sizes": sizes})
-        self.write(MANIFEST, text.encode())
+        whole = {**manifest, "files": list(sizes), "sizes": sizes}
+        self.write(MANIFEST, encode_json(whole))
         # Only now: a run that is killed before this line can still be resumed from them.
         remove_known(self._folder, parts)
         remove_known(self._folder, {JOURNAL})
