@@ -78,6 +78,8 @@ def reversible(text: str) -> str:
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
     name.
     """
+    if text.isascii() and "%" not in text:
+        return text
     is_utf8 = not any("\udc80" <= character <= "\udcff" for character in text)
     plain = re.sub("%(?=[0-9A-Fa-f]{2})" if is_utf8 else "%", "%25", text)
     return plain.encode("utf-8", "surrogateescape").decode("utf-8", "percent_escape")

@@ -14,7 +14,7 @@ from hookcli.documents import convert
 from hookcli.errors import OutputError
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
-from hookcli.records.images import SkippedImage
+from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
 from hookcli.render.charts.overview_png import draw_overview
@@ -29,7 +29,7 @@ from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import nn
 
@@ -103,12 +103,12 @@ def write_folder(
     )
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
-    plain = tables.plain_object(assemble_document(facts, totals, rows, best))
-    document = convert(plain, ReportDocument)
+    content = assemble_document(facts, totals, rows, best)
+    document = _make_document(content, totals.images)
     backward, layers = config.backward, document.layers
     if backward is not None:
         written.append(_write_flow(folder, model.loaded.info, backward, layers))
-    written += _write_page(folder, plain, document)
+    written += _write_page(folder, content, document)
     if config.overview:
         written.append(_write_overview(folder, document))
     shards = [file for file in totals.files if names.is_shard(file)]
@@ -141,12 +141,21 @@ def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tu
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
-def _write_page(folder: RunFolder, plain: dict[str, object], document: ReportDocument) -> list[str]:
+def _make_document(content: Mapping[str, object], images: Sequence[ImageResult]) -> ReportDocument:
+    """Return what will be read from ``report.json``, image by image to save memory."""
+    document = convert(tables.plain_object({**content, "images": ()}), ReportDocument)
+    read = (convert(tables.to_plain(image), ImageResult) for image in images)
+    return replace(document, images=tuple(read))
+
+
+def _write_page(
+    folder: RunFolder, content: Mapping[str, object], document: ReportDocument
+) -> list[str]:
     """Write ``report.json`` and ``report.html``, and return their names."""
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write(names.DOCUMENT, tables.render_json(plain).encode()),
+        folder.write(names.DOCUMENT, tables.encode_json(content)),
         folder.write(names.PAGE, render_report(document).encode()),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -28,17 +29,18 @@ def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) 
     The table can have more rows than all others together, so names are escaped once and not in
     every row, and the rows of one call are joined before those of the next are made.
     """
-    names = [
-        tables.render_fields(
-            source.key, source.name if isinstance(source, ImageFile) else source.file
-        )
-        for source in sources
-    ]
+
+    @functools.cache
+    def name(at: int) -> str:
+        source = sources[at]
+        file = source.name if isinstance(source, ImageFile) else source.file
+        return tables.render_fields(source.key, file)
+
     pieces = [b"call_id,channel,rank,image,file,value\n"]
     for call_id, rows in itertools.groupby(top.rows(), key=operator.itemgetter(0)):
         call = tables.render_fields(call_id)
         lines = (
-            f"{call},{channel},{rank},{names[at]},{value!r}\n"
+            f"{call},{channel},{rank},{name(at)},{value!r}\n"
             for _, channel, rank, at, value in rows
         )
         pieces.append("".join(lines).encode())

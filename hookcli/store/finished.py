@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,10 @@ from hookcli.files import cannot_write
 from hookcli.records.command import list_differences
 from hookcli.store.any_folder import opened
 from hookcli.store.locks import locked
-from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST, is_run_file
+from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import find_run, list_damage
-from hookcli.store.tables import render_json, to_plain
+from hookcli.store.run_files import RunFiles
+from hookcli.store.tables import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +55,8 @@ def replace_page(path: Place, page: bytes) -> Place:
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
                 document, listed = decode_both(folder.read(MANIFEST) or b"", FileList)
                 document["sizes"] = {**listed.sizes, PAGE: len(page)}
-                folder.write(MANIFEST, render_json(document).encode())
+                text = json.dumps(document, indent=1) + "\n"  # its names are escaped already
+                folder.write(MANIFEST, text.encode())
     except OSError as error:
         raise cannot_write(path / PAGE, error) from error
     return path / PAGE
@@ -94,8 +97,7 @@ def finish_resume(
                 f"--resume: the run in {str(path)!r} was done {difference}",
                 "choose another folder with -o, or start again with --overwrite",
             )
-        there = folder.measure(filter(is_run_file, held.complete.sizes))
-        for damage in list_damage(held.complete.sizes, there.get).values():
+        for damage in list_damage(held.complete.sizes, RunFiles(path).measure).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )

@@ -22,7 +22,7 @@ from hookcli.store.journal import start_journal
 from hookcli.store.locks import lock_folder
 from hookcli.store.names import JOURNALS, MANIFEST, PARTS, REQUEST
 from hookcli.store.strangers import not_ours_error
-from hookcli.store.tables import plain_object, render_json
+from hookcli.store.tables import encode_json, plain_object, render_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -167,8 +167,8 @@ class RunFolder:
             )
         parts = frozenset(self.list_chunks())
         self._folder.remove(self._known - sizes.keys() - parts - JOURNALS - {MANIFEST})
-        text = render_json({**manifest, "files": list(sizes), "sizes": sizes})
-        self.write(MANIFEST, text.encode())
+        whole = {**manifest, "files": list(sizes), "sizes": sizes}
+        self.write(MANIFEST, encode_json(whole))
         # Only now: a run that is killed before this line can still be resumed from them.
         self._folder.remove(parts)
         self._folder.remove(JOURNALS)

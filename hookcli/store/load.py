@@ -131,10 +131,9 @@ class Run:
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
             if not names:  # written by an earlier version
-                names = [*filter(is_records_file, self.files.list_inside(RECORDS)), RECORDS]
-            files = [
-                self.files.file(each) for each in names if self.files.measure(each) is not None
-            ]
+                names = list(filter(is_records_file, self.files.list_inside(RECORDS)))
+                names += [RECORDS] * (self.files.measure(RECORDS) is not None)
+            files = [self.files.file(each) for each in names if self.files.has(each)]
             if not files:
                 raise RequestError(f"the run in {str(self.folder)!r} has no {RECORDS}", AGAIN)
             return read_records(files)

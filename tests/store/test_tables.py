@@ -6,12 +6,20 @@ import csv
 import io
 import json
 import os
+import tracemalloc
 from dataclasses import dataclass
 
 import pytest
 
 from hookcli import escape
-from hookcli.store.tables import column_names, render_csv, render_json, render_markdown, to_plain
+from hookcli.store.tables import (
+    column_names,
+    encode_json,
+    render_csv,
+    render_json,
+    render_markdown,
+    to_plain,
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,30 @@ def test_json_is_ascii_whatever_the_names():
 def test_a_name_that_is_not_utf8_is_percent_escaped_in_json():
     document = json.loads(render_json({"file": os.fsdecode(b"50%\xff\xe4.png")}))
     assert document["file"] == "50%25%FF%E4.png"
+
+
+def test_json_is_indented_by_one_space_at_every_depth():
+    plain = {
+        "empty": [[], {}, ""],
+        "rows": [{"name": "a\nb", "shape": [1, 2]}, {"of": {"rows": [1, {"x": None}]}}],
+        "object": {"none": {}, "lists": [[1], []]},
+        "number": 0.5,
+        "no rows": [],
+    }
+    text = json.dumps({"schema_version": 1, **plain}, indent=1) + "\n"
+    assert render_json(plain) == text
+    assert encode_json(plain) == text.encode()
+
+
+def test_many_rows_are_encoded_in_less_memory_than_their_text_takes_twice():
+    rows = [Row("a" * 20, (1, 64, 56, 56), 0.1, 3)] * 5000
+    tracemalloc.start()
+    try:
+        length = len(encode_json({"rows": rows}))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert length < peak < 2 * length
 
 
 # --- markdown

@@ -680,6 +680,20 @@ def test_the_sheets_of_a_run_stand_once_each_in_its_page_of_one_file(run):
     assert len(list(Path("run/sheets").iterdir())) == text.count("data:image/png") == 3
 
 
+def test_a_file_of_any_name_is_on_the_page_that_is_made_again(run):
+    name = os.fsdecode(b"50%41 caf\xe9.png")
+    shutil.copy(PHOTO, name)
+    words = ("--weights", "random", "--size", "64", "--layers", "conv1", "--grids", "none", "-q")
+    assert run("inspect", "resnet18", name, *words, "-o", "run").code == 0
+    files = [Path("run", file) for file in ("manifest.json", "report.json", "report.html")]
+    before = [file.read_bytes() for file in files]
+    held = [json.loads(data)["images"][0]["file"] for data in before[:2]]
+    assert held == ["50%2541 caf%E9.png"] * 2
+    assert run("report", "run", "--single-file").code == 0
+    assert run("report", "run").code == 0
+    assert [file.read_bytes() for file in files] == before
+
+
 def test_a_file_of_any_name_is_named_by_the_command_of_its_run(run):
     """The name is not UTF-8, and holds what looks like an escape."""
     name = os.fsdecode(b"%20%41 caf\xe9\n.png")
