@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hookcli.urls import Place
 
 _NAME_LENGTH = 120
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path has dropped the second slash
 
 
 class NotRegularError(OSError):
@@ -103,6 +104,11 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
     Raises:
         OutputError: the file cannot be written; nothing of it is left behind.
     """
+    if _URL.match(str(file)):
+        raise OutputError(
+            f"cannot write {str(file)!r}: a URL can only be the run folder of a run on a cluster",
+            "name a file of this machine",
+        )
     temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

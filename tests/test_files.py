@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from hookcli.files import NotRegularError, open_regular, read_regular
+from hookcli.errors import OutputError
+from hookcli.files import NotRegularError, open_regular, read_regular, write_atomic
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path):
@@ -65,3 +67,10 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path):
     with pytest.raises(OSError, match="has more than 1,000 bytes"):
         read_regular(tmp_path / "a", 1000)
     assert len(read_regular(tmp_path / "a", 1001)) == 1001
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/golden.json", "gs://bucket/a/b.npy"])
+def test_a_url_is_no_file_of_this_machine(url):
+    with pytest.raises(OutputError, match="a URL can only be the run folder"):
+        write_atomic(Path(url), b"")
+    assert list(Path().iterdir()) == []

@@ -31,6 +31,7 @@ from hookcli.files import read_regular
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.shards import AGAIN, UPGRADE
+from hookcli.store.storage import read_file
 from hookcli.urls import is_url, to_local
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def load_compared_run(name: str) -> ComparedRun:
             was written by a later version.
     """
     try:
-        is_run = is_url(name) or Path(to_local(name)).is_dir()
+        is_run = not name.endswith(".json") if is_url(name) else Path(to_local(name)).is_dir()
         return _read_run(name) if is_run and name != "-" else _read_golden(name)
     except LaterVersionError as error:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
@@ -218,7 +219,7 @@ def _read_golden(name: str) -> ComparedRun:
 
 def _read_document(name: str) -> object:
     try:
-        text = _read_stdin() if name == "-" else read_regular(name, MOST_BYTES)
+        text = _read_stdin() if name == "-" else _read_file(name)
     except FileNotFoundError as error:
         raise RequestError(
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
@@ -234,6 +235,10 @@ def _read_document(name: str) -> object:
         raise RequestError(
             f"{name!r} is not a golden file, or only a part of one: {first_line(error)}", _GOLDEN
         ) from error
+
+
+def _read_file(name: str) -> bytes:
+    return read_file(name) if is_url(name) else read_regular(to_local(name), MOST_BYTES)
 
 
 def _read_stdin() -> bytes:

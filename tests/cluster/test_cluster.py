@@ -6,6 +6,7 @@ machine.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ from tests.toy_models import SLOW_NET
 pytestmark = pytest.mark.cluster
 
 PATIENCE = 100  # seconds
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 COMMON = ("--weights", "random", "--device", "cpu", "--size", "64", "--batch-size", "4")
 RESNET = ("resnet18", *COMMON, "--layers", "all", "--grids", "none")
 SLOW = ("net.py:make", *COMMON, "--layers", "conv")
@@ -42,6 +44,8 @@ def cluster(tmp_path_factory):
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
         patch.setenv("NAP", "0.1")  # seconds that the slow model takes for a batch
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
         for _ in range(2):
             cluster.add_node(num_cpus=1)
@@ -64,7 +68,7 @@ def home(tmp_path_factory):
     return home
 
 
-def hookcli(home, *words, code=0, **how):
+def hookcli(home, *words, code=0, env=None, **how):
     done = subprocess.run(
         [sys.executable, "-m", "hookcli", *map(str, words)],
         cwd=home,
@@ -72,7 +76,7 @@ def hookcli(home, *words, code=0, **how):
         text=True,
         check=False,
         timeout=PATIENCE,
-        env=os.environ | {"COLUMNS": "100"},
+        env=os.environ | {"COLUMNS": "100"} | (env or {}),
         **how,
     )
     assert done.returncode == code, done.stderr
@@ -108,13 +112,14 @@ def list_workers():
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if "ray::Worker" in line]
 
 
-def start(home, *words):
+def start(home, *words, env=None):
     return subprocess.Popen(
         [sys.executable, "-m", "hookcli", *map(str, words)],
         cwd=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | (env or {}),
     )
 
 
@@ -245,3 +250,53 @@ def test_ctrl_c_ends_with_130_and_keeps_what_is_complete(home, cluster):
     assert (home / "interrupted/parts/000000.json").exists()
     assert not (home / "interrupted/manifest.json").exists()
     assert list_workers() == []
+
+
+@pytest.fixture(scope="module")
+def s3(home):
+    """A storage on this machine with the pictures in it, and the options to use it."""
+    s3fs = pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    names = zip(("key", "secret"), CREDENTIALS.values(), strict=True)
+    filesystem = s3fs.S3FileSystem(endpoint_url=url, skip_instance_cache=True, **dict(names))
+    filesystem.mkdir("bucket")
+    for folder in ("some", "photos"):
+        filesystem.put(str(home / folder), "bucket", recursive=True)
+    yield filesystem, ("--storage-option", f"endpoint_url={url}")
+    server.stop()
+
+
+def test_images_and_run_folder_may_be_on_s3(home, cluster, s3):
+    filesystem, options = s3
+    words = ("inspect", *SQUEEZE, "s3://bucket/some", *options)
+    hookcli(home, *words, "--threads", 1, "-o", "s3 here", code=6, env=CREDENTIALS)
+    hookcli(home, *words, *on(cluster), "-o", "s3://bucket/run", code=6, env=CREDENTIALS)
+    filesystem.invalidate_cache()
+    filesystem.get("bucket/run/", str(home / "s3 there"), recursive=True)
+    assert_same_folders(home / "s3 here", home / "s3 there")
+
+
+def test_a_driver_on_s3_that_is_killed_is_followed_by_another(home, cluster, s3, whole):
+    filesystem, options = s3
+    words = ("inspect", *SLOW, "photos", *options, *on(cluster), "-o", "s3://bucket/killed")
+    running = start(home, *words, env=CREDENTIALS)
+    end = time.monotonic() + PATIENCE
+    while not filesystem.exists("bucket/killed/parts/000001.json"):
+        assert time.monotonic() < end
+        assert running.poll() is None, running.communicate()
+        filesystem.invalidate_cache()
+        time.sleep(0.2)
+    running.kill()
+    running.communicate()
+    refused = hookcli(home, *words, "--resume", code=5, env=CREDENTIALS).stderr
+    assert f"another run is writing into 's3://bucket/killed': process {running.pid} on " in refused
+    lock = "bucket/killed/lock/000001.json"
+    held = json.loads(filesystem.cat_file(lock)) | {"expires": 0}  # a minute goes by
+    filesystem.pipe_file(lock, json.dumps(held).encode())
+    resumed = hookcli(home, *words, "--resume", env=CREDENTIALS)
+    assert "continuing after " in resumed.stderr
+    filesystem.invalidate_cache()
+    filesystem.get("bucket/killed/", str(home / "s3 killed"), recursive=True)
+    assert_same_folders(whole, home / "s3 killed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.store.test_folder import NAMES, REQUEST
 from tests.toy_runs import run_of
 
 RUN = Url("memory://bucket/run")
+TOY = replace(run_of(conv=np.arange(48, dtype="f4").reshape(1, 3, 4, 4)), kept="both")
 JOURNALS = ["parts/later.written.jsonl", "parts/written.jsonl"]
 
 
@@ -161,7 +163,7 @@ def test_a_file_that_is_gone_at_the_end_is_named():
 
 @pytest.fixture
 def toy(tmp_path):
-    return run_of(conv=np.arange(48).reshape(1, 3, 4, 4)).write(tmp_path / "toy")
+    return TOY.write(tmp_path / "toy")
 
 
 def test_a_run_is_loaded_from_a_url(toy):
@@ -214,6 +216,14 @@ def test_a_url_that_cannot_be_read_is_refused(run, words, reason):
 def test_a_url_and_a_folder_are_compared(run, toy):
     ended = run("diff", toy, copy(toy))
     assert ended.code == 0, ended.err
+
+
+def test_a_golden_file_may_be_at_a_url(run, toy, tmp_path):
+    put("golden.json", TOY.write_golden(tmp_path / "golden.json").read_bytes())
+    assert run("diff", RUN / "golden.json", toy).code == 0
+    ended = run("diff", RUN / "none.json", toy)
+    assert ended.code == 2
+    assert f"there is no folder and no file '{RUN}/none.json'" in ended.err
 
 
 def test_golden_files_of_a_url_and_a_folder_are_the_same(run, toy):
