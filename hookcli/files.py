@@ -122,6 +122,17 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, in as many calls as the system needs.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 def hash_file(file: str | Path) -> str:
     """Return the sha256 of a file, in hexadecimal."""
     with open_regular(file) as stream:
@@ -141,6 +152,14 @@ def cannot_read(file: Place, error: OSError) -> OutputError:
     """Return the error for a file of the run folder that could not be read."""
     return OutputError(
         f"cannot read {str(file)!r}: {error.strerror or error}", "choose another folder with -o"
+    )
+
+
+def not_ours_error(file: Place) -> OutputError:
+    """Return the error for an existing file that no run is known to have written."""
+    return OutputError(
+        f"{str(file)!r} was not written by a run, and this run would overwrite it",
+        "choose another folder with -o",
     )
 
 

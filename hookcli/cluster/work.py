@@ -13,8 +13,8 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.prepare import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
-from hookcli.store.any_folder import opened
 from hookcli.store.names import REQUEST
+from hookcli.store.places.folders import opened
 
 if TYPE_CHECKING:
     from hookcli.cluster.weights import SentWeights

@@ -22,7 +22,7 @@ from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import write_chunk_files
 from hookcli.store.chunk_folder import ChunkFiles
-from hookcli.store.storage import use_options
+from hookcli.store.places.storage import use_options
 from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:

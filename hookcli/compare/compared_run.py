@@ -30,8 +30,8 @@ from hookcli.errors import RequestError, first_line
 from hookcli.files import read_regular
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
+from hookcli.store.places.storage import read_file
 from hookcli.store.shards import AGAIN, UPGRADE
-from hookcli.store.storage import read_file
 from hookcli.urls import is_url, to_local
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from hookcli.images.remote import unreachable_error
 from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
-from hookcli.store import storage
+from hookcli.store.places import storage
 from hookcli.urls import is_url, to_local, to_place
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hookcli.images.fit import refuse_unlike
 from hookcli.images.read import ImageFile, find_state, hash_image
 from hookcli.images.remote import unreachable_error
 from hookcli.records.images import FileState
-from hookcli.store.storage import UnreachableError
+from hookcli.store.places.storage import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,7 +18,7 @@ from hookcli.images.keys import KeyMaker
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.models.frames import spread_evenly
 from hookcli.records.images import SkippedImage
-from hookcli.store import storage
+from hookcli.store.places import storage
 from hookcli.urls import is_url
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hookcli.plan.check import check_at, check_request, check_run, check_score
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
 from hookcli.records.runs import MOST_IMAGES
-from hookcli.store.storage import use_options
+from hookcli.store.places.storage import use_options
 from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:

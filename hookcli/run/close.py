@@ -24,7 +24,7 @@ from hookcli.run.document import assemble_document, assemble_facts, describe_req
 from hookcli.run.environment import list_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
 from hookcli.store import names, tables
-from hookcli.store.any_folder import opened
+from hookcli.store.places.folders import opened
 from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.documents import encode_escaped
-from hookcli.store.any_folder import opened
 from hookcli.store.chunks import hash_line
 from hookcli.store.journal import read_journal, write_journal
 from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
+from hookcli.store.places.folders import opened
 
 if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk

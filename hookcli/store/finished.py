@@ -12,10 +12,10 @@ from hookcli.documents import FileList, Request, decode_both
 from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.files import cannot_write
 from hookcli.records.command import list_differences
-from hookcli.store.any_folder import opened
-from hookcli.store.locks import locked
 from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import find_run, list_damage
+from hookcli.store.places.folders import opened
+from hookcli.store.places.locks import locked
 from hookcli.store.run_files import RunFiles
 from hookcli.store.tables import to_plain
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from hookcli.documents import Request, decode_both
 from hookcli.errors import OutputError, RequestError
-from hookcli.files import cannot_write, is_full
+from hookcli.files import cannot_write, is_full, not_ours_error
 from hookcli.records.command import list_differences
 from hookcli.store.admission import file_in_the_way_error, find_replaceable_run
-from hookcli.store.any_folder import make_folder
 from hookcli.store.journal import start_journal
-from hookcli.store.locks import lock_folder
 from hookcli.store.names import JOURNALS, MANIFEST, PARTS, REQUEST
-from hookcli.store.strangers import not_ours_error
+from hookcli.store.places.folders import make_folder
+from hookcli.store.places.locks import lock_folder
 from hookcli.store.tables import encode_json, plain_object, render_json
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hookcli.store.journal import Journal, RemoteJournal
-    from hookcli.store.locks import AnyLock
     from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
+    from hookcli.store.places.locks import AnyLock
     from hookcli.urls import Place
 
 
@@ -237,7 +236,7 @@ class RunFolder:
                 return
             if name not in self._known:
                 if self._folder.find(name) is not None:
-                    raise not_ours_error(self._folder, name)
+                    raise not_ours_error(self.path / name)
                 assert self._journal is not None  # noqa: S101
                 self._journal.add(name)
                 self._known.add(name)

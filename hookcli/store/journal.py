@@ -11,16 +11,16 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from hookcli.files import cannot_write
-from hookcli.store.directory import Directory
+from hookcli.files import cannot_write, write_all
 from hookcli.store.names import JOURNAL, LATER_JOURNAL, PARTS, is_journal
+from hookcli.store.places.directory import Directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from hookcli.store.any_folder import AnyFolder
-    from hookcli.store.remote_folder import RemoteFolder
+    from hookcli.store.places.folders import AnyFolder
+    from hookcli.store.places.remote_folder import RemoteFolder
 
 
 class Journal:
@@ -135,17 +135,6 @@ def _append(descriptor: int, line: bytes, file: Path) -> None:
     except OSError as error:
         os.ftruncate(descriptor, before)
         raise cannot_write(file, error) from error
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, in as many calls as the system needs.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _to_line(name: str) -> bytes:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
-from hookcli.store.any_folder import opened
 from hookcli.store.journal import read_journals
 from hookcli.store.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
+from hookcli.store.places.folders import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hookcli.store.any_folder import AnyFolder
+    from hookcli.store.places.folders import AnyFolder
     from hookcli.urls import Place
 
 R = TypeVar("R", Request, FileList)

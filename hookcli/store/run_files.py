@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import write_atomic
-from hookcli.store import storage
-from hookcli.store.any_folder import opened
 from hookcli.store.names import is_run_file
-from hookcli.store.remote_folder import RemoteFolder
+from hookcli.store.places import storage
+from hookcli.store.places.folders import opened
+from hookcli.store.places.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
     from hookcli.urls import Place

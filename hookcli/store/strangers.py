@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.errors import OutputError
-from hookcli.store.directory import PARTIAL
+from hookcli.files import not_ours_error
 from hookcli.store.names import FOLDERS, FOLDERS_BY_IMAGE
+from hookcli.store.places.directory import PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.store.any_folder import AnyFolder
-    from hookcli.store.entry import Entry
     from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
+    from hookcli.store.places.entry import Entry
+    from hookcli.store.places.folders import AnyFolder
 
 
 def refuse_strangers(folder: AnyFolder, held: HeldRun | None, planned: PlannedNames) -> None:
@@ -29,17 +29,9 @@ def refuse_strangers(folder: AnyFolder, held: HeldRun | None, planned: PlannedNa
             whole = _without_partial(name)
             is_known = name in known if name == whole else whole in begun
             if not (is_known and entry.is_file) and planned.includes(whole):
-                raise not_ours_error(folder, name)
+                raise not_ours_error(folder.path / name)
         elif planned.includes(name):
-            raise not_ours_error(folder, name)
-
-
-def not_ours_error(folder: AnyFolder, name: str) -> OutputError:
-    """Return the error for an existing file that no run is known to have written."""
-    return OutputError(
-        f"{str(folder.path / name)!r} was not written by a run, and this run would overwrite it",
-        "choose another folder with -o",
-    )
+            raise not_ours_error(folder.path / name)
 
 
 def _without_partial(name: str) -> str:
@@ -63,7 +55,7 @@ def _walk(folder: AnyFolder, planned: PlannedNames) -> Iterator[tuple[str, Entry
             )
             if may_hold and planned.uses(name):
                 if not entry.is_folder:
-                    raise not_ours_error(folder, name)
+                    raise not_ours_error(folder.path / name)
                 waiting.append(name)
             else:
                 yield name, entry

@@ -13,7 +13,7 @@ from hookcli.errors import OutputError
 from hookcli.images.find import find_files
 from hookcli.images.prepare import file_state
 from hookcli.images.read import read_images
-from hookcli.store import storage
+from hookcli.store.places import storage
 from hookcli.urls import Url
 from tests.store.test_remote_folder import memory  # noqa: F401
 

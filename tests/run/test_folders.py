@@ -38,7 +38,7 @@ from hookcli.images import prepare
 from hookcli.plan.prepare import prepare_run
 from hookcli.run import chunk_settings, chunk_writer, pipeline
 from hookcli.store import chunks
-from hookcli.store.directory import Directory
+from hookcli.store.places.directory import Directory
 from tests.configs import changed, inspect_config
 from tests.conftest import own_state
 from tests.toy_models import SLOW_NET, Squeezed

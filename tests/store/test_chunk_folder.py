@@ -11,8 +11,8 @@ from hookcli.documents import decode_escaped, encode_escaped
 from hookcli.errors import OutputError
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.chunks import read_chunk
-from hookcli.store.directory import Directory
 from hookcli.store.ownership import find_run
+from hookcli.store.places.directory import Directory
 from hookcli.summary.call_tally import RuleHit
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages

@@ -16,9 +16,9 @@ import pytest
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
-from hookcli.store.directory import Directory
 from hookcli.store.folder import RunFolder
 from hookcli.store.names import PlannedNames
+from hookcli.store.places.directory import Directory
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
 SAID = {"schema_version": 1, **REQUEST}
@@ -98,7 +98,7 @@ def test_the_name_of_a_file_is_in_the_journal_before_the_file_is_written(monkeyp
         return name
 
     with open_folder() as run:
-        monkeypatch.setattr("hookcli.store.directory.Directory.write", look)
+        monkeypatch.setattr("hookcli.store.places.directory.Directory.write", look)
         run.write("seen/cat.jpg", b"")
         run.write("layers.csv", b"")
     begun = [JOURNAL, "run.json", "seen/cat.jpg"]

@@ -10,9 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
-from hookcli.store import lease, storage
-from hookcli.store.lease import Lease
-from hookcli.store.remote_folder import RemoteFolder
+from hookcli.store.places import lease, storage
+from hookcli.store.places.lease import Lease
+from hookcli.store.places.remote_folder import RemoteFolder
 from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"

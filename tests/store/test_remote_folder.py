@@ -12,9 +12,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import hookcli
 from hookcli.errors import OutputError, RequestError
-from hookcli.store import storage
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.folder import RunFolder
+from hookcli.store.places import storage
 from hookcli.store.run_files import RunFiles
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hookcli.errors import OutputError, RequestError
-from hookcli.store import storage
-from hookcli.store.remote_folder import RemoteFolder
+from hookcli.store.places import storage
+from hookcli.store.places.remote_folder import RemoteFolder
 from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 

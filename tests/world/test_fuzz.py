@@ -191,8 +191,8 @@ def read_all(name):
 
 def read_parts():
     """What ``--resume`` reads, up to the first part that is damaged."""
-    from hookcli.store.directory import Directory
     from hookcli.store.ownership import find_run
+    from hookcli.store.places.directory import Directory
     from hookcli.summary.chunks import RunTotals
 
     with Directory(Path("killed")) as folder:

@@ -60,7 +60,7 @@ def diff(
     tolerance = distance.tolerance()
     from hookcli.compare.compared_run import load_compared_run
     from hookcli.compare.diff import diff_runs
-    from hookcli.store.storage import use_options
+    from hookcli.store.places.storage import use_options
 
     use_options(read_storage_options(storage_option))
     if a == b == "-":

@@ -62,7 +62,7 @@ def export(
     """
     from hookcli.store.load import choose_calls, load_run
     from hookcli.store.names import MANIFEST, REQUEST
-    from hookcli.store.storage import use_options
+    from hookcli.store.places.storage import use_options
 
     use_options(read_storage_options(storage_option))
     opened = load_run(run)

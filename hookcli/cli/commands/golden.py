@@ -93,7 +93,7 @@ def golden(
     Example: hookcli golden resnet34 cat.jpg --layers conv -o golden.json
     """
     from hookcli.compare.golden import check_replaceable, render_golden, write_golden
-    from hookcli.store.storage import use_options
+    from hookcli.store.places.storage import use_options
 
     storage = read_storage_options(storage_option)
     use_options(storage)

@@ -38,7 +38,7 @@ def report(
     """
     from hookcli.render.report.page import remake_report
     from hookcli.store.finished import replace_page
-    from hookcli.store.storage import use_options
+    from hookcli.store.places.storage import use_options
 
     use_options(read_storage_options(storage_option))
     place = to_place(run)

@@ -29,7 +29,7 @@ from hookcli.records.layouts import Layout
 from hookcli.render.draw.canvas import MARGIN, NOTE_SIZE, draw_text, load_palette
 from hookcli.render.draw.grid import draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.store.directory import Directory
+from hookcli.store.places.directory import Directory
 from tests.configs import inspect_config
 from tests.toy_runs import write_into
 

@@ -582,7 +582,7 @@ def test_a_report_that_was_killed_can_be_repeated(ran, run, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hookcli.store.directory.os.replace", killed)
+        patch.setattr("hookcli.store.places.directory.os.replace", killed)
         assert run("report", "run").code == 130
     (ran / ".partial-report.html").write_bytes(b"half")
     assert run("report", "run").code == 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.files import cannot_read, cannot_write
-from hookcli.store import storage
-from hookcli.store.entry import Entry
 from hookcli.store.names import is_lock
+from hookcli.store.places import storage
+from hookcli.store.places.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

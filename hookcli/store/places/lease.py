@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from hookcli.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write
-from hookcli.store import storage
 from hookcli.store.names import LOCKS, REQUEST, lock_file
+from hookcli.store.places import storage
 
 if TYPE_CHECKING:
-    from hookcli.store.remote_folder import RemoteFolder
+    from hookcli.store.places.remote_folder import RemoteFolder
 
 LASTS = 60.0  # seconds without a renewal after which the lock expires
 _RENEWED = 20.0  # seconds between renewals

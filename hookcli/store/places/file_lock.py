@@ -9,16 +9,15 @@ import stat
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.store.directory import PARTIAL
-from hookcli.store.journal import write_all
+from hookcli.files import not_ours_error, write_all
 from hookcli.store.names import REQUEST
-from hookcli.store.strangers import not_ours_error
+from hookcli.store.places.directory import PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hookcli.store.directory import Directory
+    from hookcli.store.places.directory import Directory
 
 
 class FileLock:
@@ -100,7 +99,7 @@ def _lock_request(folder: Directory) -> tuple[int, bool]:
         try:
             facts = os.fstat(lock)
             if not stat.S_ISREG(facts.st_mode):
-                raise not_ours_error(folder, REQUEST)
+                raise not_ours_error(folder.path / REQUEST)
             _take_lock(lock, folder.path)
             now = folder.status(REQUEST)
             if now is not None and os.path.samestat(now, facts):

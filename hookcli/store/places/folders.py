@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.store.directory import Directory
-from hookcli.store.remote_folder import RemoteFolder
+from hookcli.store.places.directory import Directory
+from hookcli.store.places.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.store import lease, lock
-from hookcli.store.directory import Directory
+from hookcli.store.places import file_lock, lease
+from hookcli.store.places.directory import Directory
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from hookcli.store.any_folder import AnyFolder
+    from hookcli.store.places.folders import AnyFolder
 
-AnyLock: TypeAlias = "lock.FileLock | lease.Lease"
+AnyLock: TypeAlias = "file_lock.FileLock | lease.Lease"
 
 
 def lock_folder(folder: AnyFolder) -> AnyLock:
@@ -23,7 +23,7 @@ def lock_folder(folder: AnyFolder) -> AnyLock:
         OSError: the file of the lock cannot be opened.
         OutputError: another run holds the lock.
     """
-    return lock.FileLock(folder) if isinstance(folder, Directory) else lease.Lease(folder)
+    return file_lock.FileLock(folder) if isinstance(folder, Directory) else lease.Lease(folder)
 
 
 def locked(folder: AnyFolder) -> AbstractContextManager[object]:
@@ -33,7 +33,9 @@ def locked(folder: AnyFolder) -> AbstractContextManager[object]:
         OSError: the file of the lock cannot be opened.
         OutputError: another run holds the lock.
     """
-    return lock.locked(folder) if isinstance(folder, Directory) else closing(lease.Lease(folder))
+    return (
+        file_lock.locked(folder) if isinstance(folder, Directory) else closing(lease.Lease(folder))
+    )
 
 
 def refuse_locked(folder: AnyFolder) -> None:
@@ -44,7 +46,7 @@ def refuse_locked(folder: AnyFolder) -> None:
         OutputError: one is.
     """
     if isinstance(folder, Directory):
-        with lock.locked(folder):
+        with file_lock.locked(folder):
             pass
     else:
         lease.refuse_locked(folder)

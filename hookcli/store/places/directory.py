@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_read, cannot_write, full_name
-from hookcli.store.entry import Entry
+from hookcli.store.places.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

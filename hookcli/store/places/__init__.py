@@ -1,0 +1,1 @@
+"""Run folders on this machine and in storages: opened, locked, read and written."""
