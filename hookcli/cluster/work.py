@@ -125,19 +125,23 @@ class Failed:
         message: its message.
         hint: its hint.
         work: the chunk that was to be run; None while the worker was getting ready.
+        part: what was observed of the chunk until the model failed; None after other errors.
     """
 
     kind: str
     message: str
     hint: str
     work: Work | None = None
+    part: Chunk | None = None
 
     @classmethod
-    def from_error(cls, error: errors.HookcliError, work: Work | None = None) -> Failed:
+    def from_error(
+        cls, error: errors.HookcliError, work: Work | None = None, part: Chunk | None = None
+    ) -> Failed:
         """Return the error in a form that can be sent."""
         kind = next((each for each in _CLASSES if isinstance(error, each)), errors.ModelError)
         hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
-        return cls(kind.__name__, error.message, hint if work is None else error.hint, work)
+        return cls(kind.__name__, error.message, hint if work is None else error.hint, work, part)
 
     def error(self) -> errors.HookcliError:
         """Return the error again."""

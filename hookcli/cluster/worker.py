@@ -16,6 +16,7 @@ from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
 from hookcli.errors import HookcliError
 from hookcli.files import cannot_write
 from hookcli.images.prepare import prepare_images
+from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.prepare import FoundImages, add_score, prepare_model
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
@@ -77,7 +78,7 @@ class Worker:
         except OSError as error:
             return Failed.from_error(cannot_write(self._setup.folder, error), work)
 
-    def _run(self, work: Work) -> Done:
+    def _run(self, work: Work) -> Done | Failed:
         assert self._settings is not None  # noqa: S101
         assert self._edits is not None  # noqa: S101
         self._edits.unused = {each.edit.text for each in self._edits.resolved}
@@ -87,7 +88,10 @@ class Worker:
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         with closing(GridWriter(files.write, settings.style)) as grids:
             runner = ChunkRunner(self._settings, files.write, grids, warnings.append, work.begun)
-            chunk, records = runner.run(work.number, list(images))
+            try:
+                chunk, records = runner.run(work.number, list(images))
+            except BrokenForwardError as error:
+                return Failed.from_error(error, work, runner.chunk)
             drawn = grids.take()
             write_chunk_files(files.write, chunk, records, drawn())
         top = TopImages(settings.config.top_images * settings.has_several)
