@@ -100,7 +100,7 @@ class Done:
     Attributes:
         work: the chunk that was to be run.
         chunk: the chunk.
-        top: the images of it that fire each channel most.
+        tops: the images of it that fire each channel most, for each number of channels.
         node: the name of the machine that ran it.
         unused: the edits that have changed nothing in this chunk.
         made: the edits that made NaN or Inf in it, as in ``Edits.made``.
@@ -109,7 +109,7 @@ class Done:
 
     work: Work
     chunk: Chunk
-    top: TopImages
+    tops: list[TopImages]
     node: str = ""
     unused: frozenset[str] = frozenset()
     made: dict[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import write_chunk_files
 from hookcli.store.chunk_folder import ChunkFiles
-from hookcli.summary.top_images import TopImages
+from hookcli.summary.top_images import list_tops
 
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
@@ -94,14 +94,14 @@ class Worker:
                 return Failed.from_error(error, work, runner.chunk)
             drawn = grids.take()
             write_chunk_files(files.write, chunk, records, drawn())
-        top = TopImages(settings.config.top_images * settings.has_several)
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
-        top.add(records.records, places)
-        files.save(self._setup.folder, chunk, top)
+        count = settings.config.top_images * settings.has_several
+        tops = list_tops(count, records.records, places)
+        files.save(self._setup.folder, chunk, tops[0])
         return Done(
             work,
             chunk,
-            top,
+            tops,
             platform.node(),
             frozenset(self._edits.unused),
             self._edits.made,
