@@ -126,6 +126,7 @@ class Failed:
         hint: its hint.
         work: the chunk that was to be run; None while the worker was getting ready.
         part: what was observed of the chunk until the model failed; None after other errors.
+        number: the number of the system's error behind it, such as that of a full disk.
     """
 
     kind: str
@@ -133,6 +134,7 @@ class Failed:
     hint: str
     work: Work | None = None
     part: Chunk | None = None
+    number: int | None = None
 
     @classmethod
     def from_error(
@@ -140,13 +142,18 @@ class Failed:
     ) -> Failed:
         """Return the error in a form that can be sent."""
         kind = next((each for each in _CLASSES if isinstance(error, each)), errors.ModelError)
-        hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
-        return cls(kind.__name__, error.message, hint if work is None else error.hint, work, part)
+        if work is None:
+            hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
+            return cls(kind.__name__, error.message, hint)
+        number = getattr(error.__cause__, "errno", None)
+        return cls(kind.__name__, error.message, error.hint, work, part, number)
 
     def error(self) -> errors.HookcliError:
         """Return the error again."""
         kinds: dict[str, type[errors.HookcliError]] = {each.__name__: each for each in _CLASSES}
-        return kinds[self.kind](self.message, self.hint)
+        error = kinds[self.kind](self.message, self.hint)
+        error.__cause__ = None if self.number is None else OSError(self.number, self.message)
+        return error
 
 
 def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:

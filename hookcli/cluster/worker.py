@@ -72,11 +72,12 @@ class Worker:
     def run(self, work: Work) -> Done | Failed:
         """Run a chunk, and write its files into the run folder."""
         try:
-            return self._run(work)
+            try:
+                return self._run(work)
+            except OSError as error:
+                raise cannot_write(self._setup.folder, error) from error
         except HookcliError as error:
             return Failed.from_error(error, work)
-        except OSError as error:
-            return Failed.from_error(cannot_write(self._setup.folder, error), work)
 
     def _run(self, work: Work) -> Done | Failed:
         assert self._settings is not None  # noqa: S101

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from hookcli.files import cannot_write
+from hookcli.store.chunk_folder import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.run.test_folders import assert_same_folders
 from tests.run.test_on_error import SKIP, images, inspected, unlucky
@@ -71,3 +74,22 @@ def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(r
     assert run_both(run, *words).code == 0
     assert_same_folders("here", "there")
     assert len(Path("here/top_images.csv").read_text().splitlines()) > 80
+
+
+@pytest.mark.parametrize("has_name", [True, False])
+def test_a_full_disk_is_met_with_the_hint_of_this_machine(run, monkeypatch, has_name):
+    def save(files, path, chunk, top):
+        error = OSError(errno.ENOSPC, "No space left on device")
+        if has_name:
+            raise cannot_write(path / "parts/000000.json", error) from error
+        raise error
+
+    monkeypatch.setattr(ChunkFiles, "save", save)
+    unlucky()
+    ended = run(*inspected(images(40)), *THERE)
+    file = "out/parts/000000.json" if has_name else "out"
+    assert ended.code == 5
+    assert ended.err.splitlines()[-2:] == [
+        f"error: cannot write '{Path.cwd()}/{file}': No space left on device",
+        "hint: make room and continue with --resume, or choose another folder with -o",
+    ]
