@@ -6,6 +6,7 @@ import pickle
 import random
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +77,8 @@ class FakeRay:
 
     def init(self, **words):
         self.initialized = words
+        if words["_temp_dir"]:
+            Path(words["_temp_dir"], "session").mkdir()
 
     def shutdown(self):
         pass

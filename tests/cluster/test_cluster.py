@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -83,23 +84,34 @@ def on(cluster):
     return ("--cluster", cluster.address)
 
 
+@pytest.fixture
+def session(cluster, monkeypatch):
+    """A folder with a short name for what Ray writes."""
+    with TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "words", "code"),
     [
         ("one image", ("inspect", *SQUEEZE, "photos/p000.png", "--edit", "conv[2]:scale=1e38"), 0),
         ("every layer", ("inspect", *RESNET, "photos", "--save", "tensors", "--pool", "mean"), 0),
         ("sheets", ("inspect", *SQUEEZE, "some", "--sketch"), 6),
-        (
-            "gradients",
-            ("gradients", *SQUEEZE[:7], "some", "--saliency", "--layers", "conv[1:3]"),
-            6,
-        ),
     ],
 )
 def test_a_run_on_a_cluster_has_the_bytes_of_one_on_this_machine(home, cluster, name, words, code):
     hookcli(home, *words, "--threads", 1, "-o", f"{name} here", code=code)
     hookcli(home, *words, *on(cluster), "-o", f"{name} there", code=code)
     assert_same_folders(home / f"{name} here", home / f"{name} there")
+
+
+def test_a_cluster_that_is_started_for_a_run_leaves_nothing_behind(home, session):
+    words = ("gradients", *SQUEEZE[:7], "some", "--saliency", "--layers", "conv[1:3]")
+    hookcli(home, *words, "--threads", 1, "-o", "auto here", code=6)
+    hookcli(home, *words, "--cluster", "auto", "-o", "auto there", code=6)
+    assert_same_folders(home / "auto here", home / "auto there")
+    assert list(session.iterdir()) == []
 
 
 def list_workers():

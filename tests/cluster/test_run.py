@@ -93,3 +93,22 @@ def test_a_full_disk_is_met_with_the_hint_of_this_machine(run, monkeypatch, has_
         f"error: cannot write '{Path.cwd()}/{file}': No space left on device",
         "hint: make room and continue with --resume, or choose another folder with -o",
     ]
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_what_ray_writes_of_a_cluster_for_the_run_alone_goes_with_it(run, ray, is_interrupted):
+    def begin(name, *_args):
+        assert Path(ray.initialized["_temp_dir"], "session").is_dir()
+        if is_interrupted and name == "run":
+            raise KeyboardInterrupt
+
+    ray.before = begin
+    unlucky()
+    assert run(*inspected(images(3)), *THERE).code == 130 * is_interrupted
+    assert not Path(ray.initialized["_temp_dir"]).exists()
+
+
+def test_a_cluster_that_is_there_keeps_its_own_folder(run, ray):
+    unlucky()
+    assert run(*inspected(images(3)), *THERE, "--cluster", "10.0.0.5:6379").code == 0
+    assert (ray.initialized["address"], ray.initialized["_temp_dir"]) == ("10.0.0.5:6379", None)
