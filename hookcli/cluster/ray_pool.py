@@ -193,7 +193,7 @@ class RayPool:
         if isinstance(result, Failed):
             raise result.error()
         for name, here in self._facts.facts.items():
-            there = result.facts[name]
+            there = result.facts.get(name, "none")
             if there != here:
                 raise ModelError(
                     f"the node {result.node!r} has other {name}: {there[:20]}, not {here[:20]}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,8 @@ from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.store.names import REQUEST
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookcli.cluster.weights import SentWeights
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
@@ -167,6 +170,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
     return WorkerFacts(
         platform.node(),
         {
+            **_list_libraries(loaded.module, config.run.model.name),
             "Python": platform.python_version(),
             **{name: metadata.version(name) for name in _PACKAGES},
             "code of hookcli": _hash_code(),
@@ -177,6 +181,15 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
             "run folder": _hash_file(setup.folder / REQUEST),
         },
     )
+
+
+def _list_libraries(module: nn.Module, name: str) -> dict[str, str]:
+    """Return the versions of the libraries that a model and its parts come from, by their names."""
+    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
+    packages.add(name.partition(":")[0].partition(".")[0])
+    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
+    versions = {package: getattr(it, "__version__", None) for package, it in loaded.items()}
+    return {package: str(versions[package]) for package in sorted(versions) if versions[package]}
 
 
 def _hash_file(file: Path) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import platform
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,16 +14,19 @@ from hookcli.files import cannot_write
 from hookcli.store.chunk_folder import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.run.test_folders import assert_same_folders
-from tests.run.test_on_error import SKIP, images, inspected, unlucky
+from tests.run.test_on_error import PLAIN, SKIP, images, inspected, unlucky
 
 THERE = ("--cluster", "auto", "--cluster-workers", "2")
 HERE = ("--threads", "1")
 
 
-@pytest.fixture(params=[0, 1], autouse=True)
+ORDERS = pytest.mark.parametrize("ray", [0, 1], indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def ray(request, monkeypatch):
-    """A stand-in for Ray; its seed tells the order in which chunks come back."""
-    return put_in_place(monkeypatch, FakeRay(seed=request.param))
+    """A stand-in for Ray; its seed decides the order in which chunks come back."""
+    return put_in_place(monkeypatch, FakeRay(seed=getattr(request, "param", 0)))
 
 
 def run_both(run, *words):
@@ -40,10 +46,11 @@ def read_tables(out):
     return {file.name: file.read_bytes() for file in Path(out).glob("*.csv")}
 
 
+@ORDERS
 @pytest.mark.parametrize("first", [1, 70])
 def test_an_image_on_which_the_model_fails_ends_the_run_with_the_same_tables(run, first):
-    unlucky(first, 90)
-    folder = images(110)
+    unlucky(first, 75)
+    folder = images(80)
     Path(folder, "00.npy").write_bytes(b"no array")
     ended = run_both(run, *inspected(folder)[:-2])
     assert ended.code == 4
@@ -56,6 +63,7 @@ def test_an_image_on_which_the_model_fails_ends_the_run_with_the_same_tables(run
     assert_same_folders("whole", "there")
 
 
+@ORDERS
 def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(run):
     """The first image decides which number of channels counts, in whatever chunk another begins."""
     Path("net.py").write_text(
@@ -69,7 +77,7 @@ def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(r
         "        x = self.part(x[:, : 1 + number % 5 % 3])\n"
         "        return self.late(x) if number > 40 else x\n"
     )
-    folder = images(110)
+    folder = images(80)
     words = (*inspected(folder)[:-2], "--batch-size", "1", "--layers", "all", "--top-images", "40")
     assert run_both(run, *words).code == 0
     assert_same_folders("here", "there")
@@ -112,3 +120,45 @@ def test_a_cluster_that_is_there_keeps_its_own_folder(run, ray):
     unlucky()
     assert run(*inspected(images(3)), *THERE, "--cluster", "10.0.0.5:6379").code == 0
     assert (ray.initialized["address"], ray.initialized["_temp_dir"]) == ("10.0.0.5:6379", None)
+
+
+def change_bytes(file):
+    return lambda _patch: Path(file).write_bytes(Path(file).read_bytes() + b"\n#")
+
+
+CHANGES = {
+    "first image": change_bytes("many/00.npy"),
+    "code of your own": change_bytes("net.py"),
+    "run folder": lambda _patch: Path("out/run.json").unlink(),
+    "weights": lambda patch: patch.setenv("SCALE", "2"),
+    "library": lambda patch: patch.setattr(sys.modules["library"], "__version__", "9.9"),
+    "hookcli": lambda patch: patch.setattr(metadata, "version", lambda _name: "9.9"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_node_that_differs_is_refused_by_its_name(run, ray, monkeypatch, what):
+    def begin(_name):
+        monkeypatch.setattr(platform, "node", lambda: "far")
+        CHANGES[what](monkeypatch)
+
+    Path("library").mkdir()
+    Path("library/__init__.py").write_text(
+        "from torch import nn\n__version__ = '1.0'\nclass Conv(nn.Conv2d): pass\n"
+    )
+    Path("net.py").write_text(
+        "import os\nfrom library import Conv\n\n"
+        "def make():\n"
+        "    conv = Conv(3, 2, 1)\n"
+        "    conv.weight.data *= float(os.environ.get('SCALE', '1'))\n"
+        "    return conv\n"
+    )
+    words = ("inspect", "net.py:make", images(3), *PLAIN)
+    assert run(*words, *THERE, "-o", "whole").code == 0
+    ray.before = begin
+    ended = run(*words, *THERE, "-o", "out")
+    assert ended.code == 4
+    error, hint = ended.err.splitlines()[-2:]
+    expected = {"library": "9.9, not 1.0", "run folder": "missing, not "}
+    assert error.startswith(f"error: the node 'far' has other {what}: {expected.get(what, '')}")
+    assert hint == "hint: all nodes must have the same versions, code and weights"
