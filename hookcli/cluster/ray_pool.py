@@ -115,7 +115,10 @@ class RayPool:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_PATIENCE)
             if not ready:
                 if not any(member.is_ready for member in self._members):
-                    self._tell("waiting for room on the cluster: no worker is ready")
+                    self._tell(
+                        "no worker is ready yet: the cluster may have no room, "
+                        "or the model is still being loaded"
+                    )
                 continue
             member, work = self._running.pop(ready[0])
             try:

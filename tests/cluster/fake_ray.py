@@ -57,12 +57,13 @@ class FakeRay:
     Attributes:
         before: called with the name of a method and its arguments before a worker runs it; the
             worker is killed if it raises ``LostError``.
+        room: the resources of each node.
         idle: how many times nothing is done within the time that is waited.
         initialized: the words of ``init``.
         options: the words of ``options``, for each worker.
     """
 
-    def __init__(self, *nodes: dict[str, float], seed: int = 0) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self.exceptions = SimpleNamespace(
             RayActorError=LostError, ObjectLostError=LostError, OutOfMemoryError=LostError
         )
@@ -70,7 +71,8 @@ class FakeRay:
         self.idle = 0
         self.initialized: dict[str, Any] = {}
         self.options: list[dict[str, Any]] = []
-        self._nodes, self._dice = nodes, random.Random(seed)
+        self.room: list[dict[str, float]] = []
+        self._dice = random.Random(seed)
 
     def is_initialized(self):
         return False
@@ -84,7 +86,7 @@ class FakeRay:
         pass
 
     def nodes(self):
-        return [{"Resources": resources, "Alive": True} for resources in self._nodes]
+        return [{"Resources": resources, "Alive": True} for resources in self.room]
 
     def put(self, value):
         return copy(value)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import platform
-import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from hookcli.files import cannot_write
 from hookcli.store.chunk_folder import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.run.test_folders import assert_same_folders
-from tests.run.test_on_error import PLAIN, SKIP, images, inspected, unlucky
+from tests.run.test_on_error import SKIP, images, inspected, unlucky
 
 THERE = ("--cluster", "auto", "--cluster-workers", "2")
 HERE = ("--threads", "1")
@@ -120,45 +117,3 @@ def test_a_cluster_that_is_there_keeps_its_own_folder(run, ray):
     unlucky()
     assert run(*inspected(images(3)), *THERE, "--cluster", "10.0.0.5:6379").code == 0
     assert (ray.initialized["address"], ray.initialized["_temp_dir"]) == ("10.0.0.5:6379", None)
-
-
-def change_bytes(file):
-    return lambda _patch: Path(file).write_bytes(Path(file).read_bytes() + b"\n#")
-
-
-CHANGES = {
-    "first image": change_bytes("many/00.npy"),
-    "code of your own": change_bytes("net.py"),
-    "run folder": lambda _patch: Path("out/run.json").unlink(),
-    "weights": lambda patch: patch.setenv("SCALE", "2"),
-    "library": lambda patch: patch.setattr(sys.modules["library"], "__version__", "9.9"),
-    "hookcli": lambda patch: patch.setattr(metadata, "version", lambda _name: "9.9"),
-}
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_node_that_differs_is_refused_by_its_name(run, ray, monkeypatch, what):
-    def begin(_name):
-        monkeypatch.setattr(platform, "node", lambda: "far")
-        CHANGES[what](monkeypatch)
-
-    Path("library").mkdir()
-    Path("library/__init__.py").write_text(
-        "from torch import nn\n__version__ = '1.0'\nclass Conv(nn.Conv2d): pass\n"
-    )
-    Path("net.py").write_text(
-        "import os\nfrom library import Conv\n\n"
-        "def make():\n"
-        "    conv = Conv(3, 2, 1)\n"
-        "    conv.weight.data *= float(os.environ.get('SCALE', '1'))\n"
-        "    return conv\n"
-    )
-    words = ("inspect", "net.py:make", images(3), *PLAIN)
-    assert run(*words, *THERE, "-o", "whole").code == 0
-    ray.before = begin
-    ended = run(*words, *THERE, "-o", "out")
-    assert ended.code == 4
-    error, hint = ended.err.splitlines()[-2:]
-    expected = {"library": "9.9, not 1.0", "run folder": "missing, not "}
-    assert error.startswith(f"error: the node 'far' has other {what}: {expected.get(what, '')}")
-    assert hint == "hint: all nodes must have the same versions, code and weights"
