@@ -277,6 +277,7 @@ def test_a_clip_is_run_as_on_this_machine(run):
     for number in range(3):
         draw(f"clip/{number}.png", number)
     words = ("r3d_18", "clip", "--clip", "--size", "16", "--layers", "stem.0", *PLAIN)
+    words += ("--edit", "stem.0:scale=2")
     assert run("inspect", *words, *HERE, "-o", "here").code == 0
     ended = run("inspect", *words, *THERE, "--cluster-workers", "1", "-o", "there")
     assert ended.code == 0, ended.err
