@@ -184,8 +184,8 @@ class _Merger:
         own = {chunk_top_file(number), chunk_journal(number)}
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), *own})
         totals.merge(done.chunk)
-        for top in done.tops:
-            totals.top.merge(top)
+        for kept in done.tops:
+            totals.top.merge(kept)
         write_top(self._folder, totals.top)
         self._folder.remove(own)
         self.following += 1
