@@ -195,6 +195,14 @@ def test_chunks_are_run_again_when_one_before_them_shows_that_images_may_not_sha
     assert_same_folders("here", "there")
 
 
+def test_gradients_are_those_of_this_machine(run):
+    sharing("True")
+    words = ("gradients", *inspected(images(33))[1:-2], "--input-grad")
+    ended = run_both(run, *words)
+    assert ended.code == 0, ended.err
+    assert_same_folders("here", "there")
+
+
 def test_what_edits_did_in_workers_is_told_as_on_this_machine(run):
     """One makes Inf of what was finite, one changes a layer that runs in the second chunk alone."""
     sharing("True")
