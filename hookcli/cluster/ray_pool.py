@@ -6,6 +6,7 @@ This is the only file that imports Ray.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter, deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -114,7 +115,10 @@ class RayPool:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_PATIENCE)
             if not ready:
                 if not any(member.is_ready for member in self._members):
-                    self._tell("waiting for room on the cluster: no worker is ready")
+                    self._tell(
+                        "no worker is ready yet: the cluster may have no room, "
+                        "or the model is still being loaded"
+                    )
                 continue
             member, work = self._running.pop(ready[0])
             try:
@@ -135,14 +139,16 @@ class RayPool:
         code = self._stack.enter_context(TemporaryDirectory())
         has_code = copy_code(self._setup.settings.config, Path(code))
         try:
+            session = self._stack.enter_context(_make_session_folder()) if is_auto else None
             self._ray.init(
                 address="local" if is_auto else self._request.address,
                 include_dashboard=False if is_auto else None,
                 log_to_driver=False,
                 logging_level="ERROR",
+                _temp_dir=session,
                 runtime_env={"working_dir": code} if has_code else None,
             )
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise RequestError(
                 f"no Ray cluster can be used at {self._request.address!r}: {first_line(error)}",
                 "start one with: ray start --head; or use --cluster auto",
@@ -190,7 +196,7 @@ class RayPool:
         if isinstance(result, Failed):
             raise result.error()
         for name, here in self._facts.facts.items():
-            there = result.facts[name]
+            there = result.facts.get(name, "none")
             if there != here:
                 raise ModelError(
                     f"the node {result.node!r} has other {name}: {there[:20]}, not {here[:20]}",
@@ -256,12 +262,19 @@ class RayPool:
             self._warn(text)
 
     def _stop(self) -> None:
-        with self._stack:  # the code that was sent is deleted last
+        with self._stack:  # what was written for Ray is deleted last
             for member in self._members:
                 self._ray.kill(member.actor)
             self._members = []
             if self._is_ours:
                 self._ray.shutdown()
+
+
+def _make_session_folder() -> TemporaryDirectory[str]:
+    """Return the folder for the logs and sockets of a cluster that ends with the run."""
+    # the names of sockets must be short, which macOS's folder for temporary files is not
+    place = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
+    return TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
 
 
 def _import_ray() -> Any:

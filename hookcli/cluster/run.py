@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +11,13 @@ from hookcli.cluster.ray_pool import RayPool
 from hookcli.cluster.weights import read_weights
 from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
 from hookcli.config import chunk_size
+from hookcli.errors import OutputError
 from hookcli.images.read import ImageFile
 from hookcli.models.device import use_threads
 from hookcli.models.zoo.weights import pin_weights
 from hookcli.plan.clock import Clock
 from hookcli.run.chunk_runner import BeganWith
-from hookcli.run.close import close_run
+from hookcli.run.close import close_run, write_tables
 from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
 from hookcli.run.resume import resume_chunks
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from hookcli.plan.prepare import PreparedRun, RunSettings
     from hookcli.records.runs import RunResult
     from hookcli.store.folder import RunFolder
+    from hookcli.summary.chunks import Chunk
 
 
 def run_on_cluster(
@@ -111,6 +114,8 @@ def _run_chunks(pool: RayPool, merger: _Merger) -> Iterator[Done]:
             for number in [*_take_others(waiting, begun), merger.following]:
                 pool.submit(merger.make_work(number))
         elif isinstance(result, Failed):
+            if result.part is not None:
+                merger.write_part(result.part)
             raise result.error()
         else:
             yield result
@@ -181,9 +186,16 @@ class _Merger:
             {*done.chunk.written_files, chunk_file(number), chunk_journal(number), top}
         )
         totals.merge(done.chunk)
-        totals.top.merge(done.top)
+        for kept in done.tops:
+            totals.top.merge(kept)
         write_top(self._folder, totals.top)
         self._folder.remove({top})
         self.following += 1
         self._listener.worked(done.node, len(done.work.sources))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
+
+    def write_part(self, part: Chunk) -> None:
+        """Write the tables of the chunks so far and of one in which the model failed."""
+        self._totals.merge(part)
+        with suppress(OutputError):  # the error of the model is the one to report
+            write_tables(self._folder, self._prepared.model, self._totals)

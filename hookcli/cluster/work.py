@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,8 @@ from hookcli.store.names import REQUEST
 from hookcli.store.places.folders import opened
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookcli.cluster.weights import SentWeights
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
@@ -101,7 +104,7 @@ class Done:
     Attributes:
         work: the chunk that was to be run.
         chunk: the chunk.
-        top: the images of it that fire each channel most.
+        tops: the images of it that fire each channel most, for each number of channels.
         node: the name of the machine that ran it.
         unused: the edits that have changed nothing in this chunk.
         made: the edits that made NaN or Inf in it, as in ``Edits.made``.
@@ -110,7 +113,7 @@ class Done:
 
     work: Work
     chunk: Chunk
-    top: TopImages
+    tops: list[TopImages]
     node: str = ""
     unused: frozenset[str] = frozenset()
     made: dict[str, str] = field(default_factory=dict)
@@ -126,24 +129,35 @@ class Failed:
         message: its message.
         hint: its hint.
         work: the chunk that was to be run; None while the worker was getting ready.
+        part: what was observed of the chunk until the model failed; None after other errors.
+        number: the number of the system's error behind it, such as that of a full disk.
     """
 
     kind: str
     message: str
     hint: str
     work: Work | None = None
+    part: Chunk | None = None
+    number: int | None = None
 
     @classmethod
-    def from_error(cls, error: errors.HookcliError, work: Work | None = None) -> Failed:
+    def from_error(
+        cls, error: errors.HookcliError, work: Work | None = None, part: Chunk | None = None
+    ) -> Failed:
         """Return the error in a form that can be sent."""
         kind = next((each for each in _CLASSES if isinstance(error, each)), errors.ModelError)
-        hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
-        return cls(kind.__name__, error.message, hint if work is None else error.hint, work)
+        if work is None:
+            hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
+            return cls(kind.__name__, error.message, hint)
+        number = getattr(error.__cause__, "errno", None)
+        return cls(kind.__name__, error.message, error.hint, work, part, number)
 
     def error(self) -> errors.HookcliError:
         """Return the error again."""
         kinds: dict[str, type[errors.HookcliError]] = {each.__name__: each for each in _CLASSES}
-        return kinds[self.kind](self.message, self.hint)
+        error = kinds[self.kind](self.message, self.hint)
+        error.__cause__ = None if self.number is None else OSError(self.number, self.message)
+        return error
 
 
 def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
@@ -157,6 +171,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
     return WorkerFacts(
         platform.node(),
         {
+            **_list_libraries(loaded.module, config.run.model.name),
             "Python": platform.python_version(),
             **{name: metadata.version(name) for name in _PACKAGES},
             "code of hookcli": _hash_code(),
@@ -176,6 +191,15 @@ def _hash_request(folder: Place) -> str:
     except (OSError, errors.HookcliError):
         data = None
     return "missing" if data is None else hashlib.sha256(data).hexdigest()
+
+
+def _list_libraries(module: nn.Module, name: str) -> dict[str, str]:
+    """Return the versions of the libraries that a model and its parts come from, by their names."""
+    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
+    packages.add(name.partition(":")[0].partition(".")[0])
+    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
+    versions = {package: getattr(it, "__version__", None) for package, it in loaded.items()}
+    return {package: str(versions[package]) for package in sorted(versions) if versions[package]}
 
 
 def _hash_code() -> str:

@@ -16,6 +16,7 @@ from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
 from hookcli.errors import HookcliError
 from hookcli.files import cannot_write
 from hookcli.images.prepare import prepare_images
+from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.prepare import FoundImages, add_score, prepare_model
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
@@ -23,7 +24,7 @@ from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import write_chunk_files
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.places.storage import use_options
-from hookcli.summary.top_images import TopImages
+from hookcli.summary.top_images import list_tops
 
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
@@ -73,13 +74,14 @@ class Worker:
     def run(self, work: Work) -> Done | Failed:
         """Run a chunk, and write its files into the run folder."""
         try:
-            return self._run(work)
+            try:
+                return self._run(work)
+            except OSError as error:
+                raise cannot_write(self._setup.folder, error) from error
         except HookcliError as error:
             return Failed.from_error(error, work)
-        except OSError as error:
-            return Failed.from_error(cannot_write(self._setup.folder, error), work)
 
-    def _run(self, work: Work) -> Done:
+    def _run(self, work: Work) -> Done | Failed:
         assert self._settings is not None  # noqa: S101
         assert self._edits is not None  # noqa: S101
         self._edits.unused = {each.edit.text for each in self._edits.resolved}
@@ -89,17 +91,20 @@ class Worker:
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         with closing(GridWriter(files.write, settings.style)) as grids:
             runner = ChunkRunner(self._settings, files.write, grids, warnings.append, work.begun)
-            chunk, records = runner.run(work.number, list(images))
+            try:
+                chunk, records = runner.run(work.number, list(images))
+            except BrokenForwardError as error:
+                return Failed.from_error(error, work, runner.chunk)
             drawn = grids.take()
             write_chunk_files(files.write, chunk, records, drawn())
-        top = TopImages(settings.config.top_images * settings.has_several)
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
-        top.add(records.records, places)
-        files.save(self._setup.folder, chunk, top)
+        count = settings.config.top_images * settings.has_several
+        tops = list_tops(count, records.records, places)
+        files.save(self._setup.folder, chunk, tops[0])
         return Done(
             work,
             chunk,
-            top,
+            tops,
             platform.node(),
             frozenset(self._edits.unused),
             self._edits.made,

@@ -38,21 +38,32 @@ class TopImages:
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
-    def add(self, records: Iterable[LayerRecord], positions: Mapping[str, int]) -> None:
-        """Add the next chunk; images with a different number of channels are left out."""
+    def add(
+        self, records: Iterable[LayerRecord], positions: Mapping[str, int]
+    ) -> list[LayerRecord]:
+        """Add the next chunk, and return the records with a different number of channels.
+
+        These are left out: the first image of a call decides.
+        """
         self.chunks += 1
+        others: list[LayerRecord] = []
         if not self.count:
-            return
+            return others
+        sizes = {call_id: len(values) for call_id, values in self.values.items()}
         groups: dict[str, list[tuple[int, Sequence[float]]]] = {}
         for record in records:
             if record.channels is not None and record.call.side == "output":
-                best = (positions[record.image], record.channels.high)
-                groups.setdefault(record.call.id, []).append(best)
+                call_id, high = record.call.id, record.channels.high
+                if len(high) != sizes.setdefault(call_id, len(high)):
+                    others.append(record)
+                else:
+                    groups.setdefault(call_id, []).append((positions[record.image], high))
         for call_id, group in groups.items():
             self._add_call(call_id, group)
+        return others
 
     def merge(self, chunk: TopImages) -> None:
-        """Add the next chunk, of which only the top images are known.
+        """Add one of the top images that ``list_tops`` returns for the next chunk.
 
         Calls with a different number of channels are left out.
         """
@@ -102,12 +113,10 @@ class TopImages:
 
     def _add_call(self, call_id: str, group: list[tuple[int, Sequence[float]]]) -> None:
         """Add images of one call, each as its position and the largest value of each channel."""
-        size = len(self.values[call_id]) if call_id in self.values else len(group[0][1])
-        fitting = [(position, high) for position, high in group if len(high) == size]
-        new = np.array([high for _, high in fitting]).reshape(len(fitting), size)
-        at = np.array([position for position, _ in fitting], dtype=np.int64)
+        new = np.array([high for _, high in group])
+        at = np.array([position for position, _ in group], dtype=np.int64)
         values = np.where(np.isnan(new), -np.inf, new).T
-        self._join(call_id, values, np.broadcast_to(at, (size, len(at))))
+        self._join(call_id, values, np.broadcast_to(at, values.shape))
 
     def _join(self, call_id: str, new: NDArray[np.float64], at: NDArray[np.int64]) -> None:
         """Add values (C, N) of one call with their positions in the run (C, N)."""
@@ -119,6 +128,19 @@ class TopImages:
         order = np.argsort(-values, 1, kind="stable")[:, : self.count]
         self.values[call_id] = np.take_along_axis(values, order, 1)
         self.places[call_id] = np.take_along_axis(places, order, 1)
+
+
+def list_tops(
+    count: int, records: Sequence[LayerRecord], positions: Mapping[str, int]
+) -> list[TopImages]:
+    """Return the top images of one chunk, without knowing the chunks before it.
+
+    There is one for each number of channels that a call has; only the first counts as a chunk.
+    """
+    tops = [TopImages(count)]
+    while records := tops[-1].add(records, positions):
+        tops.append(TopImages(count, chunks=-1))
+    return tops
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from PIL import Image
 from hookcli import escape
 from hookcli.records.layer_records import ChannelRange
 from hookcli.run.top_rows import render_top_rows
-from hookcli.summary.top_images import TopImages, read_top_images
+from hookcli.summary.top_images import TopImages, list_tops, read_top_images
 from tests.summary.test_findings import record
 
 NAN, INF = math.nan, math.inf
@@ -101,6 +101,23 @@ def test_the_top_images_of_each_part_add_up_to_those_of_all(count, seed):
         own.add(part, places_of(*parts))
         sum_of_parts.merge(own)
     assert list(sum_of_parts.rows()) == by_hand(count, *parts)
+    assert sum_of_parts.chunks == len(parts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_top_images_of_parts_add_up_where_the_number_of_channels_varies(seed):
+    dice = np.random.default_rng(seed)
+    records = [
+        fires(f"i{image}", *dice.integers(9, size=dice.integers(1, 4)).astype(float).tolist())
+        for image in range(20)
+        for _ in range(2)
+    ]
+    parts = cut(records, dice)
+    sum_of_parts = TopImages(3)
+    for part in parts:
+        for top in list_tops(3, part, places_of(*parts)):
+            sum_of_parts.merge(top)
+    assert list(sum_of_parts.rows()) == list(top_of(3, *parts).rows())
     assert sum_of_parts.chunks == len(parts)
 
 

@@ -1,0 +1,293 @@
+"""What a run on a cluster writes, held to a run on this machine; workers live in this process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from hookcli.files import cannot_write
+from hookcli.models.zoo import origin
+from hookcli.store.chunk_folder import ChunkFiles
+from tests.cluster.fake_ray import FakeRay, put_in_place
+from tests.conftest import own_state, run_in
+from tests.run.test_folders import assert_same_folders, draw
+from tests.run.test_on_error import PLAIN, SKIP, images, inspected, interrupted_after, unlucky
+
+THERE = ("--cluster", "auto", "--cluster-workers", "2")
+HERE = ("--threads", "1")
+
+
+ORDERS = pytest.mark.parametrize("ray", [0, 1], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def ray(request, monkeypatch):
+    """A stand-in for Ray; its seed decides the order in which chunks come back."""
+    return put_in_place(monkeypatch, FakeRay(seed=getattr(request, "param", 0)))
+
+
+def run_both(run, *words):
+    """The end of the command on the cluster; on this machine it ends and warns alike."""
+    here, there = run(*words, *HERE, "-o", "here"), run(*words, *THERE, "-o", "there")
+    assert (there.code, list_told(there)) == (here.code, list_told(here))
+    return there
+
+
+def list_told(ended):
+    return [
+        line for line in ended.err.splitlines() if line.startswith(("warning", "error", "hint"))
+    ]
+
+
+def read_tables(out):
+    return {file.name: file.read_bytes() for file in Path(out).glob("*.csv")}
+
+
+@pytest.mark.parametrize("first", [1, 65])
+def test_an_image_on_which_the_model_fails_ends_the_run_with_the_same_tables(run, first):
+    unlucky(first, 68)
+    folder = images(70)
+    Path(folder, "00.npy").write_bytes(b"no array")
+    ended = run_both(run, *inspected(folder)[:-2])
+    assert ended.code == 4
+    assert f"'many/{first:02}.npy': the model failed in second" in ended.err
+    assert read_tables("here").keys() == {"layers.csv", "skipped.csv"}
+    assert read_tables("here") == read_tables("there")
+
+
+def test_a_run_that_ended_with_an_error_of_the_model_goes_on_without_the_image(run):
+    unlucky(40)
+    folder = images(70)
+    assert run(*inspected(folder, out="there"), *THERE).code == 4
+    ended = run(*inspected(folder, *SKIP, out="there"), *THERE, "--resume")
+    assert ended.code == 6, ended.err
+    assert "continuing after 32 of 70 images" in ended.err
+    assert run(*inspected(folder, *SKIP, *HERE, out="here")).code == 6
+    assert_same_folders("here", "there")
+
+
+def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(run):
+    """The first image decides which number of channels counts, in whatever chunk another begins."""
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.part, self.late = nn.Identity(), nn.Identity()\n"
+        "    def forward(self, x):\n"
+        "        number = round(x.max().item())\n"
+        "        x = self.part(x[:, : 1 + number % 5 % 3])\n"
+        "        return self.late(x) if number > 40 else x\n"
+    )
+    words = (
+        *inspected(images(70))[:-2],
+        "--batch-size",
+        "1",
+        "--layers",
+        "all",
+        "--top-images",
+        "40",
+    )
+    assert run_both(run, *words).code == 0
+    assert_same_folders("here", "there")
+    assert len(Path("here/top_images.csv").read_text().splitlines()) > 80
+
+
+@pytest.mark.parametrize("has_name", [True, False])
+def test_a_full_disk_is_met_with_the_hint_of_this_machine(run, monkeypatch, has_name):
+    def save(files, path, chunk, top):
+        error = OSError(errno.ENOSPC, "No space left on device")
+        if has_name:
+            raise cannot_write(path / "parts/000000.json", error) from error
+        raise error
+
+    monkeypatch.setattr(ChunkFiles, "save", save)
+    unlucky()
+    ended = run(*inspected(images(40)), *THERE)
+    file = "out/parts/000000.json" if has_name else "out"
+    assert ended.code == 5
+    assert ended.err.splitlines()[-2:] == [
+        f"error: cannot write '{Path.cwd()}/{file}': No space left on device",
+        "hint: make room and continue with --resume, or choose another folder with -o",
+    ]
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_what_ray_writes_of_a_cluster_for_the_run_alone_goes_with_it(run, ray, is_interrupted):
+    def begin(name, *_args):
+        assert Path(ray.initialized["_temp_dir"], "session").is_dir()
+        if is_interrupted and name == "run":
+            raise KeyboardInterrupt
+
+    ray.before = begin
+    unlucky()
+    assert run(*inspected(images(3)), *THERE).code == 130 * is_interrupted
+    assert not Path(ray.initialized["_temp_dir"]).exists()
+
+
+def test_a_cluster_that_is_there_keeps_its_own_folder(run, ray):
+    unlucky()
+    assert run(*inspected(images(3)), *THERE, "--cluster", "10.0.0.5:6379").code == 0
+    assert (ray.initialized["address"], ray.initialized["_temp_dir"]) == ("10.0.0.5:6379", None)
+
+
+def sharing(check):
+    """A model whose values depend on how many images share a forward."""
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first, self.rare = nn.Conv2d(3, 2, 1), nn.Identity()\n"
+        "    def forward(self, x):\n"
+        "        numbers = set(x.amax((1, 2, 3)).round().int().tolist())\n"
+        f"        assert {check}, 'unlucky'\n"
+        "        y = self.first(x + len(x))\n"
+        "        return (self.rare(y) if 50 in numbers else y).mean((2, 3))\n"
+    )
+
+
+PARTS = ("--batch-size", "4")
+
+
+@pytest.mark.parametrize("failing", [(3, 40, 41, 69), range(34)])
+def test_images_on_which_the_model_fails_are_skipped_as_on_this_machine(run, failing):
+    """All of the first chunk may be among them."""
+    sharing(f"not numbers & set({list(failing)})")
+    ended = run_both(run, *inspected(images(70), *SKIP)[:-2], *PARTS)
+    assert ended.code == 6, ended.err
+    assert_same_folders("here", "there")
+
+
+def test_when_the_model_fails_on_every_image_the_tables_are_those_of_this_machine(run):
+    sharing("False")
+    ended = run_both(run, *inspected(images(40), *SKIP)[:-2])
+    assert ended.code == 3
+    assert read_tables("here") == read_tables("there")
+
+
+def test_a_first_chunk_without_any_image_is_run_before_the_others(run, ray):
+    begun = []
+    ray.before = lambda name, *work: begun.extend((w.number, w.begun.first_shape) for w in work)
+    sharing("True")
+    folder = images(80)
+    for number in range(33):
+        Path(folder, f"{number:02}.npy").write_bytes(b"no array")
+    ended = run_both(run, *inspected(folder)[:-2], *PARTS)
+    assert ended.code == 6, ended.err
+    assert begun == [(0, ()), (1, ()), (2, (3, 4, 4))]
+    assert_same_folders("here", "there")
+
+
+@ORDERS
+def test_chunks_are_run_again_when_one_before_them_shows_that_images_may_not_share(run, ray):
+    ran = Counter()
+    ray.before = lambda name, *work: ran.update(w.number for w in work)
+    sharing("len(x) == 1 or 40 not in numbers")
+    ended = run_both(run, *inspected(images(70))[:-2], *PARTS)
+    assert ended.code == 0, ended.err
+    assert ended.err.count("from here on images go through one at a time") == 1
+    assert (ran[0], ran[1], ran[2]) == (1, 1, 2)
+    assert_same_folders("here", "there")
+
+
+def test_what_edits_did_in_workers_is_told_as_on_this_machine(run):
+    """One makes Inf of what was finite, one changes a layer that runs in the second chunk alone."""
+    sharing("True")
+    edits = ("--edit", "first:scale=1e38", "--edit", "rare:scale=2")
+    ended = run_both(run, *inspected(images(70))[:-2], *PARTS, *edits)
+    assert ended.code == 0, ended.err
+    assert "first:scale=1e38" in "".join(
+        finding["sentence"]
+        for finding in json.loads(Path("there/report.json").read_text())["findings"]
+    )
+    assert_same_folders("here", "there")
+
+
+def test_an_edit_that_changed_nothing_in_any_worker_is_refused(run):
+    sharing("True")
+    ended = run_both(run, *inspected(images(40))[:-2], "--edit", "rare:scale=2")
+    assert ended.code == 2
+    assert "--edit 'rare:scale=2' changed nothing" in ended.err
+
+
+# Going on
+
+
+def leave_there(run, ray, words):
+    """A run on the cluster that is interrupted in its third chunk."""
+
+    def begin(name, *work):
+        if name == "run" and work[0].number == 2:
+            raise KeyboardInterrupt
+
+    ray.before = begin
+    assert run(*words, *THERE, "-o", "cut").code == 130
+    ray.before = lambda *_work: None
+
+
+def kill_there(run, ray, words):
+    """What a run on the cluster that is killed in its third chunk leaves."""
+
+    def begin(name, *work):
+        if name == "run" and work[0].number == 2 and not Path("cut").exists():
+            shutil.copytree("killed", "cut")
+
+    ray.before = begin
+    assert run(*words, *THERE, "-o", "killed").code == 0
+
+
+def leave_here(run, ray, words):
+    with interrupted_after(parts=2):
+        assert run(*words, *HERE, "-o", "cut").code == 130
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A model, images, and a run over them that was not interrupted; the words of the run."""
+    folder = tmp_path_factory.mktemp("whole")
+    with own_state(folder):
+        sharing("40 not in numbers or len(x) == 1")
+        words = (*inspected(images(70))[:-2], *PARTS)
+    assert run_in(folder, *words, *HERE, "-o", "whole").code == 0
+    return folder, words
+
+
+@pytest.mark.parametrize(
+    ("leave", "goes_on"),
+    [(leave_there, HERE), (kill_there, HERE), (leave_here, THERE)],
+)
+def test_a_run_that_is_resumed_elsewhere_ends_with_the_bytes_of_one_that_was_not_interrupted(
+    run, ray, whole, leave, goes_on
+):
+    folder, words = whole
+    shutil.copytree(folder, ".", dirs_exist_ok=True)
+    leave(run, ray, words)
+    ended = run(*words, *goes_on, "-o", "cut", "--resume")
+    assert ended.code == 0, ended.err
+    assert "continuing after " in ended.err
+    assert_same_folders("cut", "whole")
+
+
+def build_small(**_words):
+    """A network for clips in place of one that takes a second to build."""
+    return nn.Sequential(nn.Conv3d(3, 2, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+
+
+def test_a_clip_is_run_as_on_this_machine(run, monkeypatch):
+    monkeypatch.setattr(origin, "find_builder", lambda _name: build_small)
+    for number in range(3):
+        draw(f"clip/{number}.png", number)
+    words = ("r3d_18", "clip", "--clip", "--size", "16", *PLAIN)
+    words += ("--edit", "0:scale=2")
+    assert run("inspect", *words, *HERE, "-o", "here").code == 0
+    ended = run("inspect", *words, *THERE, "--cluster-workers", "1", "-o", "there")
+    assert ended.code == 0, ended.err
+    assert json.loads(Path("there/manifest.json").read_text())["images"][0]["key"] == "clip"
+    assert_same_folders("here", "there")
