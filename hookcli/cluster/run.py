@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.cluster.ray_pool import RayPool
+from hookcli.cluster.ray_cluster import RayCluster
 from hookcli.cluster.weights import read_weights
 from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
+from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.config import chunk_size
 from hookcli.errors import OutputError
 from hookcli.images.read import ImageFile
@@ -22,7 +23,7 @@ from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
-from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
+from hookcli.store.names import chunk_file, chunk_journal
 from hookcli.summary.chunks import RunTotals
 from hookcli.summary.tally import Tally
 
@@ -63,10 +64,10 @@ def run_on_cluster(
         use_threads(cluster.cpus),
         folder,
         prepared.model.pruning.restored_on_exit(),
-        RayPool(
-            cluster, setup, list_facts(prepared.model.loaded, setup, settings.config), listener.warn
-        ) as pool,
+        RayCluster(cluster, setup) as ray_cluster,
     ):
+        facts = list_facts(prepared.model.loaded, setup, settings.config)
+        pool = WorkerPool(ray_cluster, facts, listener.warn)
         merger = _Merger(prepared, folder, totals, listener)
         merger.resume()
         is_resumed = bool(totals.images)
@@ -88,7 +89,7 @@ def _pin_model(prepared: PreparedRun) -> RunSettings:
     return replace(settings, config=config)
 
 
-def _run_chunks(pool: RayPool, merger: _Merger) -> Iterator[Done]:
+def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
     """Yield the chunks in their order, each run with what the chunks before it have shown.
 
     The first chunks run one by one, until an image has gone through: what the network takes is
@@ -181,15 +182,11 @@ class _Merger:
         edits.unused &= done.unused
         edits.made = done.made | edits.made
         totals, number = self._totals, self.following
-        top = chunk_top_file(number)
-        self._folder.adopt(
-            {*done.chunk.written_files, chunk_file(number), chunk_journal(number), top}
-        )
+        self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})
         totals.merge(done.chunk)
         for kept in done.tops:
             totals.top.merge(kept)
         write_top(self._folder, totals.top)
-        self._folder.remove({top})
         self.following += 1
         self._listener.worked(done.node, len(done.work.sources))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))

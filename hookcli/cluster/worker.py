@@ -100,7 +100,7 @@ class Worker:
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
         tops = list_tops(count, records.records, places)
-        files.save(self._setup.folder, chunk, tops[0])
+        files.save(self._setup.folder, chunk)
         return Done(
             work,
             chunk,

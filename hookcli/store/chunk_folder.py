@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from hookcli.documents import encode_escaped
 from hookcli.store.chunks import hash_line
 from hookcli.store.journal import read_journal, write_journal
-from hookcli.store.names import chunk_file, chunk_journal, chunk_top_file
+from hookcli.store.names import chunk_file, chunk_journal
 from hookcli.store.places.folders import opened
 
 if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk
-    from hookcli.summary.top_images import TopImages
     from hookcli.urls import Place
 
 
@@ -27,7 +26,7 @@ class ChunkFiles:
         self._files[name] = data
         return name
 
-    def save(self, place: Place, chunk: Chunk, top: TopImages) -> None:
+    def save(self, place: Place, chunk: Chunk) -> None:
         """Write all files into the run folder: their names first, the chunk itself last.
 
         A chunk may be saved again by another process, since the one before may have been killed.
@@ -36,23 +35,17 @@ class ChunkFiles:
         Args:
             place: the run folder; another process holds its lock.
             chunk: the chunk, whose file makes it complete.
-            top: the images of this chunk that fire each channel most.
 
         Raises:
             OSError: the run folder is gone.
             OutputError: a file cannot be written.
         """
-        number = chunk.number
         text = encode_escaped(chunk)
-        files = {
-            **self._files,
-            chunk_top_file(number): top.to_bytes(),
-        }
-        last, journal = chunk_file(number), chunk_journal(number)
+        last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
         with opened(place) as folder:
-            before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *files}
-            folder.remove_partial({*before, *files, last, journal})
-            write_journal(folder, journal, {*before, *files, last})
-            folder.write_all(files)
+            before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}
+            folder.remove_partial({*before, *self._files, last, journal})
+            write_journal(folder, journal, {*before, *self._files, last})
+            folder.write_all(self._files)
             folder.write(last, hash_line(text) + text)
             folder.remove(before)

@@ -27,7 +27,7 @@ TOP = f"{PARTS}/top.json"
 _ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
 _OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW})
 _PART = re.compile(
-    rf"{PARTS}/\d+(\.top)?\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
+    rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
 _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
@@ -41,11 +41,6 @@ UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no jo
 def chunk_file(number: int) -> str:
     """Return ``parts/000012.json``."""
     return f"{PARTS}/{number:06d}.json"
-
-
-def chunk_top_file(number: int) -> str:
-    """Return ``parts/000012.top.json``, the top images of one chunk."""
-    return f"{PARTS}/{number:06d}.top.json"
 
 
 def chunk_journal(number: int) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from hookcli.cluster import ray_pool
+from hookcli.cluster import ray_cluster
 from hookcli.plan import check
 
 
@@ -128,5 +128,5 @@ def copy(value: Any) -> Any:
 def put_in_place(monkeypatch: Any, ray: FakeRay) -> FakeRay:
     """Let hookcli use the stand-in, whether Ray is installed or not."""
     monkeypatch.setattr(check, "find_spec", lambda name: True)
-    monkeypatch.setattr(ray_pool, "_import_ray", lambda: ray)
+    monkeypatch.setattr(ray_cluster, "_import_ray", lambda: ray)
     return ray

@@ -15,17 +15,16 @@ from hookcli.store.ownership import find_run
 from hookcli.store.places.directory import Directory
 from hookcli.summary.call_tally import RuleHit
 from hookcli.summary.chunks import Chunk
-from hookcli.summary.top_images import TopImages
 from tests.store.test_folder import REQUEST, files, open_folder
 
-WRITTEN = ["parts/000003.json", "parts/000003.top.json", "parts/000003.written.jsonl"]
+WRITTEN = ["parts/000003.json", "parts/000003.written.jsonl"]
 
 
 def save(*names):
     chunk = ChunkFiles()
     for name in names:
         chunk.write(name, b"new")
-    chunk.save(Path("run").absolute(), Chunk(3, written_files=list(names)), TopImages())
+    chunk.save(Path("run").absolute(), Chunk(3, written_files=list(names)))
 
 
 def test_the_files_of_a_chunk_are_written_when_it_is_complete():

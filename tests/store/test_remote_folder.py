@@ -17,7 +17,6 @@ from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
 from hookcli.store.run_files import RunFiles
 from hookcli.summary.chunks import Chunk
-from hookcli.summary.top_images import TopImages
 from hookcli.urls import Url
 from tests.store.test_folder import NAMES, REQUEST
 from tests.toy_runs import run_of
@@ -81,8 +80,8 @@ def test_a_chunk_of_another_process_belongs_to_the_run():
     chunk = ChunkFiles()
     chunk.write("seen/cat.jpg", b"new")
     with open_run() as run:
-        chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]), TopImages())
-        own = ["parts/000003.json", "parts/000003.top.json", "parts/000003.written.jsonl"]
+        chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]))
+        own = ["parts/000003.json", "parts/000003.written.jsonl"]
         assert files() == [*own, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
         run.adopt(["seen/cat.jpg", *own])
         run.complete({}, ["seen/cat.jpg"])
@@ -94,7 +93,7 @@ def test_a_chunk_that_is_run_again_leaves_nothing_of_the_first_time():
         for name in ("seen/cat.jpg", "sheets/cat.png"):
             chunk = ChunkFiles()
             chunk.write(name, b"new")
-            chunk.save(RUN, Chunk(3, written_files=[name]), TopImages())
+            chunk.save(RUN, Chunk(3, written_files=[name]))
         assert [name for name in files() if "cat" in name] == ["sheets/cat.png"]
 
 
@@ -103,7 +102,7 @@ def test_a_run_that_was_killed_is_known_with_all_its_files():
         run.write("layers.csv", b"rows")
         chunk = ChunkFiles()
         chunk.write("seen/cat.jpg", b"new")
-        chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]), TopImages())
+        chunk.save(RUN, Chunk(3, written_files=["seen/cat.jpg"]))
     put("notes.txt")
     with open_run(replace_any=True):
         assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]

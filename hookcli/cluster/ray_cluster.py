@@ -1,0 +1,171 @@
+"""A Ray cluster: joined or started, asked for room, and told to start, call and stop workers.
+
+This is the only file that imports Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from hookcli.cluster.code import copy_code
+from hookcli.cluster.worker import Worker
+from hookcli.errors import ModelError, RequestError, first_line, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hookcli.cluster.work import WorkerSetup
+    from hookcli.config import ClusterRequest
+
+AUTO = "auto"
+
+
+class LostWorkerError(Exception):
+    """A worker was killed, or its node was lost."""
+
+
+class RayCluster:
+    """A ``with`` block in which workers can run on a cluster; at its end they are stopped."""
+
+    def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
+        """Describe the cluster; nothing is started before the ``with`` block.
+
+        Args:
+            request: the cluster, and what each worker gets of it.
+            setup: what every worker is given.
+        """
+        self._request, self._setup = request, setup
+        self._actors: list[Any] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> RayCluster:
+        self._ray = _import_ray()
+        lost = self._ray.exceptions
+        self._lost = (lost.RayActorError, lost.ObjectLostError, lost.OutOfMemoryError)
+        with ExitStack() as stack:
+            self._connect(stack)
+            self._shared = self._ray.put(self._setup)
+            stack.callback(self._stop_workers)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def count_workers(self) -> int:
+        """Return how many workers were asked for, or else how many the cluster has room for.
+
+        Raises:
+            RequestError: there is no room for one.
+        """
+        if self._request.workers is not None:  # nodes may still join
+            return self._request.workers
+        room = sum(
+            self._count_room(node["Resources"]) for node in self._ray.nodes() if node["Alive"]
+        )
+        if room < 1:
+            raise RequestError(
+                f"the cluster has no room for a worker of {self._request.cpus} cores"
+                + f" and {self._gpus:g} GPUs" * bool(self._gpus),
+                "give less with --cpus-per-worker and --gpus-per-worker; "
+                "with --cluster-workers nodes are waited for",
+            )
+        return room
+
+    def start_worker(self) -> Any:
+        """Start a worker, as soon as there is room, and return Ray's handle of it."""
+        kind = self._ray.remote(Worker).options(num_cpus=self._request.cpus, num_gpus=self._gpus)
+        actor = kind.remote(self._shared)
+        self._actors.append(actor)
+        return actor
+
+    def stop_worker(self, actor: Any) -> None:
+        """Stop a worker, which may have been killed before."""
+        self._actors.remove(actor)
+        self._ray.kill(actor)
+
+    def wait(self, calls: Iterable[Any], seconds: float) -> Any | None:
+        """Wait until one of the calls of workers has ended, and return it; None if none has."""
+        ended, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
+        return ended[0] if ended else None
+
+    def get(self, call: Any) -> Any:
+        """Return what a call has returned.
+
+        Raises:
+            LostWorkerError: its worker was killed meanwhile.
+            ModelError: its worker could not be started at all.
+        """
+        try:
+            return self._ray.get(call)
+        except self._lost as error:
+            if getattr(error, "actor_init_failed", False):
+                reason = text_of(error).splitlines()[-1].strip()
+                raise ModelError(
+                    f"a worker could not be started: {reason}",
+                    "every node needs the same hookcli, torch and Python",
+                ) from error
+            raise LostWorkerError from error
+
+    def _connect(self, stack: ExitStack) -> None:
+        """Join or start the cluster, which ends with the stack.
+
+        Raises:
+            RequestError: there is no such cluster, or none can be started.
+        """
+        if self._ray.is_initialized():
+            return
+        is_auto = self._request.address == AUTO
+        code = stack.enter_context(TemporaryDirectory())
+        has_code = copy_code(self._setup.settings.config, Path(code))
+        try:
+            session = stack.enter_context(_make_session_folder()) if is_auto else None
+            stack.callback(self._ray.shutdown)  # before these folders are deleted
+            self._ray.init(
+                address="local" if is_auto else self._request.address,
+                include_dashboard=False if is_auto else None,
+                log_to_driver=False,
+                logging_level="ERROR",
+                _temp_dir=session,
+                runtime_env={"working_dir": code} if has_code else None,
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RequestError(
+                f"no Ray cluster can be used at {self._request.address!r}: {first_line(error)}",
+                "start one with: ray start --head; or use --cluster auto",
+            ) from error
+
+    def _stop_workers(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def _count_room(self, resources: dict[str, float]) -> int:
+        """Return how many workers a node has room for."""
+        room = int(resources.get("CPU", 0) // self._request.cpus)
+        return min(room, int(resources.get("GPU", 0) / self._gpus)) if self._gpus else room
+
+    @property
+    def _gpus(self) -> float:
+        """The GPUs of each worker."""
+        if self._request.gpus is not None:
+            return self._request.gpus
+        return float(self._setup.settings.config.run.model.device.startswith("cuda"))
+
+
+def _make_session_folder() -> TemporaryDirectory[str]:
+    """Return the folder for the logs and sockets of a cluster that ends with the run."""
+    # the names of sockets must be short, which macOS's folder for temporary files is not
+    place = os.environ.get("RAY_TMPDIR") or ("/tmp" if sys.platform == "darwin" else None)  # noqa: S108
+    return TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report every run to its makers
+    import ray
+
+    return ray

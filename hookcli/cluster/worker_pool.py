@@ -1,0 +1,170 @@
+"""The workers of a run on a cluster: given chunks, and replaced when they are killed."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hookcli.cluster.ray_cluster import LostWorkerError
+from hookcli.cluster.work import Done, Failed, WorkerFacts
+from hookcli.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hookcli.cluster.ray_cluster import RayCluster
+    from hookcli.cluster.work import Work
+
+_QUEUED = 2  # chunks that a worker has at once, so that it never waits for the driver
+_MOST_DEATHS = 3  # workers that may be killed while they run one chunk, or get ready in one place
+_PATIENCE = 30.0  # seconds without a worker until the user is told
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """A worker of the pool.
+
+    Attributes:
+        actor: Ray's handle of it.
+        is_ready: it has loaded the model, which is that of the driver.
+        work: the chunks that it has been given and not yet returned; it runs the first of them.
+        deaths: how many workers in its place were killed while they got ready.
+    """
+
+    actor: Any
+    is_ready: bool = False
+    work: list[Work] = field(default_factory=list)
+    deaths: int = 0
+
+
+class WorkerPool:
+    """Workers on a cluster that run chunks, as many as there is room for."""
+
+    def __init__(
+        self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
+    ) -> None:
+        """Start the workers.
+
+        Args:
+            cluster: where they run; it stops them at its end.
+            facts: what must be the same in all workers, as it is here.
+            warn: shows the user a warning.
+
+        Raises:
+            RequestError: there is no room for a worker.
+        """
+        self._cluster, self._facts, self._warn = cluster, facts, warn
+        self._queue: deque[Work] = deque()
+        self._running: dict[Any, tuple[_Member, Work | None]] = {}
+        self._deaths: Counter[int] = Counter()  # by the number of the chunk
+        self._told: set[str] = set()
+        self._members = [self._start() for _ in range(cluster.count_workers())]
+
+    @property
+    def capacity(self) -> int:
+        """How many chunks may be in the pool at once."""
+        return len(self._members) * _QUEUED * 2
+
+    def submit(self, work: Work) -> None:
+        """Queue a chunk."""
+        self._queue.append(work)
+        self._feed()
+
+    def wait(self) -> Done | Failed:
+        """Wait until any chunk has been run.
+
+        Raises:
+            ModelError: a worker has another environment or other weights, or workers are killed
+                again and again.
+            HookcliError: a worker could not load the model.
+        """
+        while True:
+            call = self._cluster.wait(self._running, _PATIENCE)
+            if call is None:
+                if not any(member.is_ready for member in self._members):
+                    self._tell(
+                        "no worker is ready yet: the cluster may have no room, "
+                        "or the model is still being loaded"
+                    )
+                continue
+            member, work = self._running.pop(call)
+            try:
+                result = self._cluster.get(call)
+            except LostWorkerError:
+                self._replace(member, work)
+                continue
+            if work is not None:
+                member.work.remove(work)
+                self._feed()
+                return result  # type: ignore[no-any-return]
+            self._admit(member, result)
+
+    def _start(self, deaths: int = 0) -> _Member:
+        member = _Member(self._cluster.start_worker(), deaths=deaths)
+        self._running[member.actor.prepare.remote()] = (member, None)
+        return member
+
+    def _admit(self, member: _Member, result: WorkerFacts | Failed) -> None:
+        """Let a worker take part that has loaded the model, if it is like this process."""
+        if isinstance(result, Failed):
+            raise result.error()
+        for name, here in self._facts.facts.items():
+            there = result.facts.get(name, "none")
+            if there != here:
+                raise ModelError(
+                    f"the node {result.node!r} has other {name}: {there[:20]}, not {here[:20]}",
+                    "all nodes must have the same versions, code and weights",
+                )
+        member.is_ready = True
+        self._feed()
+
+    def _feed(self) -> None:
+        """Give queued chunks to the workers that have least to do."""
+        ready = [member for member in self._members if member.is_ready]
+        while self._queue and ready:
+            member = min(ready, key=lambda each: len(each.work))
+            if len(member.work) >= _QUEUED:
+                return
+            work = self._queue.popleft()
+            member.work.append(work)
+            self._running[member.actor.run.remote(work)] = (member, work)
+
+    def _replace(self, member: _Member, work: Work | None) -> None:
+        """Start another worker for one that was killed, and queue its chunk again.
+
+        Raises:
+            ModelError: workers are killed again and again.
+        """
+        if member in self._members:
+            self._members.remove(member)
+            self._count_death(member)
+            self._tell("a worker was killed or its node was lost; such workers are replaced")
+            self._cluster.stop_worker(member.actor)  # it may live, and only its result be lost
+            self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
+        if work is not None:
+            self._queue.appendleft(work)
+        self._feed()
+
+    def _count_death(self, member: _Member) -> None:
+        """Count the death of a worker for the chunk that it ran, or for its place.
+
+        Raises:
+            ModelError: it was one too many.
+        """
+        deaths = member.deaths + 1
+        if member.work:
+            number = member.work[0].number
+            self._deaths[number] += 1
+            deaths = self._deaths[number]
+        if deaths > _MOST_DEATHS:
+            raise ModelError(
+                "workers are killed repeatedly",
+                "memory may be short: try fewer workers with --cluster-workers, and --resume",
+            )
+
+    def _tell(self, text: str) -> None:
+        """Warn the user once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._warn(text)
