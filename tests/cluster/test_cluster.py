@@ -34,8 +34,17 @@ SLOW = ("net.py:make", *COMMON, "--layers", "conv")
 SQUEEZE = ("squeezenet1_1", *COMMON, "--layers", "conv", "--grids", "sheet")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def credentials():
+    """Whoever asks for them finds them in the environment, also a node that joins later."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(tmp_path_factory, credentials):
     """A head without cores, and two nodes of one core each."""
     ray = pytest.importorskip("ray")  # not at the top: that takes seconds wherever tests are listed
     from ray.cluster_utils import Cluster
@@ -45,8 +54,6 @@ def cluster(tmp_path_factory):
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
         patch.setenv("NAP", "0.1")  # seconds that the slow model takes for a batch
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
         for _ in range(2):
             cluster.add_node(num_cpus=1)
@@ -69,7 +76,7 @@ def home(tmp_path_factory):
     return home
 
 
-def hookcli(home, *words, code=0, env=None, **how):
+def hookcli(home, *words, code=0, **how):
     done = subprocess.run(
         [sys.executable, "-m", "hookcli", *map(str, words)],
         cwd=home,
@@ -77,7 +84,7 @@ def hookcli(home, *words, code=0, env=None, **how):
         text=True,
         check=False,
         timeout=PATIENCE,
-        env=os.environ | {"COLUMNS": "100"} | (env or {}),
+        env=os.environ | {"COLUMNS": "100"},
         **how,
     )
     assert done.returncode == code, done.stderr
@@ -97,15 +104,26 @@ def session(cluster, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "words", "code"),
     [
-        ("every layer", ("inspect", *RESNET, "some", "--save", "tensors", "--pool", "mean")),
-        ("sheets", ("inspect", *SQUEEZE, "some", "--sketch")),
+        ("every layer", ("inspect", *RESNET, "some", "--save", "tensors", "--pool", "mean"), 6),
+        pytest.param(
+            "sheets", ("inspect", *SQUEEZE, "some", "--sketch"), 6, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "300", ("inspect", *RESNET, "photos", "--save", "tensors"), 0, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "gradients of 300",
+            ("gradients", *SQUEEZE[:7], "photos", "--saliency"),
+            0,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_a_run_on_a_cluster_has_the_bytes_of_one_on_this_machine(home, cluster, name, words):
-    hookcli(home, *words, "--threads", 1, "-o", f"{name} here", code=6)
-    hookcli(home, *words, *on(cluster), "-o", f"{name} there", code=6)
+def test_a_run_on_a_cluster_has_the_bytes_of_one_on_this_machine(home, cluster, name, words, code):
+    hookcli(home, *words, "--threads", 1, "-o", f"{name} here", code=code)
+    hookcli(home, *words, *on(cluster), "-o", f"{name} there", code=code)
     assert_same_folders(home / f"{name} here", home / f"{name} there")
 
 
@@ -123,14 +141,13 @@ def list_workers():
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if "ray::Worker" in line]
 
 
-def start(home, *words, env=None):
+def start(home, *words):
     return subprocess.Popen(
         [sys.executable, "-m", "hookcli", *map(str, words)],
         cwd=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | (env or {}),
     )
 
 
@@ -272,17 +289,16 @@ def s3(home):
     names = zip(("key", "secret"), CREDENTIALS.values(), strict=True)
     filesystem = s3fs.S3FileSystem(endpoint_url=url, skip_instance_cache=True, **dict(names))
     filesystem.mkdir("bucket")
-    for folder in ("some", "photos"):
-        filesystem.put(str(home / folder), "bucket", recursive=True)
+    filesystem.put(str(home / "some"), "bucket", recursive=True)
     yield filesystem, ("--storage-option", f"endpoint_url={url}")
     server.stop()
 
 
 def test_images_and_run_folder_may_be_on_s3(home, cluster, s3):
     filesystem, options = s3
-    words = ("inspect", *SQUEEZE, "s3://bucket/some", *options)
-    hookcli(home, *words, "--threads", 1, "-o", "s3 here", code=6, env=CREDENTIALS)
-    hookcli(home, *words, *on(cluster), "-o", "s3://bucket/run", code=6, env=CREDENTIALS)
+    words = ("inspect", *SQUEEZE, "s3://bucket/some", "--sketch", *options)
+    hookcli(home, *words, "--threads", 1, "-o", "s3 here", code=6)
+    hookcli(home, *words, *on(cluster), "-o", "s3://bucket/run", code=6)
     filesystem.invalidate_cache()
     filesystem.get("bucket/run/", str(home / "s3 there"), recursive=True)
     assert_same_folders(home / "s3 here", home / "s3 there")
@@ -291,7 +307,7 @@ def test_images_and_run_folder_may_be_on_s3(home, cluster, s3):
 def test_a_driver_on_s3_that_is_killed_is_followed_by_another(home, cluster, s3, whole):
     filesystem, options = s3
     words = ("inspect", *SLOW, "photos", *options, *on(cluster), "-o", "s3://bucket/killed")
-    running = start(home, *words, env=CREDENTIALS)
+    running = start(home, *words)
     end = time.monotonic() + PATIENCE
     while not filesystem.exists("bucket/killed/parts/000001.json"):
         assert time.monotonic() < end
@@ -300,12 +316,12 @@ def test_a_driver_on_s3_that_is_killed_is_followed_by_another(home, cluster, s3,
         time.sleep(0.2)
     running.kill()
     running.communicate()
-    refused = hookcli(home, *words, "--resume", code=5, env=CREDENTIALS).stderr
+    refused = hookcli(home, *words, "--resume", code=5).stderr
     assert f"another run is writing into 's3://bucket/killed': process {running.pid} on " in refused
     lock = "bucket/killed/lock/000001.json"
     held = json.loads(filesystem.cat_file(lock)) | {"expires": 0}  # a minute goes by
     filesystem.pipe_file(lock, json.dumps(held).encode())
-    resumed = hookcli(home, *words, "--resume", env=CREDENTIALS)
+    resumed = hookcli(home, *words, "--resume")
     assert "continuing after " in resumed.stderr
     filesystem.invalidate_cache()
     filesystem.get("bucket/killed/", str(home / "s3 killed"), recursive=True)
