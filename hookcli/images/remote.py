@@ -86,6 +86,4 @@ def _find_marked(names: dict[str, int]) -> set[str]:
 
 def unreachable_error(file: str, error: OSError) -> OutputError:
     """Return the error for an image whose storage cannot be reached; it must not be skipped."""
-    return OutputError(
-        f"cannot read {file!r}: {error.strerror}", "go on with --resume when it can be reached"
-    )
+    return OutputError(f"cannot read {file!r}: {error.strerror}", storage.WHEN_REACHED)

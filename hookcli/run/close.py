@@ -197,21 +197,22 @@ def _show_some(
     This is for a run over so many images that the page does not show all of them.
     """
 
-    def show(source: ImageSource | ImageFile) -> bytes | None:
+    def show(source: ImageSource | ImageFile) -> str | None:
         ready = prepare_image(model.fitter, source)
         if ready.pixels is None or ready.state.sha256 != totals.images[places[source.key]].sha256:
             return None  # the file has changed since
-        return model.loaded.show(ready.pixels)
+        return folder.write(names.seen_file(source.key), model.loaded.show(ready.pixels))
 
     places = {image.key: index for index, image in enumerate(totals.images) if image.key in wanted}
     sources = [source for source in model.sources if source.key in places]
+    folder.claim([names.seen_file(source.key) for source in sources])
     written = []
     with ThreadPoolExecutor(_THREADS) as threads:
-        for source, picture in zip(sources, threads.map(show, sources), strict=True):
-            if picture is not None:
-                written.append(folder.write(names.seen_file(source.key), picture))
+        for source, name in zip(sources, threads.map(show, sources), strict=True):
+            if name is not None:
+                written.append(name)
                 index = places[source.key]
-                totals.images[index] = replace(totals.images[index], seen=written[-1])
+                totals.images[index] = replace(totals.images[index], seen=name)
     return written
 
 

@@ -24,7 +24,7 @@ from hookcli.store.places.locks import lock_folder
 from hookcli.store.tables import encode_json, plain_object, render_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from hookcli.store.journal import Journal, RemoteJournal
@@ -112,10 +112,31 @@ class RunFolder:
         Raises:
             OutputError: the file cannot be written, or a file that no run wrote has its name.
         """
-        self._claim(name)
+        self.claim([name])
         if self._lock is not None:
             self._lock.check()
         return self._folder.write(name, data)
+
+    def claim(self, names: Collection[str]) -> None:
+        """Check that names are free or the run's own, and add them to the journal.
+
+        This is done for each name when its file is written; in a storage, it takes less time for
+        many names at once.
+
+        Raises:
+            OutputError: a file that no run wrote has a name, or the journal cannot be written.
+        """
+        with self._mutex:
+            if self._claimed.issuperset(names):
+                return
+            new = [name for name in names if name not in self._known]
+            for name in new:
+                if self._folder.find(name) is not None:
+                    raise not_ours_error(self.path / name)
+            assert self._journal is not None  # noqa: S101
+            self._journal.add(new)
+            self._known.update(new)
+            self._claimed.update(names)
 
     def adopt(self, written: Iterable[str]) -> None:
         """Take files over that another process has written for this run, with a journal."""
@@ -224,23 +245,6 @@ class RunFolder:
         if self._journal is not None:
             self._journal.close()
         self._journal = journal
-
-    def _claim(self, name: str) -> None:
-        """Check that a name is free or the run's own, and add it to the journal.
-
-        Raises:
-            OutputError: a file that no run wrote has the name, or the journal cannot be written.
-        """
-        with self._mutex:
-            if name in self._claimed:
-                return
-            if name not in self._known:
-                if self._folder.find(name) is not None:
-                    raise not_ours_error(self.path / name)
-                assert self._journal is not None  # noqa: S101
-                self._journal.add(name)
-                self._known.add(name)
-            self._claimed.add(name)
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
         """Return the sizes of files that the run has written.

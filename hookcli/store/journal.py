@@ -37,13 +37,13 @@ class Journal:
         self._file = folder.path / JOURNAL
         self._descriptor = folder.open_inside(JOURNAL, os.O_WRONLY | os.O_APPEND)
 
-    def add(self, name: str) -> None:
-        """Add a name.
+    def add(self, names: Iterable[str]) -> None:
+        """Add names.
 
         Raises:
-            OutputError: the name cannot be written.
+            OutputError: they cannot be written.
         """
-        _append(self._descriptor, _to_line(name), self._file)
+        _append(self._descriptor, b"".join(map(_to_line, names)), self._file)
 
     def close(self) -> None:
         """Close the file.
@@ -57,7 +57,7 @@ class Journal:
 class RemoteJournal:
     """The journal of an unfinished run in a storage, where no file can be added to.
 
-    The names that are added later stand in a second file, which is written again for each.
+    The names that are added later stand in a second file, which is written again each time.
     """
 
     def __init__(self, folder: RemoteFolder, names: Iterable[str]) -> None:
@@ -71,13 +71,13 @@ class RemoteJournal:
         write_journal(folder, JOURNAL, {*names, LATER_JOURNAL})
         folder.remove([LATER_JOURNAL])  # of the journal so far
 
-    def add(self, name: str) -> None:
-        """Add a name.
+    def add(self, names: Iterable[str]) -> None:
+        """Add names.
 
         Raises:
-            OutputError: the name cannot be written.
+            OutputError: they cannot be written.
         """
-        self._later.append(name)
+        self._later += names
         self._folder.write(LATER_JOURNAL, b"".join(map(_to_line, self._later)))
 
     def close(self) -> None:
@@ -123,15 +123,15 @@ def read_journal(data: bytes) -> Iterator[str]:
             yield name
 
 
-def _append(descriptor: int, line: bytes, file: Path) -> None:
-    """Add a line to the journal; a line that cannot be written whole is removed again.
+def _append(descriptor: int, lines: bytes, file: Path) -> None:
+    """Add lines to the journal; if not all can be written whole, they are removed again.
 
     Raises:
-        OutputError: the line cannot be written.
+        OutputError: they cannot be written.
     """
     before = os.fstat(descriptor).st_size
     try:
-        write_all(descriptor, line)
+        write_all(descriptor, lines)
     except OSError as error:
         os.ftruncate(descriptor, before)
         raise cannot_write(file, error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.files import cannot_read, cannot_write
+from hookcli.errors import OutputError
 from hookcli.store.names import is_lock
 from hookcli.store.places import storage
 from hookcli.store.places.entry import Entry
@@ -51,7 +51,7 @@ class RemoteFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise cannot_read(self.path / name, error) from error
+            raise _error("read", self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
         """Read the bytes from ``start`` to ``stop`` of a file.
@@ -70,7 +70,7 @@ class RemoteFolder:
         try:
             yield from storage.read_files([self.path / name for name in names])
         except OSError as error:
-            raise cannot_read(self.path, error) from error
+            raise _error("read", self.path, error) from error
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file and return its name; it is complete or not there at all.
@@ -81,7 +81,7 @@ class RemoteFolder:
         try:
             storage.write_file(self.path / name, data)
         except OSError as error:
-            raise cannot_write(self.path / name, error) from error
+            raise _error("write", self.path / name, error) from error
         if self._listed is not None:
             self._listed[name] = len(data)
         return name
@@ -95,7 +95,7 @@ class RemoteFolder:
         try:
             storage.write_files({self.path / name: data for name, data in files.items()})
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise _error("write", self.path, error) from error
         if self._listed is not None:
             self._listed |= {name: len(data) for name, data in files.items()}
 
@@ -135,7 +135,7 @@ class RemoteFolder:
         try:
             storage.remove_files([self.path / name for name in names])
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise _error("write", self.path, error) from error
         for name in names:
             if self._listed is not None:
                 self._listed.pop(name, None)
@@ -169,6 +169,15 @@ class RemoteFolder:
             try:
                 files = storage.list_files(self.path)
             except OSError as error:
-                raise cannot_read(self.path, error) from error
+                raise _error("read", self.path, error) from error
             self._listed = {name: size for name, size in files.items() if not is_lock(name)}
         return self._listed
+
+
+def _error(verb: str, place: Url, error: OSError) -> OutputError:
+    """Return the error for a file or folder that could not be read or written."""
+    is_away = isinstance(error, storage.UnreachableError)
+    return OutputError(
+        f"cannot {verb} {str(place)!r}: {error.strerror or error}",
+        storage.WHEN_REACHED if is_away else "choose another folder with -o",
+    )

@@ -41,6 +41,9 @@ _CHANGED = ("LastModified", "last_modified", "updated", "mtime", "modified", "cr
 _PACKAGES = {"s3": "hookcli[s3]", "s3a": "hookcli[s3]", "gs": "hookcli[gs]", "gcs": "hookcli[gs]"}
 
 
+WHEN_REACHED = "try again when the storage can be reached; --resume goes on with a run"
+
+
 class UnreachableError(OSError):
     """A storage could not be reached, again and again."""
 
