@@ -101,7 +101,7 @@ def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(r
 
 @pytest.mark.parametrize("has_name", [True, False])
 def test_a_full_disk_is_met_with_the_hint_of_this_machine(run, monkeypatch, has_name):
-    def save(files, path, chunk, top):
+    def save(files, path, chunk):
         error = OSError(errno.ENOSPC, "No space left on device")
         if has_name:
             raise cannot_write(path / "parts/000000.json", error) from error

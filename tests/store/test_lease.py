@@ -36,18 +36,14 @@ def test_a_second_run_is_refused_and_told_who_writes():
     assert locks() == []
 
 
-def test_a_second_run_is_refused_before_it_begins(run, cat):
+def test_a_second_run_is_refused_before_it_begins(run, cat, monkeypatch):
     pytest.importorskip("ray")
-    with open_run(), storage_of_all_processes():
+    # as if it were the storage of all processes
+    monkeypatch.setattr("hookcli.plan.check._check_places", lambda _config: None)
+    with open_run():
         ended = run("inspect", "squeezenet1_1", cat, "-o", RUN, "--cluster", "auto", "--dry-run")
     assert ended.code == 5
     assert "another run is writing" in ended.err
-
-
-def storage_of_all_processes():
-    patch = pytest.MonkeyPatch()
-    patch.setattr("hookcli.plan.check._check_places", lambda _config: None)
-    return patch.context()
 
 
 def test_a_lock_that_has_expired_is_taken_over():
