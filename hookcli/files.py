@@ -105,8 +105,9 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
         OutputError: the file cannot be written; nothing of it is left behind.
     """
     if _URL.match(str(file)):
+        url = str(file).replace(":/", "://", 1)
         raise OutputError(
-            f"cannot write {str(file)!r}: a URL can only be the run folder of a run on a cluster",
+            f"cannot write {url!r}: a URL can only be the run folder of a run on a cluster",
             "name a file of this machine",
         )
     temporary = file.with_name(f".partial-{secrets.token_hex(8)}")

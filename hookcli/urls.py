@@ -8,10 +8,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from hookcli.errors import RequestError
 
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
+_SECRET = re.compile(
+    r"(^|_)(key|apikey|secret|token|pass|passwd|password|passphrase|credentials?|auth|authorization"
+    r"|signature|sig|sas|connection_string)(_|$)",
+    re.I,
+)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
@@ -46,18 +52,31 @@ def to_place(name: str | Path) -> Place:
     """Return what a name stands for; ``file:///data`` is the path ``/data``.
 
     Raises:
-        RequestError: the URL holds a password, which would be shown and saved with it.
+        RequestError: it is no URL, or holds a password, which would be shown and saved with it.
     """
     if isinstance(name, Path):
         return name
     if not is_url(name):
         return Path(to_local(name))
-    if urlsplit(name).password:
+    try:
+        parts = urlsplit(name)
+        host = parts.hostname
+    except ValueError as error:
+        raise RequestError(f"{name!r} is no URL: {error}") from error
+    user = parts.username if parts.scheme.startswith("http") else None  # a token, on web servers
+    if parts.password or user or any(map(is_secret, parse_qs(parts.query))):
         raise RequestError(
-            f"the URL on {urlsplit(name).hostname} holds a password",
+            f"the URL on {host} holds a password or a key, which would be saved with its name",
             "credentials are taken from the environment",
         )
+    if not name.partition("://")[2].strip("/"):
+        raise RequestError(f"{name!r} names no bucket or server", "s3://bucket/folder")
     return Url(name)
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a name, such as ``secretKey``, is that of a credential."""
+    return _SECRET.search(_CAMEL.sub("_", name)) is not None
 
 
 def to_local(name: str) -> str:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from hookcli.config import SaveStyle
 from hookcli.errors import RequestError
+from hookcli.urls import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _HIGHEST_CHANNEL = 1_000_000
-_SECRET = re.compile(
-    r"(^|_)(key|secret|token|pass|passwd|password|passphrase|credentials?|connection_string)(_|$)",
-    re.I,
-)
+_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")  # in a URL
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
 
 
@@ -129,7 +127,7 @@ def read_storage_options(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
                 f"--storage-option cannot read {name!r}",
                 "write KEY=VALUE, for example endpoint_url=http://localhost:9000",
             )
-        if any(map(_SECRET.search, (name, *_list_keys(value)))):
+        if any(map(is_secret, (name, *_list_keys(value)))) or _PASSWORD.search(value):
             raise RequestError(
                 f"--storage-option takes no credentials, such as {name!r}",
                 "set them in the environment, where the package of the storage finds them",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from hookcli.cluster.weights import read_weights
 from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.config import chunk_size
-from hookcli.errors import OutputError
+from hookcli.errors import ModelError, OutputError
 from hookcli.images.read import ImageFile
 from hookcli.models.device import use_threads
 from hookcli.models.zoo.weights import pin_weights
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from hookcli.records.runs import RunResult
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
+
+
+_SAVED_EVERY = 5.0  # seconds between savings of the top images, which take as long as all else
 
 
 def run_on_cluster(
@@ -71,8 +75,13 @@ def run_on_cluster(
         merger = _Merger(prepared, folder, totals, listener)
         merger.resume()
         is_resumed = bool(totals.images)
-        for done in _run_chunks(pool, merger):
-            merger.add(done)
+        try:
+            for done in _run_chunks(pool, merger):
+                merger.add(done)
+        except (ModelError, KeyboardInterrupt):
+            with suppress(OutputError):
+                merger.save_top()
+            raise
         clock.lap("forward")
         result = close_run(folder, prepared, totals, is_resumed=is_resumed)
         clock.lap("write tables")
@@ -150,6 +159,7 @@ class _Merger:
         self._listener = listener
         self._size = chunk_size(settings.config.batch_size)
         self._told: set[str] = set()
+        self._saved = -_SAVED_EVERY  # when the top images were saved last
         self.following = 0
         self.count = -(-settings.image_count // self._size)
         totals.top.count = settings.config.top_images * settings.has_several
@@ -186,10 +196,20 @@ class _Merger:
         totals.merge(done.chunk)
         for kept in done.tops:
             totals.top.merge(kept)
-        write_top(self._folder, totals.top)
         self.following += 1
+        if time.monotonic() - self._saved >= _SAVED_EVERY:
+            self.save_top()
         self._listener.worked(done.node, len(done.work.sources))
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
+
+    def save_top(self) -> None:
+        """Save the top images of the chunks so far, without which none of these can be resumed.
+
+        Raises:
+            OutputError: they cannot be saved.
+        """
+        write_top(self._folder, self._totals.top)
+        self._saved = time.monotonic()
 
     def write_part(self, part: Chunk) -> None:
         """Write the tables of the chunks so far and of one in which the model failed."""

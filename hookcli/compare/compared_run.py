@@ -26,11 +26,11 @@ from hookcli.documents import (
     decode,
     refuse_twice,
 )
-from hookcli.errors import RequestError, first_line
+from hookcli.errors import HookcliError, OutputError, RequestError, first_line
 from hookcli.files import read_regular
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
-from hookcli.store.places.storage import read_file
+from hookcli.store.places.storage import TRY_AGAIN, StorageError, read_file
 from hookcli.store.shards import AGAIN, UPGRADE
 from hookcli.urls import is_url, to_local
 
@@ -128,6 +128,7 @@ def load_compared_run(name: str) -> ComparedRun:
     Raises:
         RequestError: the name is of neither, the run is unfinished, or what was read is damaged or
             was written by a later version.
+        OutputError: a storage cannot be used.
     """
     try:
         is_run = not name.endswith(".json") if is_url(name) else Path(to_local(name)).is_dir()
@@ -137,7 +138,13 @@ def load_compared_run(name: str) -> ComparedRun:
     except ValueError as error:
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except OSError as error:
-        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
+        raise _cannot_read(name, error) from error
+
+
+def _cannot_read(name: str, error: OSError) -> HookcliError:
+    if isinstance(error, StorageError):
+        return OutputError(f"cannot read {name!r}: {error.strerror}", TRY_AGAIN)
+    return RequestError(f"cannot read {name!r}: {error.strerror}")
 
 
 def _read_run(name: str) -> ComparedRun:
@@ -225,7 +232,7 @@ def _read_document(name: str) -> object:
             f"there is no folder and no file {name!r}", "give a run's folder or a golden file"
         ) from error
     except OSError as error:
-        raise RequestError(f"cannot read {name!r}: {error.strerror}") from error
+        raise _cannot_read(name, error) from error
     if not text.strip():
         where = "nothing came on standard input" if name == "-" else f"{name!r} is empty"
         raise RequestError(where, _GOLDEN)

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 from hookcli.errors import RequestError
 from hookcli.files import NotRegularError, read_regular
 from hookcli.images import folders, remote
-from hookcli.images.remote import unreachable_error
+from hookcli.images.remote import storage_error
 from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
@@ -81,8 +81,9 @@ def find_files(
             found += _expand(names, rules) or [
                 SkippedImage(word, "is a list that contains no names")
             ]
-        elif is_url(word) and remote.is_pattern(word):
-            found += _expand_urls(word, rules)
+        elif is_url(word) and _is_url_pattern(word):
+            matched = dict.fromkeys(_expand_urls(word, rules))
+            found += matched or [SkippedImage(word, "matches no file")]
         elif _is_glob(word):
             # A dictionary, since ** can match a file twice.
             matched = dict.fromkeys(_expand(_matches(word, rules), rules))
@@ -109,7 +110,8 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     """
     try:
         if word != "-":
-            return read_regular(Path(word[1:]))
+            name = to_local(word[1:])
+            return storage.read_file(name) if is_url(name) else read_regular(Path(name))
         stream = stdin or (sys.stdin and sys.stdin.buffer)
         return stream.read() if stream else b""
     except NotRegularError as error:
@@ -177,7 +179,7 @@ def _is_left_out(folder: str, rules: _Rules) -> bool:
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
     """Return ``names``, with each folder replaced by the images in it."""
     found: list[_Found] = []
-    for name in names:
+    for name in map(to_local, names):
         if is_url(name):
             found += _expand_url(name, rules)
         elif rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
@@ -191,19 +193,21 @@ def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
     return found
 
 
+def _is_url_pattern(url: str) -> bool:
+    to_place(url)
+    storage.check_url(url)
+    return remote.is_pattern(url)
+
+
 def _expand_urls(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that a glob in a storage matches."""
-    to_place(pattern)
+    """Return the images that a glob in a storage matches, as ``_matches`` does on this machine."""
     try:
-        matched = sorted(storage.match_urls(pattern), key=lambda url: url.encode().split(b"/"))
-    except storage.UnreachableError as error:
-        raise unreachable_error(pattern, error) from error
+        matched = remote.match(pattern, rules.out)
+    except storage.StorageError as error:
+        raise storage_error(pattern, error) from error
     except OSError as error:
         return [SkippedImage(pattern, f"cannot be read: {error.strerror or error}")]
-    if "/." not in pattern:  # hidden files match only if the dot is given
-        matched = [url for url in matched if "/." not in url]
-    found = _expand(matched, rules)
-    return found or [SkippedImage(pattern, "matches no file")]
+    return _expand(matched, rules)
 
 
 def _expand_url(name: str, rules: _Rules) -> list[_Found]:
@@ -217,15 +221,16 @@ def _expand_url(name: str, rules: _Rules) -> list[_Found]:
     try:
         if rules.keep_folders or not remote.is_folder(url):
             return [url]
+        found: list[_Found] = []
         for suffixes in (image_suffixes(), TENSOR_SUFFIXES):
-            images = remote.list_images(
+            found += remote.list_images(
                 url, suffixes, recursive=rules.recursive, leave_out=rules.out
             )
-            if found := list(images):
-                return list(found)
+            if found:
+                return found
         return [remote.explain_none(url, rules.out)]
-    except storage.UnreachableError as error:
-        raise unreachable_error(url, error) from error
+    except storage.StorageError as error:
+        raise storage_error(url, error) from error
     except OSError as error:
         return [SkippedImage(name, f"cannot be read: {error.strerror or error}")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -18,9 +19,9 @@ from hookcli.files import NotRegularError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.fit import refuse_unlike
 from hookcli.images.read import ImageFile, find_state, hash_image
-from hookcli.images.remote import unreachable_error
+from hookcli.images.remote import storage_error
 from hookcli.records.images import FileState
-from hookcli.store.places.storage import UnreachableError
+from hookcli.store.places.storage import StorageError, list_options, use_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -145,8 +146,8 @@ def file_state(file: str, *, verify: bool = False) -> FileState:
         return replace(state, sha256=hash_image(file)) if verify else state
     except NotRegularError:
         return state
-    except UnreachableError as error:
-        raise unreachable_error(file, error) from error
+    except StorageError as error:
+        raise storage_error(file, error) from error
     except (OSError, ValueError):
         return FileState(file)
 
@@ -209,7 +210,7 @@ def _stream(
         num_workers=workers,
         prefetch_factor=_AHEAD,
         collate_fn=_as_it_is,
-        worker_init_fn=partial(_begin_worker, close_in_worker),
+        worker_init_fn=partial(_begin_worker, close_in_worker, list_options()),
     )
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD)
@@ -256,14 +257,16 @@ def _as_it_is(image: T) -> T:
     return image
 
 
-def _begin_worker(close: int | None, _worker: int) -> None:
-    """Ignore Ctrl-C, which is for the run itself, and close a lock.
+def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _worker: int) -> None:
+    """Ignore Ctrl-C, which is for the run itself, use the options of storages, and close a lock.
 
-    The lock must not be held longer than the run lasts.
+    The lock must not be held longer than the run lasts; a process that was not forked lacks it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    use_options(options)
     if close is not None:
-        os.close(close)
+        with contextlib.suppress(OSError):
+            os.close(close)
 
 
 def _prepared(fitter: Fitter, source: ImageSource, state: FileState) -> PreparedImage:

@@ -139,8 +139,8 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
         raise UndecodableError("does not exist") from error
     except NotRegularError as error:
         raise UndecodableError("is not a regular file") from error
-    except storage.UnreachableError as error:
-        raise remote.unreachable_error(file, error) from error
+    except storage.StorageError as error:
+        raise remote.storage_error(file, error) from error
     except OSError as error:
         raise _cannot_read(error) from error
     except ValueError as error:  # the name contains a NUL

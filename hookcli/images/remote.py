@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,41 @@ if TYPE_CHECKING:
 
 
 def is_pattern(url: str) -> bool:
-    """Return whether a URL is a glob; in those of web pages, ``?`` begins a query."""
-    return any(each in url for each in "*?[") and not url.startswith("http")
+    """Return whether a URL is a glob, and not the name of a file.
+
+    In addresses of web pages, ``?`` begins a query.
+    """
+    if not any(each in url for each in "*?[") or url.startswith("http"):
+        return False
+    try:
+        storage.find_state(url)
+    except OSError:
+        return True
+    return False
+
+
+def match(pattern: str, leave_out: str) -> list[str]:
+    """Return what a glob matches, sorted, without anything in the folders of runs.
+
+    Hidden files match only if the pattern has their dot.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    start = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    known = {start: False, leave_out.rstrip("/"): bool(leave_out)}
+
+    def is_in_run(folder: str) -> bool:
+        if folder not in known:
+            above = folder.rpartition("/")[0]
+            known[folder] = is_in_run(above) or ownership.is_run(Url(folder))
+        return known[folder]
+
+    found = storage.match_urls(pattern)
+    if "/." not in pattern:
+        found = [url for url in found if "/." not in url]
+    wanted = [url for url in found if not is_in_run(url.rpartition("/")[0])]
+    return sorted(wanted, key=lambda url: url.encode().split(b"/"))
 
 
 def is_folder(url: str) -> bool:
@@ -84,6 +118,6 @@ def _find_marked(names: dict[str, int]) -> set[str]:
     return {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in marks}
 
 
-def unreachable_error(file: str, error: OSError) -> OutputError:
+def storage_error(file: str, error: OSError) -> OutputError:
     """Return the error for an image whose storage cannot be reached; it must not be skipped."""
-    return OutputError(f"cannot read {file!r}: {error.strerror}", storage.WHEN_REACHED)
+    return OutputError(f"cannot read {file!r}: {error.strerror}", storage.TRY_AGAIN)

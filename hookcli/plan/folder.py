@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.files import hash_file, safe_name
 from hookcli.images.read import ImageFile
+from hookcli.images.suffixes import image_suffixes
+from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store import names
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
-from hookcli.urls import is_url
+from hookcli.urls import is_url, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +37,10 @@ def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -
 
 def _name_source(word: str) -> str:
     """Return the name of the folder that a word stands for, or that the file it names is in."""
+    word = to_local(word)
     if is_url(word):
-        folder = PurePosixPath(word)
-        return (folder.parent if folder.suffix else folder).name
+        is_file = word.lower().endswith((*image_suffixes(), *TENSOR_SUFFIXES))
+        return (word.rpartition("/")[0] if is_file else word).rstrip("/").rpartition("/")[2]
     first = Path(os.path.realpath(word))  # pathlib's resolve raises if it is no file name
     return (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
 

@@ -85,7 +85,9 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         runner = ChunkRunner(of_chunks, folder.write, writer.grids, listener.warn, begun)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
-                for number, images in _read_chunks(prepared, writer, folder.lock_number, runner):
+                for number, images in _read_chunks(
+                    prepared, writer, folder.lock_descriptor, runner
+                ):
                     writer.put(*runner.run(number, images))
                     clock.lap("forward")
                 # this takes 0.07 s, and is done while the grids are being written

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.config import chunk_size
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk, RunTotals
+
+
+_THREADS = 16  # images whose state is asked for at once, since a storage takes long to answer
 
 
 def resume_chunks(
@@ -82,9 +87,9 @@ def _read_usable(
         return None
     if not all(folder.holds(file) for file in chunk.written_files):
         return None
-    verify = settings.config.folder.verify
-    pairs = zip(chunk.files, planned, strict=True)
-    return chunk if all(_is_same(known, image, verify=verify) for known, image in pairs) else None
+    is_same = partial(_is_same, verify=settings.config.folder.verify)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return chunk if all(threads.map(is_same, chunk.files, planned)) else None
 
 
 def _is_same(known: FileState, image: ImageSource | ImageFile, *, verify: bool) -> bool:

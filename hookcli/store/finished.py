@@ -39,6 +39,7 @@ def replace_page(path: Place, page: bytes) -> Place:
             folder = stack.enter_context(opened(path))
             if folder.is_file(REQUEST):
                 stack.enter_context(locked(folder))
+                folder.look_again()
             held = find_run(folder)
             if held is None:
                 raise RequestError(

@@ -83,6 +83,7 @@ class RunFolder:
                 stack.callback(self._close)
                 held = self._admit()
                 self._lock = lock_folder(self._folder)
+                self._folder.look_again()
                 self._begin(held if self._lock.is_new else self._admit())
             except FileExistsError as error:
                 raise file_in_the_way_error(self.path) from error
@@ -92,9 +93,9 @@ class RunFolder:
         return self
 
     @property
-    def lock_number(self) -> int | None:
-        """The file descriptor that holds the lock, if one does; a child process must close it."""
-        return None if self._lock is None else self._lock.number
+    def lock_descriptor(self) -> int | None:
+        """The open file that holds the lock, if one does; a child process must close it."""
+        return None if self._lock is None else self._lock.descriptor
 
     def __exit__(
         self,
@@ -113,8 +114,6 @@ class RunFolder:
             OutputError: the file cannot be written, or a file that no run wrote has its name.
         """
         self.claim([name])
-        if self._lock is not None:
-            self._lock.check()
         return self._folder.write(name, data)
 
     def claim(self, names: Collection[str]) -> None:
@@ -126,6 +125,7 @@ class RunFolder:
         Raises:
             OutputError: a file that no run wrote has a name, or the journal cannot be written.
         """
+        self._check_lock()
         with self._mutex:
             if self._claimed.issuperset(names):
                 return
@@ -162,6 +162,7 @@ class RunFolder:
         Raises:
             OutputError: a file cannot be deleted.
         """
+        self._check_lock()
         self._folder.remove(names & self._known)
 
     def list_chunks(self) -> set[str]:
@@ -178,6 +179,7 @@ class RunFolder:
         Raises:
             OutputError: one of the files, or the folder, was deleted meanwhile.
         """
+        self._check_lock()
         sizes = self._measure(sorted({REQUEST, *files}))
         if not self._folder.is_in_place():
             raise OutputError(
@@ -190,6 +192,7 @@ class RunFolder:
         whole = {**manifest, "files": list(sizes), "sizes": sizes}
         self.write(MANIFEST, encode_json(whole))
         # Only now: a run that is killed before this line can still be resumed from them.
+        self._check_lock()
         self._folder.remove(parts)
         self._folder.remove(JOURNALS)
 
@@ -200,6 +203,15 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
         self._journal = self._lock = None
+
+    def _check_lock(self) -> None:
+        """Raise before anything is changed if another run may have the lock now.
+
+        Raises:
+            OutputError: it may.
+        """
+        if self._lock is not None:
+            self._lock.check()
 
     def _admit(self) -> HeldRun | None:
         """Return the run that is in the folder and may be replaced or resumed; None without one.

@@ -219,6 +219,7 @@ def load_run(folder: str | Path) -> Run:
     Raises:
         RequestError: the folder is not that of a run, the run is unfinished, its manifest or index
             is damaged, or a table or shard is missing or has a different size than the run wrote.
+        OutputError: a storage cannot be used.
     """
     folder = to_place(folder)
     files = RunFiles(folder)

@@ -16,6 +16,7 @@ from hookcli.errors import OutputError
 from hookcli.store.journal import read_journals
 from hookcli.store.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
 from hookcli.store.places.folders import opened
+from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,11 +66,19 @@ def find_run(folder: AnyFolder) -> HeldRun | None:
 
 
 def is_run(place: Place) -> bool:
-    """Return whether a folder is that of a run."""
+    """Return whether a folder is that of a run.
+
+    Raises:
+        OutputError: its storage cannot be used.
+    """
     try:
         with opened(place) as folder:
             return find_run(folder) is not None
-    except (OSError, OutputError):
+    except OSError:
+        return False
+    except OutputError as error:
+        if isinstance(error.__cause__, StorageError):
+            raise
         return False
 
 

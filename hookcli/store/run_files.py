@@ -9,7 +9,6 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.errors import OutputError
 from hookcli.files import write_atomic
 from hookcli.store.names import is_run_file
 from hookcli.store.places import storage
@@ -53,13 +52,17 @@ class RunFiles:
         return self.measure(name) is not None
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a regular file; None if there is none. Links are followed."""
+        """Return the size of a regular file; None if there is none. Links are followed.
+
+        Raises:
+            OutputError: the storage cannot be read.
+        """
         try:
             if self._remote is not None:
                 found = self._remote.find(name)
                 return found.size if found and found.is_file else None
             status = self.file(name).stat()
-        except (OSError, ValueError, OutputError):  # ValueError: not a possible name of a file
+        except (OSError, ValueError):  # ValueError: not a possible name of a file
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 

@@ -20,10 +20,11 @@ from hookcli.documents import (
     Whole,
     decode_both,
 )
-from hookcli.errors import RequestError, first_line
+from hookcli.errors import HookcliError, OutputError, RequestError, first_line
 from hookcli.files import open_regular, read_regular
 from hookcli.records.text import and_more, shape_text
 from hookcli.store.names import INDEX, TENSORS
+from hookcli.store.places.storage import TRY_AGAIN, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,8 +175,10 @@ def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object
         raise cannot_read(file, error) from error
 
 
-def cannot_read(file: Place, error: Exception) -> RequestError:
+def cannot_read(file: Place, error: Exception) -> HookcliError:
     """Return the error for a file of a run that is missing or not what a run writes."""
+    if isinstance(error, StorageError):
+        return OutputError(f"cannot read {str(file)!r}: {error.strerror}", TRY_AGAIN)
     reason = getattr(error, "strerror", None) or first_line(error)
     return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.errors import OutputError
+from hookcli.errors import OutputError, RequestError
 from hookcli.images.find import find_files
 from hookcli.images.prepare import file_state
 from hookcli.images.read import read_images
@@ -59,6 +59,33 @@ def test_a_glob_means_what_matches_it():
     assert found(f"{PHOTOS}/c*") == ([], ["matches no file"])
 
 
+def test_a_glob_leaves_the_folders_of_runs_out_and_takes_each_image_once(tmp_path, monkeypatch):
+    run = b'{"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}'
+    names = {
+        "a/x.png": b"x",
+        "run/run.json": run,
+        "run/seen/a.jpg": b"x",
+        "run/grids/a/b.png": b"x",
+    }
+    for name, data in names.items():
+        put(name, data)
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    for pattern in ("**", "**/*.png", "**/*.jpg", "*", "*/*/*.png", "run/*/*.jpg"):
+        files, skipped = find_files([pattern])
+        assert found(f"{PHOTOS}/{pattern}") == (files, [each.reason for each in skipped])
+    out = Url(f"{PHOTOS}/a")
+    assert found(f"{PHOTOS}/*/*.png", leave_out=out) == ([], ["matches no file"])
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file():
+    put("b[1].png")
+    put("b1.png")
+    assert found(f"{PHOTOS}/b[1].png") == (["b[1].png"], [])
+
+
 def test_a_folder_of_tensors_means_those():
     put("a.npy")
     assert found(PHOTOS) == (["a.npy"], [])
@@ -83,11 +110,21 @@ def test_urls_stand_in_lists_too(tmp_path):
     assert found(f"@{tmp_path / 'list'}") == (["a.png", "a.png"], [])
 
 
+def test_a_list_may_be_at_a_url():
+    put("a.png")
+    put("list", f"{PHOTOS}/a.png\n".encode())
+    assert found(f"@{PHOTOS}/list") == (["a.png"], [])
+    with pytest.raises(RequestError, match="cannot read the list"):
+        found(f"@{PHOTOS}/none")
+
+
 def test_a_file_url_is_a_file_of_this_machine(tmp_path):
     file = tmp_path / "a b.png"
     file.write_bytes(b"x")
     assert find_files([f"file://{tmp_path}"]) == ([str(file)], [])
     assert find_files([file.as_uri()]) == ([str(file)], [])
+    (tmp_path / "list").write_text(file.as_uri())
+    assert find_files([f"@{tmp_path}/list"]) == ([str(file)], [])
 
 
 def test_a_folder_without_images_says_so():
@@ -139,7 +176,7 @@ def test_an_image_that_cannot_be_used_is_skipped_with_the_reason(name, data, rea
 def test_the_state_of_a_file_shows_that_it_has_changed():
     put("a.png", picture(0))
     before, read = file_state(f"{PHOTOS}/a.png"), file_state(f"{PHOTOS}/a.png", verify=True)
-    put("a.png", picture(1))
+    put("a.png", picture(1) + b"more")
     assert file_state(f"{PHOTOS}/a.png") != before
     assert file_state(f"{PHOTOS}/a.png", verify=True).sha256 != read.sha256
 
@@ -150,7 +187,7 @@ def test_a_storage_that_cannot_be_reached_ends_the_run_and_skips_nothing(monkeyp
         put(f"{number}.png", picture(number))
 
     def unreachable(_url):
-        raise storage.UnreachableError(5, "no route to host")
+        raise storage.StorageError(5, "no route to host")
 
     monkeypatch.setattr(storage, "read_file", unreachable)
     monkeypatch.setattr(storage, "find_state", unreachable)
@@ -164,7 +201,7 @@ def test_a_storage_that_cannot_be_reached_ends_the_run_and_skips_nothing(monkeyp
 
 def test_a_folder_that_cannot_be_listed_ends_the_run(monkeypatch):
     def unreachable(_url):
-        raise storage.UnreachableError(5, "no route to host")
+        raise storage.StorageError(5, "no route to host")
 
     put("a.png")
     monkeypatch.setattr(storage, "list_files", unreachable)
@@ -189,6 +226,8 @@ def test_a_run_here_is_named_after_the_folder_of_a_url(run):
     put("b.png", picture(1))
     ended = run("inspect", "squeezenet1_1", PHOTOS, "--weights", "random", "--dry-run")
     assert "into hookcli-runs/squeezenet1_1-photos" in ended.err
+    ended = run("inspect", "squeezenet1_1", f"{PHOTOS}/a.png", f"{PHOTOS}/b.png", "--dry-run")
+    assert "into hookcli-runs/squeezenet1_1-photos" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -202,6 +241,10 @@ def test_a_run_here_is_named_after_the_folder_of_a_url(run):
         ),
         (("ftp://me:secret@host/a.png",), "the URL on host holds a password"),
         (("nothing://host/a.png",), "cannot use 'nothing://host/a.png'"),
+        (("http://secret@host/a.png",), "the URL on host holds a password or a key"),
+        (("http://host/a.png?X-Amz-Signature=secret",), "the URL on host holds a password"),
+        (("s3://a[b",), "'s3://a[b' is no URL"),
+        (("photo.jpg", "-o", "s3://", "--cluster", "auto"), "'s3://' names no bucket"),
     ],
 )
 def test_urls_that_make_no_sense_are_refused(run, words, message):

@@ -10,9 +10,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
+from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.places import lease, storage
 from hookcli.store.places.lease import Lease
 from hookcli.store.places.remote_folder import RemoteFolder
+from hookcli.summary.chunks import Chunk
 from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
@@ -83,16 +85,99 @@ def test_a_lock_is_renewed_while_the_run_lives(monkeypatch):
 
 def test_a_lock_that_could_not_be_renewed_in_time_is_lost(monkeypatch):
     held = Lease(RemoteFolder(RUN))
-    monkeypatch.setattr(lease, "LASTS", -1)
-    held._renew()  # the machine slept
-    monkeypatch.setattr(storage, "write_file", broken)
-    with pytest.raises(OutputError, match="could not be renewed"):
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)  # the machine slept
+    with pytest.raises(OutputError, match="was lost: it was not renewed in time"):
+        held.check()
+    before = storage.read_file(FIRST)
+    held._renew()
+    assert storage.read_file(FIRST) == before
+    held.close()
+    assert storage.read_file(FIRST) == before
+
+
+def test_a_renewal_that_takes_too_long_is_none(monkeypatch):
+    held, write = Lease(RemoteFolder(RUN)), storage.write_file
+
+    def write_slowly(url, data):
+        later = time.time() + 61
+        monkeypatch.setattr(time, "time", lambda: later)
+        write(url, data)
+
+    monkeypatch.setattr(storage, "write_file", write_slowly)
+    held._renew()
+    monkeypatch.undo()
+    with pytest.raises(OutputError, match="was lost: it was not renewed in time"):
         held.check()
     held.close()
 
 
-def broken(*_args):
-    raise OSError(5, "no route")
+def test_a_lock_of_the_same_number_is_not_taken_for_ones_own():
+    """While its owner slept, another run took the lock and ended, and a third began."""
+    first = Lease(RemoteFolder(RUN))
+    storage.remove_file(FIRST)
+    third = Lease(RemoteFolder(RUN))
+    first._renew()
+    with pytest.raises(OutputError, match=r"was lost: process \d+ on .* has it"):
+        first.check()
+    first.close()
+    third._renew()
+    third.check()
+    third.close()
+
+
+def test_a_lock_that_is_let_go_while_it_is_read_is_not_taken_for_an_expired_one(monkeypatch):
+    """A third run gets the lock in that moment."""
+    first, read, third = Lease(RemoteFolder(RUN)), storage.read_file, []
+
+    def read_late(url):
+        monkeypatch.setattr(storage, "read_file", read)
+        first.close()
+        with pytest.raises(FileNotFoundError):
+            read(url)
+        third.append(Lease(RemoteFolder(RUN)))
+        raise FileNotFoundError(url)
+
+    monkeypatch.setattr(storage, "read_file", read_late)
+    with pytest.raises(OutputError, match="another run is writing"):
+        Lease(RemoteFolder(RUN))
+    third[0].check()
+    third[0].close()
+
+
+def test_a_run_that_has_lost_its_lock_changes_nothing():
+    with open_run() as run:
+        run.write("layers.csv", b"")
+        before = dict.fromkeys(storage.list_files(RUN))
+        run._lock._loss = "another has it"
+        changes = (
+            lambda: run.write("skipped.csv", b""),
+            lambda: run.claim(["skipped.csv"]),
+            lambda: run.remove({"layers.csv"}),
+            lambda: run.complete({}, []),
+        )
+        for change in changes:
+            with pytest.raises(OutputError, match="another has it"):
+                change()
+        assert dict.fromkeys(storage.list_files(RUN)) == before
+
+
+def test_what_another_run_wrote_until_the_lock_was_taken_is_known(monkeypatch):
+    """It was a chunk; the folder had been looked at before."""
+    with open_run():
+        pass
+
+    class Late(Lease):
+        def __init__(self, folder):
+            chunk = ChunkFiles()
+            chunk.write("seen/dog.jpg", b"new")
+            chunk.save(RUN, Chunk(3, written_files=["seen/dog.jpg"]))
+            super().__init__(folder)
+
+    monkeypatch.setattr(lease, "Lease", Late)
+    with open_run(replace_run=True):
+        names = [*storage.list_files(RUN)]
+    assert names == ["lock/000001.json", "parts/written.jsonl", "run.json"]
 
 
 def test_of_two_runs_at_the_same_moment_one_gets_the_lock(monkeypatch):

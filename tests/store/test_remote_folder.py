@@ -199,6 +199,17 @@ def test_only_files_of_runs_are_copied():
         (["report", "sftp://me:pass@host/run"], "the URL on host holds a password"),
         (["report", RUN, "--storage-option", "secret=x"], "takes no credentials, such as 'secret'"),
         (["report", RUN, "--storage-option", 'a={"key": "x"}'], "takes no credentials"),
+        (["report", RUN, "--storage-option", "secretKey=x"], "such as 'secretKey'"),
+        (["report", RUN, "--storage-option", "endpoint_url=http://me:pass@host"], "no credentials"),
+        (
+            [
+                "report",
+                RUN,
+                "--storage-option",
+                'client_kwargs={"headers": {"Authorization": "x"}}',
+            ],
+            "no credentials",
+        ),
         (
             ["report", RUN, "--storage-option", "endpoint"],
             "--storage-option cannot read 'endpoint'",
@@ -210,6 +221,23 @@ def test_a_url_that_cannot_be_read_is_refused(run, words, reason):
     assert ended.code == 2
     assert reason in ended.err
     assert "pass@" not in ended.err
+
+
+@pytest.mark.parametrize("command", ["report", "diff", "golden", "export"])
+def test_a_storage_that_cannot_be_used_ends_with_5(run, toy, monkeypatch, command):
+    words = {"diff": [toy], "export": ["--to", "npy"]}.get(command, [])
+    copy(toy)
+
+    def away(*_args):
+        raise storage.StorageError(5, "no route to host")
+
+    for name in ("read_file", "list_files"):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, name, away)
+            ended = run(command, RUN, *words)
+        assert ended.code == 5
+        assert "no route to host" in ended.err
+        assert "try again when the storage can be used" in ended.err
 
 
 def test_a_url_and_a_folder_are_compared(run, toy):

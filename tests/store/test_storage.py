@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.store.places import storage
@@ -65,6 +66,59 @@ def test_an_error_that_cannot_pass_is_told_at_once(monkeypatch, error):
     assert flaky.left == 1
 
 
+class ClientError(Exception):
+    """What a request to S3 raises."""
+
+    def __init__(self, code):
+        super().__init__(code)
+        self.response = {"Error": {"Code": code}}
+
+
+def denied(code):
+    """As s3fs tells it."""
+    error = PermissionError(code)
+    error.__cause__ = ClientError(code)
+    return error
+
+
+class AnswerError(Exception):
+    """What a web server answers."""
+
+    def __init__(self, status):
+        super().__init__(f"{status}, message='...'")
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "tries"),
+    [
+        (denied("AccessDenied"), PermissionError, 1),
+        (denied("403"), PermissionError, 1),
+        (PermissionError(13, "denied"), PermissionError, 1),
+        (FileNotFoundError("gone"), FileNotFoundError, 1),
+        (AnswerError(403), PermissionError, 1),
+        (AnswerError(404), FileNotFoundError, 1),
+        (AnswerError(412), FileExistsError, 1),
+        (ClientError("PreconditionFailed"), FileExistsError, 1),
+        (denied("ExpiredToken"), storage.StorageError, 1),
+        (denied("RequestTimeTooSkewed"), storage.StorageError, 1),
+        (TypeError("unexpected keyword argument 'bogus'"), storage.StorageError, 1),
+        (AnswerError(503), storage.StorageError, 2),
+        (AnswerError(429), storage.StorageError, 2),
+        (ClientError("SlowDown"), storage.StorageError, 2),
+        (ConnectionError("reset"), storage.StorageError, 2),
+    ],
+)
+def test_an_error_of_one_file_is_told_from_one_of_the_storage(
+    monkeypatch, quick, error, kind, tries
+):
+    flaky = Flaky(monkeypatch, "cat_file", 99, error)
+    with pytest.raises(kind) as caught:
+        storage.read_file(RUN / "layers.csv")
+    assert type(caught.value) is kind
+    assert min(99 - flaky.left, 2) == tries
+
+
 def test_missing_credentials_are_told_at_once(monkeypatch):
     class NoCredentialsError(Exception):
         pass
@@ -77,7 +131,14 @@ def test_missing_credentials_are_told_at_once(monkeypatch):
 
 def test_options_are_those_of_the_filesystem(monkeypatch):
     given = []
-    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url, **kw: given.append(kw) or (None, url))
+
+    class Noting(MemoryFileSystem):
+        cachable = False
+
+        def __init__(self, **words):
+            given.append(words)
+
+    monkeypatch.setattr("fsspec.get_filesystem_class", lambda _scheme: Noting)
     options = [("endpoint_url", "http://localhost:9000"), ("anon", "true"), ("config", '{"a": 1}')]
     storage.use_options(options)
     storage.check_url(RUN)
@@ -90,10 +151,10 @@ def test_options_are_those_of_the_filesystem(monkeypatch):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
-    def missing(_url, **_options):
+    def missing(_scheme):
         raise ImportError("Please install gcsfs")
 
-    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    monkeypatch.setattr("fsspec.get_filesystem_class", missing)
     with pytest.raises(RequestError, match="gs:// needs a package") as caught:
         storage.check_url("gs://bucket/run")
     assert caught.value.hint == "pip install 'hookcli[gs]'"

@@ -25,6 +25,7 @@ from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_IMAGES, Finding, ModelInfo
 from hookcli.store.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
 from hookcli.store.ownership import list_damage
+from hookcli.store.places.storage import TRY_AGAIN, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,7 +141,8 @@ def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
         reason = "is the folder of an unfinished run" if known else "is not the folder of a run"
         raise RequestError(f"{folder!r} {reason}", _AGAIN) from error
     except OSError as error:
-        raise OutputError(f"cannot read {file!r}: {error.strerror}") from error
+        hint = TRY_AGAIN if isinstance(error, StorageError) else ""
+        raise OutputError(f"cannot read {file!r}: {error.strerror}", hint) from error
     except LaterVersionError as error:
         hint = "a later hookcli wrote it: pip install --upgrade hookcli"
         raise RequestError(f"{file!r} {error}", hint) from error

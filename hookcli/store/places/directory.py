@@ -66,6 +66,9 @@ class Directory:
         except OSError:
             return False
 
+    def look_again(self) -> None:
+        """Do nothing: what the folder holds is always looked up."""
+
     def open_inside(self, name: str, flags: int) -> int:
         """Open a file and return its descriptor; links are not followed, and pipes not waited for.
 

@@ -24,7 +24,7 @@ class FileLock:
     """The lock of a folder on this machine, held until it is closed.
 
     Attributes:
-        number: the descriptor of the locked file; a child process must close it.
+        descriptor: the open file that is locked; a child process must close it.
         is_new: ``run.json`` was created for the lock, and is still empty.
     """
 
@@ -36,7 +36,7 @@ class FileLock:
             OutputError: the name is not that of a regular file, or another run holds the lock.
         """
         self._folder = folder
-        self.number, self.is_new = _lock_request(folder)
+        self.descriptor, self.is_new = _lock_request(folder)
 
     def check(self) -> None:
         """Do nothing: such a lock cannot be lost."""
@@ -55,7 +55,7 @@ class FileLock:
         """
         if not begun:
             try:
-                _write_whole(self.number, text)
+                _write_whole(self.descriptor, text)
             except OSError:
                 self._folder.remove({REQUEST})  # an empty one marks a run only if it is alone
                 raise
@@ -69,13 +69,13 @@ class FileLock:
             os.close(new)
             raise
         # Only now: until here no other run could lock the old file or the new one.
-        os.close(self.number)
-        self.number = new
+        os.close(self.descriptor)
+        self.descriptor = new
 
     def close(self) -> None:
         """Let the lock go."""
         with contextlib.suppress(OSError):
-            os.close(self.number)
+            os.close(self.descriptor)
 
 
 @contextlib.contextmanager

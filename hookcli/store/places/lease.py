@@ -48,7 +48,7 @@ class Holder:
 class Lease:
     """The lock of a folder in a storage, held until it is closed."""
 
-    number = None  # of a file descriptor: there is none
+    descriptor = None  # such a lock is no open file
 
     def __init__(self, folder: RemoteFolder) -> None:
         """Take the lock.
@@ -86,13 +86,12 @@ class Lease:
         """Raise if another run may have the lock now.
 
         Raises:
-            OutputError: the lock could not be renewed in time, or was taken.
+            OutputError: the lock was not renewed in time, or was taken.
         """
-        if not self._loss and time.time() > self._holder.expires:
-            self._renew()
-        if self._loss:
+        loss = self._loss or "it was not renewed in time" * (time.time() > self._holder.expires)
+        if loss:
             raise OutputError(
-                f"the lock of {str(self._path)!r} was lost: {self._loss}",
+                f"the lock of {str(self._path)!r} was lost: {loss}",
                 "go on with --resume when no other run writes there",
             )
 
@@ -100,7 +99,7 @@ class Lease:
         """Stop renewing the lock, and delete its file if it is still this run's."""
         self._closed.set()
         with self._mutex, contextlib.suppress(OSError):
-            if not self._loss:
+            if not self._find_loss():
                 storage.remove_file(self._path / lock_file(self._number))
 
     def _take(self) -> int:
@@ -128,6 +127,9 @@ class Lease:
                     if newest:
                         storage.remove_file(self._path / lock_file(newest))
                     return newest + 1
+                except OSError:
+                    storage.remove_file(file)
+                    raise
                 storage.remove_file(file)
                 break
         raise OutputError(
@@ -142,21 +144,34 @@ class Lease:
             self._renew()
 
     def _renew(self) -> None:
+        """Renew the lock, unless it has expired or is another run's."""
         with self._mutex:
             if self._closed.is_set():
                 return
-            try:
-                newest = _newest(self._folder)
-                if newest != self._number:
-                    holder = _read(self._folder, newest) if newest > self._number else None
-                    self._loss = f"{holder.owner} has it" if holder else "its file was deleted"
-                    return
-                renewed = _renewed(self._holder)
-                storage.write_file(self._path / lock_file(self._number), encode_escaped(renewed))
-                self._holder = renewed
-            except OSError as error:
-                if time.time() > self._holder.expires:
-                    self._loss = f"it could not be renewed ({error.strerror or error})"
+            with contextlib.suppress(OSError):  # it is tried again before it expires
+                self._loss = self._find_loss()
+                if not self._loss:
+                    renewed = _renewed(self._holder)
+                    file = self._path / lock_file(self._number)
+                    storage.write_file(file, encode_escaped(renewed))
+                    # If this took long, another run may have seen that the lock had expired.
+                    self._loss = self._find_loss()
+                    self._holder = renewed
+
+    def _find_loss(self) -> str:
+        """Return why the lock is no longer this run's; empty if it is.
+
+        Raises:
+            OSError: the storage cannot be read.
+        """
+        if time.time() > self._holder.expires:
+            return "it was not renewed in time"
+        newest = _newest(self._folder)
+        holder = _read(self._folder, newest) if newest else None
+        if holder is None:
+            return "its file was deleted"
+        is_ours = newest == self._number and holder.id == self._holder.id
+        return "" if is_ours else f"{holder.owner} has it"
 
 
 def refuse_locked(folder: RemoteFolder) -> int:
@@ -168,6 +183,8 @@ def refuse_locked(folder: RemoteFolder) -> int:
     """
     newest = _newest(folder)
     holder = _read(folder, newest) if newest else None
+    if newest and holder is None:  # it was deleted meanwhile
+        return refuse_locked(folder)
     left = holder.expires - time.time() if holder else 0.0
     if holder and left > 0:
         raise OutputError(
@@ -185,11 +202,13 @@ def _newest(folder: RemoteFolder) -> int:
 
 
 def _read(folder: RemoteFolder, number: int) -> Holder | None:
-    """Return what a lock says; None if it was deleted meanwhile, or is damaged."""
+    """Return what a lock says; None if it was deleted meanwhile. A damaged one has expired."""
     try:
         return decode_escaped(storage.read_file(folder.path / lock_file(number)), Holder)
-    except (FileNotFoundError, DamagedError):
+    except FileNotFoundError:
         return None
+    except DamagedError:
+        return Holder("", "", 0.0)
 
 
 def _renewed(holder: Holder) -> Holder:

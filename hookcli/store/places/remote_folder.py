@@ -19,7 +19,8 @@ class RemoteFolder:
     """A folder in a storage, with the methods of ``Directory``.
 
     A storage has no folders: they exist as parts of the names of files. What the folder holds is
-    listed once, when that is first asked for; after that, only this object's own changes count.
+    listed once, when that is first asked for; after that, only this object's own changes count
+    until it looks again.
     """
 
     def __init__(self, path: Url) -> None:
@@ -27,18 +28,16 @@ class RemoteFolder:
         self.path = path
         self._listed: dict[str, int] | None = None
 
-    def __enter__(self) -> RemoteFolder:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Do nothing: no file is open."""
 
     def is_in_place(self) -> bool:
         """Return True: a folder in a storage cannot be moved."""
         return True
+
+    def look_again(self) -> None:
+        """Forget what the folder held when it was listed."""
+        self._listed = None
 
     def read(self, name: str) -> bytes | None:
         """Read a file; None if there is none.
@@ -62,7 +61,7 @@ class RemoteFolder:
         return storage.read_part(self.path / name, start, stop)
 
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the content of files that are there, in their order.
+        """Yield the content of files, in their order; empty for those that do not exist.
 
         Raises:
             OutputError: a file may not be read.
@@ -176,8 +175,8 @@ class RemoteFolder:
 
 def _error(verb: str, place: Url, error: OSError) -> OutputError:
     """Return the error for a file or folder that could not be read or written."""
-    is_away = isinstance(error, storage.UnreachableError)
+    is_away = isinstance(error, storage.StorageError)
     return OutputError(
         f"cannot {verb} {str(place)!r}: {error.strerror or error}",
-        storage.WHEN_REACHED if is_away else "choose another folder with -o",
+        storage.TRY_AGAIN if is_away else "choose another folder with -o",
     )

@@ -1,7 +1,8 @@
 """Files that are not on this machine, read and written through fsspec: ``s3://``, ``gs://``, ….
 
-This is the only file that imports fsspec. Whatever goes wrong is an ``OSError``. What may pass,
-such as a lost connection, is tried again for some 20 seconds, and is an ``UnreachableError`` then.
+This is the only file that imports fsspec. Whatever goes wrong is an ``OSError``. What is wrong with
+one file is ``FileNotFoundError`` or the like. What is wrong with the storage as a whole is a
+``StorageError``; what may pass, such as a lost connection, is first tried again for 20 seconds.
 """
 
 from __future__ import annotations
@@ -25,27 +26,20 @@ T = TypeVar("T")
 
 _PATIENCE = 20.0  # seconds after which nothing is tried again
 _PAUSE = 0.2  # seconds before the second try; doubled before each other, and made longer by chance
-_FINAL = (
-    FileNotFoundError,
-    FileExistsError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-    NotImplementedError,
-    ImportError,
-    ValueError,
-    TypeError,
-)
+_OF_ONE_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_REFUSED = {"", "403", "401", "AccessDenied"}  # answers about one file, not about the credentials
+_EXISTS = {"412", "PreconditionFailed"}
+_MAY_PASS = {"408", "429"}  # of the answers of a web server from 400 to 499
 _THREADS = 16  # files that are read or deleted at once
 _CHANGED = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 _PACKAGES = {"s3": "hookcli[s3]", "s3a": "hookcli[s3]", "gs": "hookcli[gs]", "gcs": "hookcli[gs]"}
 
 
-WHEN_REACHED = "try again when the storage can be reached; --resume goes on with a run"
+TRY_AGAIN = "try again when the storage can be used; --resume goes on with a run"
 
 
-class UnreachableError(OSError):
-    """A storage could not be reached, again and again."""
+class StorageError(OSError):
+    """A storage cannot be used: it is not reached, or does not accept who asks, or how."""
 
 
 _options: dict[str, object] = {}
@@ -64,6 +58,11 @@ def use_options(options: Iterable[tuple[str, str]]) -> None:
             _options[name] = json.loads(text)
         except ValueError:
             _options[name] = text
+
+
+def list_options() -> tuple[tuple[str, str], ...]:
+    """Return the options that this process uses, for ``use_options`` of another."""
+    return tuple((name, json.dumps(value)) for name, value in _options.items())
 
 
 def check_url(url: str) -> None:
@@ -96,13 +95,22 @@ def read_part(url: str, start: int, stop: int) -> bytes:
 
 
 def read_files(urls: Sequence[str]) -> Iterator[bytes]:
-    """Yield the content of several files, in their order; many are read at once.
+    """Yield the content of several files, in their order; empty for those that do not exist.
+
+    Many are read at once.
 
     Raises:
         OSError: one cannot be read.
     """
+
+    def read(url: str) -> bytes:
+        try:
+            return read_file(url)
+        except FileNotFoundError:
+            return b""
+
     with ThreadPoolExecutor(_THREADS) as threads:
-        yield from threads.map(read_file, urls)
+        yield from threads.map(read, urls)
 
 
 def write_file(url: str, data: bytes) -> None:
@@ -138,10 +146,10 @@ def create_file(url: str, data: bytes) -> None:
 
 
 def has_conditional_writes(url: str) -> bool:
-    """Return whether ``create_file`` is one step there.
+    """Return whether ``create_file`` may be one step there.
 
-    Otherwise fsspec looks whether there is a file and then writes, and two processes can both
-    succeed.
+    It is not if fsspec itself looks whether there is a file, and then writes: two processes could
+    both succeed.
     """
     from fsspec import AbstractFileSystem
 
@@ -183,7 +191,9 @@ def list_files(url: str) -> dict[str, int]:
 
     def find() -> dict[str, dict[str, Any]]:
         filesystem.invalidate_cache()
-        return dict(filesystem.find(path, detail=True))
+        found = dict(filesystem.find(path, detail=True))
+        filesystem.invalidate_cache()  # it takes more memory than the names
+        return found
 
     prefix = f"{path.rstrip('/')}/"
     return {
@@ -203,7 +213,8 @@ def match_urls(pattern: str) -> list[str]:
     filesystem, path = _open(pattern)
     above = f"{_open(start)[1].rstrip('/')}/"
     found = _retry(lambda: filesystem.glob(path))
-    return [f"{start}/{name.removeprefix(above)}" for name in found]
+    inside = (name.removeprefix(above) for name in found if name.startswith(above))
+    return [f"{start}/{name}" for name in inside if name]
 
 
 def is_folder(url: str) -> bool:
@@ -217,7 +228,9 @@ def is_folder(url: str) -> bool:
 
 
 def find_state(url: str) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed in ns since 1970, as far as it is known.
+    """Return the size of a file, and when it was changed, in ns since 1970.
+
+    The time is in whole seconds: in its lists, S3 may tell it more exactly than elsewhere.
 
     Raises:
         OSError: there is no such file.
@@ -227,7 +240,7 @@ def find_state(url: str) -> tuple[int, int]:
     if facts.get("type") == "directory":
         raise IsADirectoryError(errno.EISDIR, "is a folder", url)
     changed = _to_seconds(next((facts[key] for key in _CHANGED if facts.get(key)), 0))
-    return int(facts.get("size") or 0), int(changed * 1e9)
+    return int(facts.get("size") or 0), int(changed) * 10**9
 
 
 def _to_seconds(moment: datetime | float | str) -> float:
@@ -240,13 +253,15 @@ def _open(url: str) -> tuple[Any, str]:
     """Return the filesystem of a URL, and the path there.
 
     Raises:
-        RequestError: its package is not installed, or an option is unknown.
+        RequestError: its package is not installed, or refuses an option.
     """
-    from fsspec.core import url_to_fs
+    from fsspec import get_filesystem_class
 
     scheme = url.partition("://")[0]
     try:
-        filesystem, path = url_to_fs(str(url), **_options)
+        kind = get_filesystem_class(scheme)
+        filesystem = kind(**kind._get_kwargs_from_urls(str(url)) | _options)
+        path = kind._strip_protocol(str(url))
     except ImportError as error:
         package = _PACKAGES.get(scheme)
         hint = f"pip install '{package}'" if package else first_line(error)
@@ -263,7 +278,7 @@ class _Tries:
     """
 
     def __init__(self) -> None:
-        self._began, self._pause = time.monotonic(), _PAUSE
+        self._end, self._pause = time.monotonic() + _PATIENCE, _PAUSE
 
     def __enter__(self) -> None:
         pass
@@ -272,28 +287,53 @@ class _Tries:
         """Swallow an error or raise it as an OSError; every package has its own classes.
 
         Raises:
-            UnreachableError: it may pass, and there is no time for another try.
-            OSError: it does not pass.
+            StorageError: the storage as a whole cannot be used.
+            OSError: one file cannot.
         """
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, _OF_ONE_FILE):
             return False
-        if isinstance(error, OSError) and isinstance(error, _FINAL):
+        code = _find_code(error)
+        if code in _EXISTS:
+            raise FileExistsError(errno.EEXIST, first_line(error)) from error
+        if isinstance(error, PermissionError) and code in _REFUSED:
             return False
-        if isinstance(error, _FINAL) or "Credentials" in type(error).__name__:
-            raise OSError(errno.EINVAL, first_line(error)) from error
-        if time.monotonic() - self._began > _PATIENCE:
-            raise UnreachableError(errno.EIO, first_line(error)) from error
-        time.sleep(self._pause * random.uniform(1, 2))  # noqa: S311
+        if code.isdecimal() and 400 <= int(code) < 500 and code not in _MAY_PASS:
+            raise _ANSWERS.get(code, OSError)(errno.EINVAL, first_line(error)) from error
+        left = self._end - time.monotonic()
+        if left <= 0 or not _may_pass(error):
+            raise StorageError(errno.EIO, first_line(error)) from error
+        time.sleep(min(left, self._pause * random.uniform(1, 2)))  # noqa: S311
         self._pause *= 2
         return True
+
+
+_ANSWERS = {"401": PermissionError, "403": PermissionError, "404": FileNotFoundError}
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether an error may be gone at the next try: not if the request itself is wrong."""
+    is_wrong = isinstance(error, (PermissionError, NotImplementedError, ValueError, TypeError))
+    return not is_wrong and "Credentials" not in type(error).__name__
+
+
+def _find_code(error: Exception) -> str:
+    """Return what a storage has answered: ``AccessDenied`` of S3, ``403`` of a web server."""
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        for name in ("status", "code"):
+            if isinstance(code := getattr(each, name, None), int):
+                return str(code)
+    return ""
 
 
 def _retry(do: Callable[[], T]) -> T:
     """Do something that may fail for a while.
 
     Raises:
-        UnreachableError: it still fails.
-        OSError: it has failed in a way that does not pass.
+        StorageError: the storage as a whole cannot be used.
+        OSError: one file cannot.
     """
     tries = _Tries()
     while True:
