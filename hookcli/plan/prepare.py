@@ -200,8 +200,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
     """
     clock = Clock()
     check_run(config)
-    use_options(config.machine.storage)
-    found = find_images(config.run, leave_out=config.folder.out)
+    found = find_images(config.run, config.folder.out, config.machine.storage)
     check_run_folder(config, found.sources, cleans_up=True)
     if config.save_weights is not None:
         config = replace(config, save_weights=full_name(config.save_weights))
@@ -338,8 +337,7 @@ def plan_run(config: RunConfig) -> Plan:
         HookcliError: as ``prepare_run``.
     """
     check_run(config)
-    use_options(config.machine.storage)
-    found = find_images(config.run, leave_out=config.folder.out)
+    found = find_images(config.run, config.folder.out, config.machine.storage)
     check_run_folder(config, found.sources, cleans_up=False)
     from hookcli.plan.estimate import make_plan
     from hookcli.plan.focus import find_focus
@@ -390,17 +388,24 @@ def outline_model(
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
 
 
-def find_images(request: RunRequest, leave_out: Place | None = None) -> FoundImages:
+def find_images(
+    request: RunRequest,
+    leave_out: Place | None = None,
+    storage: tuple[tuple[str, str], ...] = (),
+) -> FoundImages:
     """Find the images; a few are read at once, but for many only the files are listed.
 
     Args:
         request: the request that names the images.
         leave_out: a folder whose files are not used as images.
+        storage: options of the storages that hold what is named by a URL; this process uses them
+            from here on.
 
     Raises:
         RequestError: a list of names cannot be read.
         NoImageError: there is no image.
     """
+    use_options(storage)
     images = request.images
     files, skipped = find_files(
         images.names,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.images.find import find_files
-from hookcli.images.prepare import file_state
+from hookcli.images.prepare import _begin_worker, file_state
 from hookcli.images.read import read_images
 from hookcli.store.places import storage
 from hookcli.urls import Url
@@ -262,3 +262,13 @@ def test_storage_options_are_no_part_of_the_command(run):
     options = ("--storage-option", "use_listings_cache=false")
     assert run("inspect", "squeezenet1_1", f"{PHOTOS}/a.png", *words, *options).code == 0
     assert "listings" not in Path("out/manifest.json").read_text()
+
+
+def test_a_process_that_prepares_images_uses_the_options_of_storages(interruptible):
+    """Where processes are not forked, it begins without them."""
+    storage.use_options([("anon", "true"), ("endpoint_url", "http://localhost")])
+    options = storage.list_options()
+    storage.use_options(())
+    _begin_worker(None, options, 0)
+    assert storage._options == {"anon": True, "endpoint_url": "http://localhost"}
+    storage.use_options(())
