@@ -182,6 +182,7 @@ def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
     assert_same_folders(whole, home / f"killed {most}")
 
 
+@pytest.mark.slow  # the short form is on S3, below
 def test_a_driver_that_is_killed_leaves_a_run_that_can_be_resumed(home, cluster, whole):
     words = ("inspect", *SLOW, "photos", *on(cluster), "-o", "resumed")
     running = start(home, *words)
