@@ -15,6 +15,7 @@ from PIL import Image
 from hookcli.__main__ import _run
 from hookcli.render.report.document import read_report
 from hookcli.render.report.page import render_report as render_folder
+from hookcli.store.run_files import RunFiles
 from tests.render.report.test_page import SEEN, TURNED, all_named, document, render_report
 
 pytestmark = pytest.mark.browser
@@ -98,7 +99,8 @@ def one(tmp_path_factory):
 @pytest.fixture(params=[False, True], ids=["links", "one file"])
 def page_of_two(request, browser, sheets):
     """The page of two images, and the same with its pictures in it."""
-    text = render_folder(*read_report(sheets), sheets if request.param else None)
+    files = RunFiles(sheets)
+    text = render_folder(*read_report(files), files if request.param else None)
     home = sheets.parent / "alone" if request.param else sheets
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(text, encoding="utf-8")
