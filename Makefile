@@ -30,7 +30,8 @@ test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser
 
 test-cluster: setup ## runs on a Ray cluster of three nodes and an S3 server on this machine; installs both
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray,s3]' 'moto[server]>=5.1,<6'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray,s3]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[s3]>=5.1,<6' 'flask>=3,<4' 'flask-cors>=5,<7'
 	$(BIN)/pytest -m 'cluster and not slow' tests/cluster
 
 golden: setup ## rewrite the golden files; look at the diff
