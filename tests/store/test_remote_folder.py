@@ -240,6 +240,17 @@ def test_a_storage_that_cannot_be_used_ends_with_5(run, toy, monkeypatch, comman
         assert "try again when the storage can be used" in ended.err
 
 
+def test_a_bucket_that_does_not_exist_is_a_folder_that_does_not(run, monkeypatch):
+    def find(_path, **_words):
+        raise FileNotFoundError("The specified bucket does not exist")
+
+    monkeypatch.setattr(storage._open(RUN)[0], "find", find)
+    for words in (["report", RUN], ["golden", RUN], ["diff", RUN, RUN]):
+        ended = run(*words)
+        assert ended.code == 2
+        assert f"there is no folder '{RUN}'" in ended.err
+
+
 def test_a_url_and_a_folder_are_compared(run, toy):
     ended = run("diff", toy, copy(toy))
     assert ended.code == 0, ended.err

@@ -178,5 +178,5 @@ def _error(verb: str, place: Url, error: OSError) -> OutputError:
     is_away = isinstance(error, storage.StorageError)
     return OutputError(
         f"cannot {verb} {str(place)!r}: {error.strerror or error}",
-        storage.TRY_AGAIN if is_away else "choose another folder with -o",
+        storage.TRY_AGAIN if is_away else f"name another folder, which you may {verb}",
     )

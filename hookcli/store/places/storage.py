@@ -196,9 +196,12 @@ def list_files(url: str) -> dict[str, int]:
         return found
 
     prefix = f"{path.rstrip('/')}/"
+    found: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(FileNotFoundError):  # there is no such bucket
+        found = _retry(find)
     return {
         name.removeprefix(prefix): int(facts.get("size") or 0)
-        for name, facts in sorted(_retry(find).items())
+        for name, facts in sorted(found.items())
         if name.startswith(prefix) and not name.endswith("/")
     }
 
