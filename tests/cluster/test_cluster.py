@@ -166,18 +166,22 @@ def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
     running = start(home, *words)
     dice, kills, ended = random.Random(1), 0, threading.Event()
 
+    said = []
+
     def wait():
-        running.communicate()
+        said.extend(running.communicate())
         ended.set()
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not ended.wait(1.5) and kills < most:
-        if workers := list_workers():
+    parts = home / f"killed {most}/parts"
+    while not ended.wait(0.5) and kills < most:
+        done = len([file for file in parts.glob("*.json") if file.stem.isdecimal()])
+        if (workers := list_workers()) and kills < 2 * done:
             os.kill(dice.choice(workers), signal.SIGKILL)
             kills += 1
     thread.join(PATIENCE)
-    assert running.returncode == 0
+    assert running.returncode == 0, said
     assert kills == most
     assert_same_folders(whole, home / f"killed {most}")
 
