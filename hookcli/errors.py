@@ -136,7 +136,7 @@ class UnknownModelError(RequestError):
 
 
 class NoLayerMatchedError(RequestError):
-    """A form of the layer filter matched no module of the model, or a glob matched no parameter."""
+    """A form of the layer filter matched nothing in the model, or a glob matched no parameter."""
 
     def __init__(self, form: str, known: Iterable[str], noun: str = "layer") -> None:
         wanted = form.removeprefix("re:").removeprefix("path:").strip("*^$")
@@ -145,7 +145,7 @@ class NoLayerMatchedError(RequestError):
             f"no {noun} matches {form!r}",
             f"did you mean {', '.join(close)}?"
             if close
-            else "list them with: hookcli layers MODEL",
+            else f"list them with: hookcli layers MODEL{' --ops' * (noun == 'operation')}",
         )
 
 

@@ -80,6 +80,9 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
         console.say(error.message)
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, plan))
+    if plan.operations:
+        found = count(plan.operations, "operation")
+        console.say(f"{found} of these were found by one forward of blank pixels")
     warn_of_skipped(plan.skipped)
     raise typer.Exit(errors.SKIPPED if plan.skipped else errors.DONE)
 

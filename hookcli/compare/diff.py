@@ -45,6 +45,7 @@ _FACTS = {
         "threads",
         "memory_format",
         "matmul",
+        "mha_fast_path",
     ),
 }
 

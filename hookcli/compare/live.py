@@ -19,6 +19,7 @@ from hookcli.compare.variants import list_uncalled, list_variant_changes, make_r
 from hookcli.distance.comparison import Comparison
 from hookcli.distance.judge import CallPair, CallTensor, Judge
 from hookcli.distance.metrics import measure_arrays
+from hookcli.hooks.operations import without_fast_path
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.records.images import SkippedImage
@@ -189,9 +190,11 @@ def _compare_image(
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
-    run_variant(a, image_a, kept, called)
     measured = _Measured(kept)
-    run_variant(b, image_b, measured, called)
+    uses_operations = a.prepared.uses_operations or b.prepared.uses_operations
+    with without_fast_path(unless=not uses_operations):
+        run_variant(a, image_a, kept, called)
+        run_variant(b, image_b, measured, called)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield CallPair(
             image_a.key,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, cast, get_args
 
 from hookcli.errors import EditSyntaxError
+from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -197,6 +198,9 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
             raise EditSyntaxError(text, start, what, "write a glob on full names: param:*.bias")
         return
     form = layers.removeprefix("path:")
+    inside, is_operation, name = form.partition(OPERATION)
+    if is_operation and (not inside or inside.endswith("/")):
+        form = name
     head, colon, _ = _INDEX.sub("", form).partition(":")
     if not colon:
         return

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.edits.grammar import Edit, Side
+    from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import Call, LayerInfo
 
 
@@ -61,6 +62,11 @@ class Edits:
 
     def __bool__(self) -> bool:
         return bool(self.resolved)
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether any edit changes what a functional operation returns."""
+        return any(layer.is_operation for each in self.resolved for layer in each.layers)
 
     def changes(
         self, size: tuple[int, int] | None = None, images: int | None = None
@@ -122,30 +128,52 @@ class Edits:
         return changed
 
 
-def resolve_edits(model: nn.Module, texts: Sequence[str], default_side: Side) -> Edits:
+def list_edited_forms(texts: Sequence[str]) -> list[str]:
+    """Return the form of the filter language in each of the edits.
+
+    Raises:
+        EditSyntaxError: a text is not an edit.
+    """
+    edits = (read_edit(text, "output") for text in texts)
+    return [edit.layers for edit in edits if edit.side != "param"]
+
+
+def resolve_edits(
+    model: nn.Module,
+    texts: Sequence[str],
+    default_side: Side,
+    operations: Sequence[FoundOperation] = (),
+) -> Edits:
     """Return the edits, with the layers and parameters of the model that they change.
 
     Args:
         model: the model; its values are not read.
         texts: the edits, as ``--edit`` takes them, in this order.
         default_side: the side of an edit that names none.
+        operations: the operations of the model; needed only if an edit changes any.
 
     Raises:
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
     """
-    resolved = tuple(_resolve(model, read_edit(text, default_side)) for text in texts)
-    return Edits(resolved, set(texts))
+    edits = [read_edit(text, default_side) for text in texts]
+    return Edits(tuple(_resolve(model, edit, operations) for edit in edits), set(texts))
 
 
-def _resolve(model: nn.Module, edit: Edit) -> ResolvedEdit:
+def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation]) -> ResolvedEdit:
     if edit.side == "param":
         names = {name.removesuffix(PRUNED): name for name, _ in model.named_parameters()}
         matched = tuple(names[name] for name in fnmatch.filter(names, edit.layers))
         if not matched:
             raise NoLayerMatchedError(edit.layers, names, "parameter")
         return ResolvedEdit(edit, parameters=matched)
-    chosen = select_layers(model, [edit.layers])
-    for layer in chosen if edit.side.endswith("output") else ():
+    chosen = select_layers(model, [edit.layers], operations=operations)
+    modules = [layer for layer in chosen if not layer.is_operation]
+    if len(modules) < len(chosen) and not edit.side.endswith("output"):
+        raise RequestError(
+            f"--edit {edit.text!r}: of an operation only outputs can be changed",
+            "edit the output of the layer that the value comes from",
+        )
+    for layer in modules if edit.side.endswith("output") else ():
         module = model.get_submodule(layer.module_path)
         count = ask(module, "out_channels", ask(module, "num_features"))
         if isinstance(count, int):

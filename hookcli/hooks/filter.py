@@ -1,7 +1,8 @@
 """The filter language that chooses among a model's layers.
 
 The forms are tried in this order: ``re:``, ``@``, ``path:``, alias, class name, module path (or
-call id), glob.
+call id), glob. A form with ``op:`` chooses functional operations (``hooks.operation_filter``), and
+no other form does.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from torch import nn
 
 from hookcli.errors import FilterSyntaxError, NoLayerMatchedError, RequestError
 from hookcli.files import NotRegularError, read_regular
+from hookcli.hooks.filter_forms import to_pattern, to_slice
 from hookcli.hooks.layers import FAMILIES, family_of, list_layers
+from hookcli.hooks.operation_filter import is_operation_form, keep_calls, match_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hookcli.hooks.operation_filter import ChosenCall
+    from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import LayerInfo
 
 _ALIASES = (*FAMILIES, "all", "leaf")
@@ -39,20 +44,34 @@ class _Entry:
 
 
 def select_layers(
-    model: nn.Module, forms: Sequence[str], exclude: Sequence[str] = ()
+    model: nn.Module,
+    forms: Sequence[str],
+    exclude: Sequence[str] = (),
+    operations: Sequence[FoundOperation] = (),
 ) -> tuple[LayerInfo, ...]:
-    """Return the modules that ``forms`` name without those that ``exclude`` names, in model order.
+    """Return the layers that ``forms`` name without those that ``exclude`` names.
+
+    Modules come in model order, and after them operations in running order.
+
+    Args:
+        model: the model; its values are not read.
+        forms: forms of the filter language.
+        exclude: forms of layers to leave out.
+        operations: the operations of the model; needed only if ``name_operations(forms)``.
 
     Raises:
         FilterSyntaxError: a form cannot be read.
-        NoLayerMatchedError: a form matches no module.
-        RequestError: ``exclude`` leaves no module.
+        NoLayerMatchedError: a form matches no layer.
+        RequestError: ``exclude`` leaves no layer.
     """
     modules = dict(model.named_modules())
     entries = [_entry(layer, modules[layer.module_path]) for layer in list_layers(model)]
-    wanted = _match_all(entries, forms)
-    unwanted = _match_all(entries, exclude)
-    chosen = tuple(e.layer for e in entries if e.layer.module_path in wanted - unwanted)
+    wanted = _match_all(entries, operations, forms)
+    left = wanted - _match_all(entries, operations, exclude)
+    chosen = (
+        *(e.layer for e in entries if (e.layer.module_path, None) in left),
+        *keep_calls(operations, left),
+    )
     if not chosen:
         if not wanted:
             raise FilterSyntaxError(
@@ -62,6 +81,15 @@ def select_layers(
             f"--exclude {', '.join(exclude)} leaves no layer", "exclude fewer layers"
         )
     return chosen
+
+
+def name_operations(*options: Sequence[str]) -> bool:
+    """Return whether any form of ``options`` chooses functional operations.
+
+    Raises:
+        FilterSyntaxError: a form cannot be read.
+    """
+    return any(is_operation_form(form) for forms in options for form in _read_forms(forms))
 
 
 def _read_forms(options: Iterable[str], inside: tuple[str, ...] = ()) -> Iterator[str]:
@@ -110,10 +138,16 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
     return [line for line in lines if line]
 
 
-def _match_all(entries: Sequence[_Entry], options: Sequence[str]) -> set[str]:
-    return {
-        layer.module_path for form in _read_forms(options) for layer in _match_one(entries, form)
-    }
+def _match_all(
+    entries: Sequence[_Entry], operations: Sequence[FoundOperation], options: Sequence[str]
+) -> set[ChosenCall]:
+    chosen: set[ChosenCall] = set()
+    for form in _read_forms(options):
+        if is_operation_form(form):
+            chosen.update(match_operations(operations, form))
+        else:
+            chosen.update((layer.module_path, None) for layer in _match_one(entries, form))
+    return chosen
 
 
 def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
@@ -124,7 +158,7 @@ def _match_one(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
         NoLayerMatchedError: the form names no module.
     """
     if form.startswith("re:"):
-        matched = [e.layer for e in entries if _pattern(form[3:]).search(e.layer.module_path)]
+        matched = [e.layer for e in entries if to_pattern(form[3:]).search(e.layer.module_path)]
     elif form.startswith("path:"):
         matched = _match_path(entries, form[5:])
     else:
@@ -154,25 +188,7 @@ def _match_kind(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     if not indexed or not matched:
         return matched
     first, last = int(indexed["first"]), int(indexed["last"] or indexed["first"])
-    return matched[_slice(form, first, last, len(matched))]
-
-
-def _slice(form: str, first: int, last: int, count: int) -> slice:
-    """Return the range from ``first`` to ``last``, both included and counted from 1.
-
-    Negative numbers count from the end.
-    """
-    if first == 0 or last == 0:
-        raise FilterSyntaxError(
-            f"{form!r} has the index 0", "layers are counted from 1: [1] is the first"
-        )
-    start = first - 1 if first > 0 else count + first
-    stop = last if last > 0 else count + last + 1
-    if not 0 <= start < count or not start < stop <= count:
-        raise FilterSyntaxError(
-            f"{form!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
-        )
-    return slice(start, stop)
+    return matched[to_slice(form, first, last, len(matched))]
 
 
 def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
@@ -188,13 +204,6 @@ def _match_path(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
 
 def _match_glob(entries: Sequence[_Entry], form: str) -> list[LayerInfo]:
     return [e.layer for e in entries if fnmatch.fnmatchcase(e.layer.module_path, form)]
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise FilterSyntaxError(f"not a regular expression: {text!r} ({error})") from error
 
 
 def _entry(layer: LayerInfo, module: nn.Module) -> _Entry:

@@ -89,6 +89,8 @@ class Gradients:
         """Return ``inputs`` with an alias in place of every tensor that can have a gradient."""
         self.called.add(call.layer.module_path)
         self._first.setdefault(call.layer.module_path, call.order)
+        if call.layer.is_operation:
+            return None  # the gradient of its inputs would need other tensors in their place
 
         def needs_one(key: str, tensor: Tensor) -> bool:
             named = replace(call, side="grad_input", output_key=key)
@@ -101,7 +103,8 @@ class Gradients:
 
     def finished(self, call: Call, output: object) -> object:
         """Put a hook on every tensor of ``output``, and return it."""
-        output = self._aliases.end(call, output)
+        if not call.layer.is_operation:
+            output = self._aliases.end(call, output)
         for key, tensor in named_tensors(output):
             named = replace(call, side="grad_output", output_key=key)
             if self._expects(named, tensor, NOT_NEEDED):
@@ -175,6 +178,8 @@ def observe_gradients(
     modules = dict(model.named_modules())
     try:
         for layer in layers:
+            if layer.is_operation:
+                continue
             own = modules[layer.module_path].named_parameters(recurse=layer.is_leaf)
             for name, parameter in own:
                 gradients.parameter(layer, name.removesuffix(PRUNED), parameter)

@@ -91,6 +91,8 @@ def list_watchable(model: nn.Module) -> tuple[LayerInfo, ...]:
 def explain_uncalled(model: nn.Module, layer: LayerInfo) -> str:
     """Return why a selected layer did not run, as far as the structure of the model tells."""
     path = layer.module_path
+    if layer.is_operation:
+        return "the model did not call it for this input"
     try:
         module = model.get_submodule(path)
     except AttributeError:

@@ -1,24 +1,25 @@
-"""Watching every call of chosen modules: its inputs at the start and its output at the end."""
+"""Watching every call of chosen layers: its inputs at the start and its output at the end."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from torch import nn
-
 from hookcli.errors import ForwardError
-from hookcli.foreign import ForeignCode, ask
+from hookcli.foreign import ForeignCode
+from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.operations import hidden, is_torch_leaf, listen_to_operations
+from hookcli.hooks.placed import PlacedHooks
 from hookcli.records.calls import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from torch.utils.hooks import RemovableHandle
+    from torch import nn
 
     from hookcli.records.calls import LayerInfo
 
@@ -39,7 +40,8 @@ def watch(
 ) -> Iterator[None]:
     """Call ``started(call, inputs)`` and ``finished(call, output)`` around each call of ``layers``.
 
-    What a listener returns, unless it is None, replaces the inputs or the output of the module.
+    What a listener returns, unless it is None, replaces the inputs or the output of the module, or
+    the output of the operation; the inputs of an operation cannot be replaced.
 
     ``call.order`` counts the calls by their start, so that a block comes before its children. The
     inputs are one value that :func:`named_tensors` can walk, with the positional and the keyword
@@ -50,29 +52,29 @@ def watch(
     """
     with ForeignCode("named_modules of the model"):
         modules = dict(model.named_modules())
-    watched = _Watched(started, finished)
-    placed: list[_Placed] = []
+    operations = {layer.module_path: layer for layer in layers if layer.is_operation}
+    watched = _Watched(started and hidden(started), hidden(finished), operations)
+    placed = PlacedHooks()
     try:
         for layer in layers:
-            module = _find(modules, layer)
-            if started is None and not module._modules and _is_torch_own(module):
-                alone = nn.Module.register_forward_hook(module, partial(watched.after_alone, layer))
-                placed.append(_Placed(layer, module, "_forward_hooks", alone))
+            if layer.is_operation:
                 continue
-            pre = nn.Module.register_forward_pre_hook(
-                module, partial(watched.before, layer), with_kwargs=True
-            )
-            placed.append(_Placed(layer, module, "_forward_pre_hooks", pre))
-            # always_call: a call that raised ends too (with None), so ``running`` stays correct
-            post = nn.Module.register_forward_hook(
-                module, partial(watched.after, layer), always_call=True, prepend=ends_first
-            )
-            placed.append(_Placed(layer, module, "_forward_hooks", post))
-        yield
-        _check_in_place(placed)
+            module = _find(modules, layer)
+            if started is None and not module._modules and is_torch_leaf(module):
+                placed.put_after(layer.label, module, partial(watched.after_alone, layer))
+                continue
+            placed.put_before(layer.label, module, partial(watched.before, layer))
+            # always: a call that raised ends too (with None), so ``running`` stays correct
+            after = partial(watched.after, layer)
+            placed.put_after(layer.label, module, after, always=True, first=ends_first)
+        with ExitStack() as stack:
+            if operations:
+                watchable = list_watchable(model)
+                stack.enter_context(listen_to_operations(model, watchable, watched))
+            yield
+        placed.check()
     finally:
-        for each in placed:
-            each.handle.remove()
+        placed.remove()
 
 
 def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
@@ -89,38 +91,13 @@ def _find(modules: Mapping[str, nn.Module], layer: LayerInfo) -> nn.Module:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A hook that was put on a module, and the dictionary of the module in which torch keeps it."""
-
-    layer: LayerInfo
-    module: nn.Module
-    dictionary: str
-    handle: RemovableHandle
-
-
-def _check_in_place(placed: Sequence[_Placed]) -> None:
-    """Check that every hook is still in place; the calls of a module without it are not observed.
-
-    Raises:
-        ForwardError: a hook has been removed.
-    """
-    for each in placed:
-        hooks = ask(each.module, each.dictionary)
-        if not isinstance(hooks, dict) or each.handle.id not in hooks:
-            raise ForwardError(
-                f"the model took the hooks off {each.layer.label} ({each.layer.module_type}) "
-                "while it ran, so its outputs were not observed",
-                "let it remove the hooks that it has put on itself, by their handles",
-            )
-
-
 @dataclass(slots=True)
 class _Watched:
     """The hooks of one ``watch``, and the calls that are running."""
 
     started: Listener | None
     finished: Listener
+    operations: Mapping[str, LayerInfo]
     counts: Counter[str] = field(default_factory=Counter)
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     running: list[Call] = field(default_factory=list)
@@ -146,6 +123,25 @@ class _Watched:
         # Its call is counted only now: the order holds, since nothing starts inside it.
         return self.finished(self._begin(layer), output)
 
+    def begin(
+        self, path: str, args: _Positional, kwargs: _Keyword, *, in_torch: bool
+    ) -> Call | None:
+        """Note that an operation is called (see ``operations.Listener``)."""
+        del in_torch  # the layers have been chosen
+        layer = self.operations.get(path)
+        if layer is None:
+            return None
+        call = self._begin(layer)
+        if layer.chosen_calls and call.call_index not in layer.chosen_calls:
+            return None
+        if self.started:
+            self.started(call, _arguments(args, kwargs))
+        return call
+
+    def end(self, begun: object, output: object) -> object:
+        """Note that an operation has returned."""
+        return self.finished(cast("Call", begun), output)
+
     def _begin(self, layer: LayerInfo) -> Call:
         call = Call(layer, self.counts[layer.module_path], next(self.order))
         self.counts[layer.module_path] += 1
@@ -166,8 +162,3 @@ def _as_given(args: _Positional, kwargs: _Keyword, changed: object) -> tuple[_Po
     named = cast("Mapping[str, object]", changed)
     places = [str(index) for index in range(len(args))]
     return tuple(named[place] for place in places), {name: named[name] for name in kwargs}
-
-
-def _is_torch_own(module: nn.Module) -> bool:
-    """Return whether a module's code is torch's own, which calls no module, not even itself."""
-    return type(module).__module__.startswith("torch.nn.modules.")

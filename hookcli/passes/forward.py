@@ -21,6 +21,7 @@ from hookcli.errors import ForwardError, ModelError
 from hookcli.hooks.change import change
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.observe import observe
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
@@ -197,8 +198,8 @@ def _observe_batch(
             unedited_output = call_observed(settings, pixels.clone(), collector)
     overwritten: dict[str, str] = {}
     with (
-        _find_overwriting(model, overwritten) if first_image else torch.inference_mode(),
         change(model, settings.edits.changes(size, len(keys))),
+        _find_overwriting(settings, overwritten) if first_image else torch.inference_mode(),
         observe(model, settings.layers, collector, settings.at, collector.called),
     ):
         output = call_observed(settings, pixels, collector)
@@ -211,6 +212,10 @@ class _PassSettings(Protocol):
 
     @property
     def model(self) -> nn.Module: ...
+    @property
+    def layers(self) -> Sequence[LayerInfo]: ...
+    @property
+    def edits(self) -> Edits: ...
     @property
     def feed(self) -> ModelInputs: ...
     @property
@@ -225,12 +230,16 @@ def call_observed(settings: _PassSettings, pixels: Tensor, collector: Collector)
             observed.
     """
     settings.pruning.recompute_weights()
+    uses_operations = settings.edits.has_operations or any(
+        layer.is_operation for layer in settings.layers
+    )
     try:
-        return call_model(
-            settings.model,
-            settings.feed.arguments_of(pixels),
-            lambda: [observed.call.id for observed in collector.seen],
-        )
+        with without_fast_path(unless=not uses_operations):
+            return call_model(
+                settings.model,
+                settings.feed.arguments_of(pixels),
+                lambda: [observed.call.id for observed in collector.seen],
+            )
     except ForwardError as error:
         raise BrokenForwardError(
             error.message, error.hint, collector.result(None)
@@ -238,14 +247,16 @@ def call_observed(settings: _PassSettings, pixels: Tensor, collector: Collector)
 
 
 @contextmanager
-def _find_overwriting(model: nn.Module, overwritten: dict[str, str]) -> Iterator[None]:
+def _find_overwriting(settings: ForwardSettings, overwritten: dict[str, str]) -> Iterator[None]:
     """Note which modules write over the outputs of others, in a forward without gradients.
 
     This needs the version counters of tensors, which do not exist in inference mode.
     """
     watcher = WriteWatcher(overwritten)
+    operations = (layer for layer in settings.layers if layer.is_operation)
+    layers = [*list_watchable(settings.model), *operations]
     with (
         torch.no_grad(),
-        watch(model, list_watchable(model), watcher.started, watcher.finished),
+        watch(settings.model, layers, watcher.started, watcher.finished),
     ):
         yield

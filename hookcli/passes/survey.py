@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from hookcli.errors import ForwardError, NestedTensorError
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
@@ -27,6 +28,7 @@ from hookcli.records.layouts import resolve_layout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.hooks.operations import FoundOperation
     from hookcli.models.inputs import ModelInputs
     from hookcli.records.calls import Call, LayerInfo
 
@@ -39,8 +41,8 @@ class SurveyRow:
         order: the position among all calls of the model by their start, from 1; None without a
             tensor.
         call_id: the id of the call, as the filter language takes it.
-        module_path: the path of the module; empty for the model itself.
-        module_type: the class name of the module.
+        module_path: the path of the module or operation; empty for the model itself.
+        module_type: the class name of the module, or the name of the operation.
         shape: the shape of the output for one image; None without a tensor.
         layout: what the axes of the output mean.
         params: the number of parameters in the module and all modules below it.
@@ -103,6 +105,7 @@ def survey(
     selected: Sequence[LayerInfo],
     input_shape: tuple[int, ...],
     feed: ModelInputs = PLAIN,
+    operations: Sequence[FoundOperation] = (),
 ) -> tuple[SurveyRow, ...]:
     """Describe every call of the selected layers in the order of their start, uncalled layers last.
 
@@ -111,11 +114,13 @@ def survey(
         selected: the layers to describe; the whole model is watched all the same.
         input_shape: the shape of the pixels of one image, (1, …).
         feed: how the model is called with pixels.
+        operations: the operations of the model; needed only if any of them is selected.
 
     Raises:
         ForwardError: the model raised an exception.
     """
-    layers = list_layers(model)
+    layers = (*list_layers(model), *(each.layer for each in operations))
+    copies = {each.layer.module_path for each in operations if not each.computes}
     pixels = _blank(model, input_shape)
     size = feed.size_of(pixels)
     watcher = _watch_forward(model, layers, feed.arguments_of(pixels))
@@ -128,15 +133,19 @@ def survey(
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
     calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
     keys = Counter(entry.call.id for entry in outputs)
-    wanted = {layer.module_path for layer in selected}
+    wanted = {layer.module_path: layer.chosen_calls for layer in selected}
     rows = []
     for entry in outputs:
-        if entry.call.layer.module_path in wanted:
+        chosen = wanted.get(entry.call.layer.module_path)
+        if chosen == () or (chosen and entry.call.call_index in chosen):
             several = keys[entry.call.id]
             lead = leads.get(_output_id(entry), (2,))
             count = calls[entry.call.layer.module_path, entry.key]
             written = watcher.writes.written.get(_output_id(entry), "")
-            rows.append(_row(entry, size, count, several, lead, written))
+            row = _row(entry, size, count, several, lead, written)
+            if row.module_path in copies:
+                row = replace(row, traps=("a view or a copy, which op:* leaves out", *row.traps))
+            rows.append(row)
     rows.sort(key=lambda row: row.order or 0)
     shown = {entry.call.layer.module_path for entry in outputs}
     missing = [layer for layer in selected if layer.module_path not in shown]
@@ -151,19 +160,15 @@ def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
 def _watch_forward(
     model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[object, ...]
 ) -> _Watcher:
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention from the counter
     counter = FlopCounter()
     watcher = _Watcher(counter)
-    try:
-        with (
-            torch.no_grad(),
-            counter,
-            watch(model, layers, watcher.started, watcher.finished),
-        ):
-            call_model(model, arguments)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
+    with (
+        torch.no_grad(),
+        without_fast_path(),  # it hides attention from the counter
+        counter,
+        watch(model, layers, watcher.started, watcher.finished),
+    ):
+        call_model(model, arguments)
     return watcher
 
 
@@ -179,7 +184,7 @@ def _row(
     layer = entry.call.layer
     layout = resolve_layout(shape, layer.channels, size)
     traps = [f"written over in place {written}"] if written else []
-    if calls > 1:
+    if calls > 1 and not layer.is_operation:
         traps.append(f"called {calls} times")
     if several > 1:
         traps.append(f"{several} outputs")

@@ -60,6 +60,7 @@ class Plan:
         skipped: the images that cannot be used.
         grids: ``layers``, ``sheet`` or ``none``.
         sketches: a sketch of every tensor is kept.
+        operations: how many of the layers are functional operations.
     """
 
     layers: int
@@ -70,6 +71,7 @@ class Plan:
     skipped: tuple[SkippedImage, ...] = ()
     grids: str = "layers"
     sketches: bool = False
+    operations: int = 0
 
 
 def make_plan(
@@ -120,7 +122,16 @@ def make_plan(
         _check_disk(total, config.tensors.max_disk)
         size += total
         files += 1 + chunks
-    return Plan(len(layers), count, files, size / 1e6, out_dir, grids=style.mode, sketches=sketches)
+    return Plan(
+        len(layers),
+        count,
+        files,
+        size / 1e6,
+        out_dir,
+        grids=style.mode,
+        sketches=sketches,
+        operations=sum(layer.is_operation for layer in layers),
+    )
 
 
 def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from hookcli.edits.pruning import Pruning
     from hookcli.edits.resolve import Edits
+    from hookcli.hooks.operations import FoundOperation
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
@@ -89,6 +90,11 @@ class PreparedModel:
     fitter: Fitter
     edits: Edits
     pruning: Pruning
+
+    @property
+    def uses_operations(self) -> bool:
+        """Whether any functional operation is observed or changed."""
+        return self.edits.has_operations or any(layer.is_operation for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,10 +326,11 @@ def prepare_model(
     loaded = load_model(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
-    chosen = select_layers(loaded.module, request.layers, request.exclude)
+    operations = _find_operations(loaded, request)
+    chosen = select_layers(loaded.module, request.layers, request.exclude, operations)
     pruning = prune_model(loaded.module, request.prunes, request.model.seed)
     with pruning.undone_on_error():
-        edits = resolve_edits(loaded.module, request.edits, edited_side)
+        edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
         sources = release_pictures(fitter, sources)
     clock.lap("load model")
     skipped = [*found.skipped, *unfit]
@@ -381,9 +388,10 @@ def outline_model(
     loaded = build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
-    chosen = select_layers(loaded.module, request.layers, request.exclude)
+    operations = _find_operations(loaded, request)
+    chosen = select_layers(loaded.module, request.layers, request.exclude, operations)
     check_prunes(loaded.module, request.prunes)
-    edits = resolve_edits(loaded.module, request.edits, edited_side)
+    edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
     skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
 
@@ -432,6 +440,19 @@ def _check_ablation(config: AblationConfig) -> None:
 
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
     from hookcli.hooks.filter import select_layers
+    from hookcli.passes.find_operations import find_named_operations
 
     cams = () if backward is None else backward.cams
-    return select_layers(loaded.module, cams) if cams else ()
+    if not cams:
+        return ()
+    operations = find_named_operations(loaded, cams)
+    return select_layers(loaded.module, cams, operations=operations)
+
+
+def _find_operations(loaded: LoadedModel, request: RunRequest) -> tuple[FoundOperation, ...]:
+    """Return the operations of the model, if the request chooses or edits any."""
+    from hookcli.edits.resolve import list_edited_forms
+    from hookcli.passes.find_operations import find_named_operations
+
+    edited = list_edited_forms(request.edits)
+    return find_named_operations(loaded, request.layers, request.exclude, edited)

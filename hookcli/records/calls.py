@@ -1,4 +1,4 @@
-"""A module of a model, one of its calls, and a layer that did not run."""
+"""A layer of a model, one of its calls, and a layer that did not run."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Uncalled:
 
 
 ROOT_LABEL = "(model)"
+OPERATION = "op:"  # what the name of a functional operation begins with
 
 
 RECOMPUTED = "it was recomputed during the backward"  # the reason why a call has no gradient
@@ -25,17 +26,19 @@ RECOMPUTED = "it was recomputed during the backward"  # the reason why a call ha
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """One module of a model.
+    """One module of a model, or one functional operation inside a module.
 
     Attributes:
-        module_path: the dotted name from ``named_modules()``; empty for the model itself.
-        module_type: the name of its class.
+        module_path: the dotted name from ``named_modules()``; empty for the model itself. For an
+            operation it is followed by the operation's name: ``layer1.0/op:add``.
+        module_type: the name of its class, or of the operation: ``add``.
         depth: 0 for the model itself, 1 for its children, and so on.
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
         params: the number of parameters of this module and all modules below it.
         channels: the place of the channel axis in its output, as far as its type tells: ``first``,
             ``last``, ``likely first`` or ``likely last`` (told by the type of a neighbour),
             ``mixed`` when its axes are no longer those of the image, or ``unknown``.
+        chosen_calls: the calls of an operation that are observed, counted from 0; empty for all.
     """
 
     module_path: str
@@ -44,6 +47,12 @@ class LayerInfo:
     is_leaf: bool = True
     params: int = 0
     channels: str = "unknown"
+    chosen_calls: tuple[int, ...] = ()
+
+    @property
+    def is_operation(self) -> bool:
+        """Whether this is a functional operation and not a module."""
+        return self.module_path.rpartition("/")[2].startswith(OPERATION)
 
     @property
     def label(self) -> str:
@@ -53,11 +62,11 @@ class LayerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tensor of one call of one module.
+    """One tensor of one call of one layer.
 
     Attributes:
-        layer: the module.
-        call_index: 0 for the module's first call in one forward, then 1, and so on.
+        layer: the layer.
+        call_index: 0 for the layer's first call in one forward, then 1, and so on.
         order: the position among the observed calls, from 1, by the moment the call started.
         side: ``output``, ``input``, ``grad_output``, ``grad_input``, or ``param`` (the gradient of
             a parameter).

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from hookcli.config import ScoreRequest
     from hookcli.images.read import ImageFile, ImageSource
-    from hookcli.models.load import LoadedModel
     from hookcli.plan.prepare import PreparedModel, PreparedRun, RunSettings
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
@@ -96,7 +95,7 @@ def write_folder(
             written += _show_some(folder, model, totals, shown)
     facts = assemble_facts(
         describe_request(model, config),
-        _versions(model.loaded, settings),
+        _versions(model, settings),
         model.skipped,
         totals,
         diagnosis,
@@ -246,6 +245,10 @@ def _complete_row(model: nn.Module, row: LayerRow, sparsities: dict[str, float])
     return replace(row, sparsity=sparsities.get(row.module_path))
 
 
-def _versions(loaded: LoadedModel, settings: RunSettings) -> dict[str, str]:
-    device, channels_last = loaded.info.device, settings.channels_last
-    return list_versions(loaded.module, device, channels_last=channels_last)
+def _versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
+    return list_versions(
+        model.loaded.module,
+        model.loaded.info.device,
+        channels_last=settings.channels_last,
+        uses_operations=model.uses_operations,
+    )

@@ -8,20 +8,24 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import nn
-
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
-def list_versions(module: nn.Module, device: str, *, channels_last: bool) -> dict[str, str]:
+def list_versions(
+    module: nn.Module, device: str, *, channels_last: bool, uses_operations: bool
+) -> dict[str, str]:
     """Return the versions and settings that a run of ``module`` depends on, by name.
 
-    ``timm`` is empty if no module of the model comes from timm.
+    ``timm`` is empty if no module of the model comes from timm. ``mha_fast_path`` is ``off`` if
+    operations are observed or changed in a model with an ``nn.MultiheadAttention``, which then
+    computes its attention in single steps, and empty otherwise.
     """
+    has_mha = any(isinstance(each, nn.MultiheadAttention) for each in module.modules())
     return {name: metadata.version(name) for name in _PACKAGES} | {
         "timm": _timm_version(module),
         "python": platform.python_version(),
@@ -30,6 +34,7 @@ def list_versions(module: nn.Module, device: str, *, channels_last: bool) -> dic
         "threads": str(torch.get_num_threads()),
         "matmul": torch.get_float32_matmul_precision(),
         "memory_format": "channels last" if channels_last else "contiguous",
+        "mha_fast_path": "off" if uses_operations and has_mha else "",
     }
 
 

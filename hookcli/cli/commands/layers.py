@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hookcli.cli import options, parse
 from hookcli.cli.option_groups import command
@@ -25,10 +27,17 @@ _LOOK = Look(
 
 @dataclass(frozen=True, slots=True)
 class ListedOptions:
-    """Layers: which modules are listed."""
+    """Layers: which modules and operations are listed."""
 
     layers: options.Layers = ("all",)
     exclude: options.Exclude = ()
+    ops: Annotated[
+        bool,
+        typer.Option(
+            "--ops",
+            help="Also list the operations between modules, such as additions and torch.cat.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ def layers(
     from hookcli.cli.completion import save_model_names
     from hookcli.hooks.filter import select_layers
     from hookcli.models.load import build_skeleton
+    from hookcli.passes.find_operations import find_named_operations
     from hookcli.passes.survey import SurveyRow, survey
 
     request = ModelRequest(
@@ -61,8 +71,11 @@ def layers(
     )
     with console.no_data():
         loaded = build_skeleton(request)
-        chosen = select_layers(loaded.module, listed.layers, listed.exclude)
-        rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed)
+        every = ("re:op:",) * listed.ops
+        operations = find_named_operations(loaded, listed.layers, listed.exclude, every)
+        forms = listed.layers + every * bool(operations)
+        chosen = select_layers(loaded.module, forms, listed.exclude, operations)
+        rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
     save_model_names()
     document: dict[str, object] = {
         "model": model,

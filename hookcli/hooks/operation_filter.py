@@ -1,0 +1,122 @@
+"""The forms of the filter language that choose functional operations.
+
+A form is ``[INSIDE/]op:NAME[#CALL][[INDEX]]``: ``op:add`` chooses every addition, ``op:*`` every
+operation that computes new values, ``op:add[3]`` the third addition in running order,
+``layer1.*/op:relu`` those inside the modules that the glob matches, and ``layer1.0/op:add#1`` one
+call by its id.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from hookcli.errors import FilterSyntaxError, NoLayerMatchedError
+from hookcli.hooks.filter_forms import to_pattern, to_slice
+from hookcli.hooks.operations import split_path
+from hookcli.records.calls import OPERATION, ROOT_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from hookcli.hooks.operations import FoundOperation
+    from hookcli.records.calls import LayerInfo
+
+ChosenCall: TypeAlias = tuple[str, int | None]
+"""The path of a layer and one of its calls, counted from 0; None for all calls of a module."""
+
+_FORM = re.compile(
+    r"(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d+))?"
+    r"(?:\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\])?"
+)
+
+
+def is_operation_form(form: str) -> bool:
+    """Return whether a form chooses operations, and not modules."""
+    return re.search(rf"(^|[^\w]){OPERATION}", form) is not None
+
+
+def match_operations(operations: Sequence[FoundOperation], form: str) -> list[ChosenCall]:
+    """Return the calls that a form names, in running order.
+
+    Raises:
+        FilterSyntaxError: the form cannot be read.
+        NoLayerMatchedError: the form names no operation.
+    """
+    if form.startswith("re:"):
+        pattern = to_pattern(form[3:])
+        found = [each for each in operations if pattern.search(each.layer.module_path)]
+        return _in_order(found, form, operations)
+    read = _FORM.fullmatch(form.removeprefix("path:"))
+    if read is None:
+        raise FilterSyntaxError(
+            f"cannot read the operation {form!r}",
+            "for example op:add, op:add[3], op:*, or layer1.*/op:relu",
+        )
+    inside, name = read["inside"], read["name"]
+    any_kind = not re.search(r"[*?]", name)  # views are chosen only by their full name
+    found = [
+        each
+        for each in operations
+        if (any_kind or each.computes)
+        and _matches(inside, split_path(each.layer.module_path)[0])
+        and fnmatch.fnmatchcase(each.layer.module_type, name)
+    ]
+    calls = _in_order(found, form, operations)
+    if read["call"]:
+        calls = [call for call in calls if call[1] == int(read["call"])]
+        if not calls:
+            raise NoLayerMatchedError(form, [_call_id(*call) for call in _all_calls(operations)])
+    if not read["first"]:
+        return calls
+    first = int(read["first"])
+    return calls[to_slice(form, first, int(read["last"] or first), len(calls))]
+
+
+def keep_calls(
+    operations: Sequence[FoundOperation], chosen: Collection[ChosenCall]
+) -> Iterator[LayerInfo]:
+    """Yield the operations of which any call is chosen, each with its chosen calls."""
+    for each in operations:
+        layer = each.layer
+        every = range(len(each.moments))
+        calls = tuple(call for call in every if (layer.module_path, call) in chosen)
+        if calls:
+            yield replace(layer, chosen_calls=() if len(calls) == len(every) else calls)
+
+
+def _matches(inside: str | None, module_path: str) -> bool:
+    """Return whether a module path matches the part of a form before ``op:``."""
+    if inside is None:
+        return True
+    return fnmatch.fnmatchcase(module_path, inside) or (not module_path and inside == ROOT_LABEL)
+
+
+def _in_order(
+    found: Sequence[FoundOperation], form: str, operations: Sequence[FoundOperation]
+) -> list[ChosenCall]:
+    """Return all calls of the operations that were found, in running order.
+
+    Raises:
+        NoLayerMatchedError: none was found.
+    """
+    if not found:
+        paths = [each.layer.module_path for each in operations]
+        kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
+        raise NoLayerMatchedError(form, [*sorted(kinds), *paths], "operation")
+    return [(path, call) for path, call in _all_calls(found)]
+
+
+def _all_calls(operations: Sequence[FoundOperation]) -> list[tuple[str, int]]:
+    moments = [
+        (moment, each.layer.module_path, call)
+        for each in operations
+        for call, moment in enumerate(each.moments)
+    ]
+    return [(path, call) for _, path, call in sorted(moments)]
+
+
+def _call_id(path: str, call: int) -> str:
+    return f"{path}#{call}" if call else path

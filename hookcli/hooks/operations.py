@@ -1,0 +1,284 @@
+"""Functional operations: what a model computes between its modules.
+
+``out += identity``, ``torch.cat`` and ``F.relu`` are no modules, so no hook fires on them. A
+``TorchFunctionMode`` sees every function of torch that a model calls
+(https://docs.pytorch.org/docs/stable/torch.overrides.html), and hooks on all modules tell inside
+which of them it is called.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hookcli.hooks.placed import PlacedHooks
+from hookcli.records.calls import OPERATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from hookcli.records.calls import LayerInfo
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_OPERATORS = frozenset(
+    {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"}
+    | {"and", "or", "xor", "lshift", "rshift"}
+)
+_SAME = {
+    "absolute": "abs",
+    "and": "bitwise_and",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+    "divide": "div",
+    "floordiv": "floor_divide",
+    "invert": "bitwise_not",
+    "mod": "remainder",
+    "multiply": "mul",
+    "negative": "neg",
+    "or": "bitwise_or",
+    "rdiv": "div",
+    "rsub": "sub",
+    "subtract": "sub",
+    "true_divide": "div",
+    "truediv": "div",
+    "xor": "bitwise_xor",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOperation:
+    """An operation that a forward was seen to call.
+
+    Attributes:
+        layer: the operation as a layer.
+        moments: the position of each of its calls among all calls of operations.
+        computes: it computed new values from tensors. Otherwise it returned views or copies, such
+            as ``flatten`` does, or made tensors from nothing, such as ``zeros`` does.
+    """
+
+    layer: LayerInfo
+    moments: tuple[int, ...]
+    computes: bool
+
+
+class Listener(Protocol):
+    """What is called around each operation."""
+
+    def begin(
+        self, path: str, args: tuple[object, ...], kwargs: dict[str, object], *, in_torch: bool
+    ) -> object:
+        """Note that an operation is called; return what ``end`` is called with, or None.
+
+        Args:
+            path: the module inside which it is called, and its name: ``layer1.0/op:add``.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            in_torch: a leaf module of torch itself calls it, such as ``Conv2d`` calls ``conv2d``.
+        """
+
+    def end(self, begun: object, output: object) -> object:
+        """Note that the operation has returned (None if it raised); return a replacement or None.
+
+        It is called only if ``begin`` did not return None.
+        """
+
+
+@contextmanager
+def listen_to_operations(
+    model: nn.Module, watchable: Iterable[LayerInfo], listener: Listener
+) -> Iterator[None]:
+    """Call ``listener`` around each function of torch that the model calls while the block lasts.
+
+    ``nn.MultiheadAttention`` does not take its fast path in the block, because torch never takes it
+    while functions are watched. A forward without listeners that is to be compared with this one
+    must run ``without_fast_path``.
+
+    Args:
+        model: a model that is neither compiled nor scripted.
+        watchable: the modules on which hooks fire.
+        listener: called in the thread of this block, and not for what hooks of hookcli call.
+
+    Raises:
+        ForwardError: the block ended without an error, but the model has removed a hook.
+    """
+    mode = _Mode(listener)
+    placed = PlacedHooks()
+    modules = dict(model.named_modules())
+    try:
+        for layer in watchable:
+            module = modules[layer.module_path]
+            place = _Place(layer.module_path, is_torch_leaf(module))
+            placed.put_before(layer.label, module, mode.entered(place))
+            placed.put_after(layer.label, module, mode.left, always=True)
+        with mode:
+            yield
+        placed.check()
+    finally:
+        placed.remove()
+
+
+@contextmanager
+def without_fast_path(*, unless: bool = False) -> Iterator[None]:
+    """Keep ``nn.MultiheadAttention`` from its fast path in evaluation while the block lasts.
+
+    The fast path computes the whole attention in one step that shows nothing of it, and its results
+    differ in the last digits. The setting belongs to the process; it is restored at the end.
+
+    Args:
+        unless: change nothing.
+    """
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(enabled and unless)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+def is_torch_leaf(module: nn.Module) -> bool:
+    """Return whether a module is a leaf whose forward is torch's own code, as that of ``Conv2d``.
+
+    What it calls is a part of it. Parametrizations, such as a weight norm, do not count as modules
+    inside it.
+    """
+    inside = module._modules.keys() - {"parametrizations"}
+    is_leaf = not inside or isinstance(module, nn.MultiheadAttention)
+    return is_leaf and type(module).forward.__module__.startswith("torch.")
+
+
+def name_operation(function: Callable[..., object]) -> str:
+    """Return the name of a function of torch, the same for all its spellings.
+
+    ``torch.add``, ``Tensor.add``, ``+``, ``add_`` and ``+=`` are all ``add``. A property has its
+    own name: that of ``Tensor.T`` is ``T``.
+    """
+    name: str = getattr(function, "__name__", "")
+    if name == "__get__":
+        owner: object = getattr(function, "__self__", None)
+        name = getattr(owner, "__name__", "")
+    if name.startswith("__") and name.endswith("__"):
+        name = name[2:-2]
+        if name[:1] in ("i", "r") and name[1:] in _OPERATORS:
+            name = name[1:]
+    elif name.endswith("_"):
+        name = name[:-1]
+    return _SAME.get(name, name)
+
+
+class _Own(threading.local):
+    """Whether code of hookcli runs inside the forward of a model, whose operations do not count."""
+
+    runs = False
+
+
+_OWN = _Own()
+
+
+def hidden(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function of hookcli whose own calls of torch no listener takes for the model's."""
+
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        before, _OWN.runs = _OWN.runs, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _OWN.runs = before
+
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A module that is running."""
+
+    module_path: str
+    in_torch: bool
+
+
+class _Mode(TorchFunctionMode):
+    """Tells a listener of every function of torch that is called while a module runs."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self._begin, self._end = hidden(listener.begin), hidden(listener.end)
+        self._running: list[_Place] = []
+
+    def entered(self, place: _Place) -> Callable[..., None]:
+        """Return a hook that notes that a module is called."""
+
+        def hook(_module: nn.Module, _args: object, _kwargs: object) -> None:
+            self._running.append(place)
+
+        return hook
+
+    def left(self, _module: nn.Module, _args: object, _output: object) -> None:
+        """Note that the innermost module has returned or raised."""
+        if self._running:
+            self._running.pop()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        _types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        begun = None
+        if self._running and not _OWN.runs:
+            place = self._running[-1]
+            path = operation_path(place.module_path, name_operation(func))
+            begun = self._begin(path, args, kwargs, in_torch=place.in_torch)
+        if begun is None:
+            return func(*args, **kwargs)
+        try:
+            output = func(*args, **kwargs)
+        except BaseException:
+            self._end(begun, None)
+            raise
+        changed = self._end(begun, output)
+        if changed is None or changed is output:
+            return output
+        if isinstance(output, Tensor) and writes_in_place(func, args, kwargs):
+            # The model may go on with the tensor that it passed, and not with what is returned.
+            return hidden(output.copy_)(cast("Tensor", changed))
+        return changed
+
+
+def operation_path(module_path: str, name: str) -> str:
+    """Return the path of an operation as a layer: ``layer1.0/op:add``, or ``op:add`` at the top."""
+    return f"{module_path}/{OPERATION}{name}" if module_path else f"{OPERATION}{name}"
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the module path and the name of an operation, given its path as a layer."""
+    module_path, _, name = path.rpartition("/")
+    return module_path, name.removeprefix(OPERATION)
+
+
+def writes_in_place(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> bool:
+    """Return whether a call of a function of torch writes its result over one of its inputs."""
+    name: str = getattr(function, "__name__", "")
+    if "out" in kwargs or kwargs.get("inplace"):
+        return True
+    if name.startswith("__"):
+        return name[2:3] == "i" and name[3:-2] in _OPERATORS
+    return name.endswith("_") or _is_inplace(function, args)
+
+
+def _is_inplace(function: Callable[..., object], args: tuple[object, ...]) -> bool:
+    """Return whether ``inplace`` is true among positional arguments, as in ``F.relu(x, True)``."""
+    code = getattr(function, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+    return "inplace" in names and args[names.index("inplace") :][:1] == (True,)

@@ -1,0 +1,83 @@
+"""Hooks on modules that are known to be still in place when they are removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from hookcli.errors import ForwardError
+from hookcli.foreign import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.utils.hooks import RemovableHandle
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A hook that was put on a module, and the dictionary of the module in which torch keeps it."""
+
+    label: str
+    module: nn.Module
+    dictionary: str
+    handle: RemovableHandle
+
+
+@dataclass(slots=True)
+class PlacedHooks:
+    """The hooks that were put on the modules of a model together.
+
+    torch's own methods are called as functions of ``nn.Module``, because a module may override
+    them.
+    """
+
+    _placed: list[_Placed] = field(default_factory=list)
+
+    def put_before(self, label: str, module: nn.Module, hook: Callable[..., object]) -> None:
+        """Put ``hook(module, args, kwargs)`` before the forward of a module."""
+        handle = nn.Module.register_forward_pre_hook(module, hook, with_kwargs=True)
+        self._placed.append(_Placed(label, module, "_forward_pre_hooks", handle))
+
+    def put_after(
+        self,
+        label: str,
+        module: nn.Module,
+        hook: Callable[..., object],
+        *,
+        always: bool = False,
+        first: bool = False,
+    ) -> None:
+        """Put ``hook(module, args, output)`` after the forward of a module.
+
+        Args:
+            label: the name of the module in an error.
+            module: the module.
+            hook: called with None as the output if the forward raised.
+            always: call it even if the forward raised.
+            first: call it before the hooks that were put there earlier.
+        """
+        handle = nn.Module.register_forward_hook(module, hook, always_call=always, prepend=first)
+        self._placed.append(_Placed(label, module, "_forward_hooks", handle))
+
+    def check(self) -> None:
+        """Check that every hook is still in place; a module without it is not observed.
+
+        Raises:
+            ForwardError: a hook has been removed.
+        """
+        for each in self._placed:
+            hooks = ask(each.module, each.dictionary)
+            if not isinstance(hooks, dict) or each.handle.id not in hooks:
+                raise ForwardError(
+                    f"the model took the hooks off {each.label} ({type(each.module).__name__}) "
+                    "while it ran, so its outputs were not observed",
+                    "let it remove the hooks that it has put on itself, by their handles",
+                )
+
+    def remove(self) -> None:
+        """Remove all hooks."""
+        for each in self._placed:
+            each.handle.remove()

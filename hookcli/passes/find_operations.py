@@ -1,0 +1,143 @@
+"""Finding the functional operations of a model, which only a forward can tell."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks.filter import name_operations
+from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.operations import FoundOperation, listen_to_operations, split_path
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.call import call_model
+from hookcli.records.calls import LayerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from torch import nn
+
+    from hookcli.models.inputs import ModelInputs
+    from hookcli.models.load import LoadedModel
+
+# These return values that exist already, as views or as copies, depending on their inputs.
+_COPIES = frozenset(
+    {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
+    | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
+)
+
+
+def find_named_operations(
+    loaded: LoadedModel, *options: Sequence[str]
+) -> tuple[FoundOperation, ...]:
+    """Return the operations of a model if any form of ``options`` chooses operations.
+
+    Raises:
+        FilterSyntaxError: a form cannot be read.
+        ForwardError: the model raised an exception.
+    """
+    if not name_operations(*options):
+        return ()
+    return find_operations(loaded.module, loaded.info.input_shape, loaded.feed)
+
+
+def find_operations(
+    model: nn.Module, input_shape: tuple[int, ...], feed: ModelInputs = PLAIN
+) -> tuple[FoundOperation, ...]:
+    """Return the operations that a forward of blank pixels calls, in the order of the first calls.
+
+    Operations inside torch's own leaf modules, such as the ``conv2d`` inside ``Conv2d``, are left
+    out, and so is what returns no tensor. Random numbers that the model draws are drawn again by
+    the next forward.
+
+    Args:
+        model: the model, in evaluation mode; its values do not matter.
+        input_shape: the shape of the pixels of one image, (1, …).
+        feed: how the model is called with pixels.
+
+    Raises:
+        ForwardError: the model raised an exception.
+    """
+    parameter = next(model.parameters(), torch.empty(0))
+    pixels = torch.zeros(input_shape, device=parameter.device, dtype=parameter.dtype)
+    finder = _Finder()
+    with (
+        torch.random.fork_rng(_devices(parameter)),
+        torch.no_grad(),  # and not inference mode, in which tensors do not count what is written
+        listen_to_operations(model, list_watchable(model), finder),
+    ):
+        call_model(model, feed.arguments_of(pixels))
+    found = []
+    for path, seen in finder.seen.items():
+        module_path, name = split_path(path)
+        if seen.returns:
+            depth = module_path.count(".") + 2 if module_path else 1
+            computes = seen.computes and name not in _COPIES
+            layer = LayerInfo(path, name, depth)
+            found.append(FoundOperation(layer, tuple(seen.moments), computes))
+    return tuple(found)
+
+
+def _devices(parameter: Tensor) -> list[torch.device]:
+    """Return the device whose random numbers are to be restored besides those of the CPU."""
+    return [parameter.device] if parameter.device.type == "cuda" else []
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of one operation: its calls, and whether any of them returned or computed."""
+
+    moments: list[int] = field(default_factory=list)
+    returns: bool = False
+    computes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A call that has begun, with its inputs and how often they had been written by then."""
+
+    path: str
+    inputs: tuple[Tensor, ...]
+    writes: int
+
+
+@dataclass(slots=True)
+class _Finder:
+    """The listener of one forward."""
+
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def begin(
+        self, path: str, args: tuple[object, ...], kwargs: dict[str, object], *, in_torch: bool
+    ) -> _Begun | None:
+        if in_torch:
+            return None
+        self.seen.setdefault(path, _Seen()).moments.append(next(self._moments))
+        inputs = tuple(tensor for _, tensor in named_tensors((args, kwargs)))
+        return _Begun(path, inputs, _count_writes(inputs))
+
+    def end(self, begun: object, output: object) -> None:
+        called = cast("_Begun", begun)
+        tensors = [tensor for _, tensor in named_tensors(output)]
+        seen = self.seen[called.path]
+        seen.returns |= bool(tensors)
+        if tensors and called.inputs and not seen.computes:
+            given = {_memory(tensor) for tensor in called.inputs}
+            is_written = _count_writes(called.inputs) > called.writes
+            seen.computes = is_written or any(_memory(tensor) not in given for tensor in tensors)
+
+
+def _count_writes(tensors: Iterable[Tensor]) -> int:
+    """Return how often the tensors have been written; those of an inference mode do not count."""
+    return sum(tensor._version for tensor in tensors if not tensor.is_inference())
+
+
+def _memory(tensor: Tensor) -> int:
+    """Return the identity of the memory that a tensor shares with its views."""
+    return int(tensor.untyped_storage()._cdata)
