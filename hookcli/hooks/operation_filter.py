@@ -68,7 +68,8 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
     if read["call"]:
         calls = [call for call in calls if call[1] == int(read["call"])]
         if not calls:
-            raise NoLayerMatchedError(form, [_call_id(*call) for call in _all_calls(operations)])
+            known = [_call_id(*call) for call in _all_calls(operations)]
+            raise NoLayerMatchedError(form, known, "operation")
     if not read["first"]:
         return calls
     first = int(read["first"])

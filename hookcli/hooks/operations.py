@@ -240,12 +240,11 @@ class _Mode(TorchFunctionMode):
             begun = self._begin(path, args, kwargs, in_torch=place.in_torch)
         if begun is None:
             return func(*args, **kwargs)
+        output = changed = None
         try:
             output = func(*args, **kwargs)
-        except BaseException:
-            self._end(begun, None)
-            raise
-        changed = self._end(begun, output)
+        finally:
+            changed = self._end(begun, output)
         if changed is None or changed is output:
             return output
         if isinstance(output, Tensor) and writes_in_place(func, args, kwargs):

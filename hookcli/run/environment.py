@@ -17,7 +17,7 @@ _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 
 
 def list_versions(
-    module: nn.Module, device: str, *, channels_last: bool, uses_operations: bool
+    module: nn.Module, device: str, *, channels_last: bool, uses_operations: bool = False
 ) -> dict[str, str]:
     """Return the versions and settings that a run of ``module`` depends on, by name.
 
