@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows, to_dense
 from hookcli.config import DEFAULTS
-from hookcli.edits.resolve import resolve_edits
+from hookcli.edits.resolve import list_edited_forms, resolve_edits
+from hookcli.errors import RequestError
 from hookcli.hooks.change import change, change_input_gradients
-from hookcli.hooks.filter import select_layers
+from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.layouts import UNKNOWN, resolve_layout
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from hookcli.edits.grammar import Side
     from hookcli.hooks.gradients import Gradients
+    from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.layer_records import LayerRecord
 
@@ -97,6 +101,7 @@ def capture(
     keep: bool = False,
     gradients: bool = False,
     edits: Sequence[str] = (),
+    example: object = None,
 ) -> Iterator[Captured]:
     """Observe chosen layers of any ``nn.Module`` while the block lasts.
 
@@ -121,14 +126,29 @@ def capture(
             ``grad_output`` and ``param`` (the gradients of the layers' parameters).
         edits: changes to make, as ``--edit`` takes them, in this order; an edit without a side
             changes outputs, or with ``gradients`` the gradients of outputs.
+        example: an input of the model, or a tuple of its positional arguments. It is needed to
+            choose functional operations (``op:add``), which only a forward can tell; it goes
+            through the model once before the block begins.
 
     Raises:
         RequestError: the model is compiled or scripted, ``at`` has another value, no layer matched,
-            or an edit cannot be made or changed nothing.
+            operations are chosen without an example, or an edit cannot be made or changed nothing.
     """
     refuse_unhookable(model)
-    chosen = _select(model, layers, exclude)
-    resolved = resolve_edits(model, edits, "grad_output" if gradients else "output")
+    wanted = (layers,) if isinstance(layers, str) else tuple(layers)
+    unwanted = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    operations: tuple[FoundOperation, ...] = ()
+    if name_operations(wanted, unwanted, list_edited_forms(edits)):
+        if example is None:
+            raise RequestError(
+                "operations are found by a forward, which needs an example",
+                "hookcli.capture(model, layers='op:add', example=images)",
+            )
+        arguments = example if isinstance(example, tuple) else (example,)
+        operations = find_operations(model, arguments)
+    chosen = select_layers(model, wanted, unwanted, operations)
+    side: Side = "grad_output" if gradients else "output"
+    resolved = resolve_edits(model, edits, side, operations)
     changes = resolved.changes()
     captured = Captured(chosen, _model=model, _keeps=keep)
     with ExitStack() as stack:
@@ -140,11 +160,3 @@ def capture(
         stack.enter_context(change_input_gradients(model, changes))
         yield captured
     resolved.check_used()
-
-
-def _select(
-    model: nn.Module, forms: str | Sequence[str], exclude: str | Sequence[str]
-) -> tuple[LayerInfo, ...]:
-    wanted = (forms,) if isinstance(forms, str) else tuple(forms)
-    unwanted = (exclude,) if isinstance(exclude, str) else tuple(exclude)
-    return select_layers(model, wanted, unwanted)

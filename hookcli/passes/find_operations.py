@@ -13,7 +13,6 @@ from hookcli.hooks.filter import name_operations
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation, listen_to_operations, split_path
-from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_model
 from hookcli.records.calls import LayerInfo
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.models.inputs import ModelInputs
     from hookcli.models.load import LoadedModel
 
 # These return values that exist already, as views or as copies, depending on their inputs.
@@ -43,35 +41,42 @@ def find_named_operations(
     """
     if not name_operations(*options):
         return ()
-    return find_operations(loaded.module, loaded.info.input_shape, loaded.feed)
+    parameter = next(loaded.module.parameters(), torch.empty(0))
+    shape = loaded.info.input_shape
+    pixels = torch.zeros(shape, device=parameter.device, dtype=parameter.dtype)
+    return find_operations(loaded.module, loaded.feed.arguments_of(pixels))
 
 
-def find_operations(
-    model: nn.Module, input_shape: tuple[int, ...], feed: ModelInputs = PLAIN
-) -> tuple[FoundOperation, ...]:
-    """Return the operations that a forward of blank pixels calls, in the order of the first calls.
+def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
+    """Return the operations that a forward calls, in the order of the first calls.
 
     Operations inside torch's own leaf modules, such as the ``conv2d`` inside ``Conv2d``, are left
-    out, and so is what returns no tensor. Random numbers that the model draws are drawn again by
-    the next forward.
+    out, and so is what returns no tensor. Afterwards the buffers of the model, which batch norms in
+    training change, and the state of the random numbers are what they were.
 
     Args:
-        model: the model, in evaluation mode; its values do not matter.
-        input_shape: the shape of the pixels of one image, (1, …).
-        feed: how the model is called with pixels.
+        model: the model.
+        arguments: the positional arguments of its forward; their values do not matter.
 
     Raises:
         ForwardError: the model raised an exception.
     """
-    parameter = next(model.parameters(), torch.empty(0))
-    pixels = torch.zeros(input_shape, device=parameter.device, dtype=parameter.dtype)
     finder = _Finder()
-    with (
-        torch.random.fork_rng(_devices(parameter)),
-        torch.no_grad(),  # and not inference mode, in which tensors do not count what is written
-        listen_to_operations(model, list_watchable(model), finder),
-    ):
-        call_model(model, feed.arguments_of(pixels))
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = {
+        buffer.device for buffer in (*model.parameters(), *model.buffers()) if buffer.is_cuda
+    }
+    try:
+        with (
+            torch.random.fork_rng(devices),
+            torch.no_grad(),  # not inference mode, in which tensors do not count what is written
+            listen_to_operations(model, list_watchable(model), finder),
+        ):
+            call_model(model, arguments)
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
     found = []
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
@@ -81,11 +86,6 @@ def find_operations(
             layer = LayerInfo(path, name, depth)
             found.append(FoundOperation(layer, tuple(seen.moments), computes))
     return tuple(found)
-
-
-def _devices(parameter: Tensor) -> list[torch.device]:
-    """Return the device whose random numbers are to be restored besides those of the CPU."""
-    return [parameter.device] if parameter.device.type == "cuda" else []
 
 
 @dataclass(slots=True)
