@@ -57,6 +57,7 @@ bench: setup ## speed and memory, as ratios side by side: one image, folders, gr
 	$(BIN)/python benchmarks/folders.py
 	$(BIN)/python benchmarks/gradients.py
 	$(BIN)/python benchmarks/sketches.py
+	$(BIN)/python benchmarks/operations.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
 	$(BIN)/python benchmarks/cluster.py
 

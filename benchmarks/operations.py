@@ -1,0 +1,83 @@
+"""What it costs to observe functional operations, as ratios of forwards that run in turn.
+
+Run with nothing else on the machine: ``make bench``.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torchvision.models import resnet34
+
+from hookcli.config import GridStyle
+from hookcli.hooks.filter import select_layers
+from hookcli.hooks.observe import observe
+from hookcli.passes.find_operations import find_operations
+from hookcli.passes.forward import ForwardSettings, run_forward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIMES = 30
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    model = resnet34(weights=None).eval()
+    pixels = torch.randn(1, 3, 224, 224)
+    operations = find_operations(model, (pixels,))
+    forwards = {
+        name: observed(model, select_layers(model, forms, operations=operations), pixels)
+        for name, forms in {
+            "all modules": ["all"],
+            "op:*": ["op:*"],
+            "all modules and op:*": ["all", "op:*"],
+        }.items()
+    }
+
+    def bare() -> None:
+        with torch.inference_mode():
+            model(pixels)
+
+    deepest = 0
+
+    def look(_call: object, _tensor: object) -> None:
+        nonlocal deepest
+        deepest = max(deepest, torch._C._len_torch_function_stack())
+
+    with observe(model, select_layers(model, ["all"]), look):
+        bare()
+    print(f"modes entered for all modules: {deepest}  (goal 0)")
+    every = forwards["all modules"]
+    print(ratio("all modules / bare", every, bare))
+    print(ratio("op:* / all modules", forwards["op:*"], every), " (goal 1.6)")
+    print(ratio("all modules and op:* / all modules", forwards["all modules and op:*"], every))
+
+
+def observed(model: torch.nn.Module, layers: tuple, pixels: torch.Tensor) -> Callable[[], object]:
+    """A forward of resnet34 under hooks, with figures and without pictures."""
+    settings = ForwardSettings(model, layers, "output", GridStyle(mode="none"))
+    return lambda: run_forward(settings, ["image"], pixels)
+
+
+def ratio(what: str, one: Callable[[], object], other: Callable[[], object]) -> str:
+    """The median of the seconds of ``one`` over those of ``other``, in turn, and the quartiles."""
+    for _ in range(3):
+        one()
+        other()
+    ratios = [seconds(one) / seconds(other) for _ in range(TIMES)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{what}: {middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
