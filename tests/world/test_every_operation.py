@@ -1,8 +1,8 @@
 """The operations of all 80 classifiers of torchvision, against torch's dispatcher and autograd:
 minutes, so run by ``make test-slow``.
 
-The other side knows nothing of hookcli: a dispatch mode that clones every sum and joined tensor, and
-``torch.autograd.grad`` through a model that works nowhere in place.
+The other side knows nothing of hookcli: a dispatch mode that clones every sum and joined tensor,
+and ``torch.autograd.grad`` through a model that works nowhere in place.
 """
 
 from __future__ import annotations
