@@ -70,20 +70,30 @@ class FoundOperation:
     computes: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OperationCall:
+    """A call of a function of torch that begins.
+
+    Attributes:
+        path: the module inside which it is called, and its name: ``layer1.0/op:add``.
+        function: the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        in_torch: a leaf module of torch itself calls it, such as ``Conv2d`` calls ``conv2d``.
+    """
+
+    path: str
+    function: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    in_torch: bool
+
+
 class Listener(Protocol):
     """What is called around each operation."""
 
-    def begin(
-        self, path: str, args: tuple[object, ...], kwargs: dict[str, object], *, in_torch: bool
-    ) -> object:
-        """Note that an operation is called; return what ``end`` is called with, or None.
-
-        Args:
-            path: the module inside which it is called, and its name: ``layer1.0/op:add``.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            in_torch: a leaf module of torch itself calls it, such as ``Conv2d`` calls ``conv2d``.
-        """
+    def begin(self, operation: OperationCall) -> object:
+        """Note that an operation is called; return what ``end`` is called with, or None."""
 
     def end(self, begun: object, output: object) -> object:
         """Note that the operation has returned (None if it raised); return a replacement or None.
@@ -237,7 +247,7 @@ class _Mode(TorchFunctionMode):
         if self._running and not _OWN.runs:
             place = self._running[-1]
             path = operation_path(place.module_path, name_operation(func))
-            begun = self._begin(path, args, kwargs, in_torch=place.in_torch)
+            begun = self._begin(OperationCall(path, func, args, kwargs, place.in_torch))
         if begun is None:
             return func(*args, **kwargs)
         output = changed = None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from hookcli.hooks.operations import OperationCall
     from hookcli.records.calls import LayerInfo
 
     _Positional: TypeAlias = tuple[object, ...]
@@ -123,19 +124,16 @@ class _Watched:
         # Its call is counted only now: the order holds, since nothing starts inside it.
         return self.finished(self._begin(layer), output)
 
-    def begin(
-        self, path: str, args: _Positional, kwargs: _Keyword, *, in_torch: bool
-    ) -> Call | None:
+    def begin(self, operation: OperationCall) -> Call | None:
         """Note that an operation is called (see ``operations.Listener``)."""
-        del in_torch  # the layers have been chosen
-        layer = self.operations.get(path)
+        layer = self.operations.get(operation.path)
         if layer is None:
             return None
         call = self._begin(layer)
         if layer.chosen_calls and call.call_index not in layer.chosen_calls:
             return None
         if self.started:
-            self.started(call, _arguments(args, kwargs))
+            self.started(call, _arguments(operation.args, operation.kwargs))
         return call
 
     def end(self, begun: object, output: object) -> object:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from hookcli.hooks.operations import OperationCall
     from hookcli.models.load import LoadedModel
 
 # These return values that exist already, as views or as copies, depending on their inputs.
@@ -113,13 +114,12 @@ class _Finder:
     seen: dict[str, _Seen] = field(default_factory=dict)
     _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def begin(
-        self, path: str, args: tuple[object, ...], kwargs: dict[str, object], *, in_torch: bool
-    ) -> _Begun | None:
-        if in_torch:
+    def begin(self, operation: OperationCall) -> _Begun | None:
+        if operation.in_torch:
             return None
+        path = operation.path
         self.seen.setdefault(path, _Seen()).moments.append(next(self._moments))
-        inputs = tuple(tensor for _, tensor in named_tensors((args, kwargs)))
+        inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
         return _Begun(path, inputs, _count_writes(inputs))
 
     def end(self, begun: object, output: object) -> None:
