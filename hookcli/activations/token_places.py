@@ -1,0 +1,437 @@
+"""Where the tokens of an attention lie on the image, found by following them from the pixels on.
+
+Models cut images into windows, shift them, pool keys, and put class tokens in front, each in its
+own way. So no model is known by name here. Beside each tensor that is computed from the pixels goes
+a *trail*: for every value, the pixel that it stands at. A function that moves values (``reshape``,
+``roll``, ``cat``) is called once more with the trail, which moves it the same way. A function that
+computes values keeps their places. The product of two tensors, such as queries and keys, has two
+trails, that of its rows and that of its columns; a softmax over such a product is an attention, and
+no other softmax is.
+
+Nothing here changes a tensor of the model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+
+NO_PLACE, PADDING = -1, -2
+
+# What a trail holds, for each value of a tensor: the index of a pixel counted from 1, or one of
+# these: cells that ``pad`` put beside the image, tokens that are not computed from one part of it,
+# tensors whose places could not be followed, and weights by which channels are mixed.
+_OUTSIDE, _LEARNED, _LOST, _WEIGHTS = 0, -1, -2, -3
+
+_JOINING = {"cat", "concat", "concatenate", "hstack", "stack", "vstack"}
+_MOVING = {
+    "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "flatten", "flip", "gather",
+    "index_select", "moveaxis", "movedim", "mT", "narrow", "permute", "pixel_unshuffle", "ravel",
+    "repeat", "repeat_interleave", "reshape", "roll", "select", "split", "squeeze", "swapaxes",
+    "swapdims", "T", "take_along_dim", "tensor_split", "tile", "transpose", "unbind", "unflatten",
+    "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
+}  # fmt: skip
+_REDUCING = {"amax", "amin", "mean", "sum"}
+_PRODUCTS = {"bmm", "einsum", "matmul"}
+_SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
+_FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPlaces:
+    """The places of the queries and of the keys of one attention call, for one image.
+
+    A place is a cell of a grid laid over the image, counted row by row from 0; ``NO_PLACE`` for a
+    token that stands for no part of the image, such as a class token; ``PADDING`` for a cell beside
+    the image that fills up a window.
+
+    Attributes:
+        shape: the leading axes of one image's probabilities, all but queries and keys; axes that
+            mix windows and heads are split in two.
+        window_axes: those of the axes of ``shape`` that count windows. The others count heads.
+        queries: the place of each query, (windows, queries).
+        keys: the place of each key, (windows, keys).
+        query_grid: the rows and columns of the grid of the queries, for a clip the frames before
+            them; empty if the queries have no places.
+        key_grid: the same of the keys, which are fewer where a model pools them.
+        unknown: why the places are not known, then ``NO_PLACE`` stands for all; empty if they are.
+    """
+
+    shape: tuple[int, ...]
+    window_axes: tuple[int, ...]
+    queries: Tensor
+    keys: Tensor
+    query_grid: tuple[int, ...]
+    key_grid: tuple[int, ...]
+    unknown: str = ""
+
+    @property
+    def windows(self) -> int:
+        """The number of windows: 1 where every query sees the whole image."""
+        return len(self.queries)
+
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return math.prod(self.shape) // self.windows
+
+    def arrange(self, probabilities: Tensor) -> Tensor:
+        """Return one image's probabilities as (windows, heads, queries, keys)."""
+        *_, queries, keys = probabilities.shape
+        split = probabilities.reshape(*self.shape, queries, keys)
+        heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
+        last = len(self.shape)
+        ordered = split.permute(*self.window_axes, *heads, last, last + 1)
+        return ordered.reshape(self.windows, self.heads, queries, keys)
+
+
+class _Trail(NamedTuple):
+    """The pixels at which the values of a tensor stand, each of the shape of the tensor.
+
+    ``columns`` is None but for products of two tensors that stand at pixels, and what was made of
+    them: then ``own`` is where the queries (rows) stand, and ``columns`` where the keys do.
+    """
+
+    own: Tensor
+    columns: Tensor | None = None
+
+
+class TokenTrails:
+    """The trails of the tensors of one forward of one image.
+
+    Example:
+        >>> trails = TokenTrails(pixels)
+        >>> # for every function that the model calls, right after it returned:
+        >>> places = trails.follow(function, args, kwargs, output)
+    """
+
+    def __init__(self, pixels: Tensor) -> None:
+        """``pixels`` is the tensor that the model is given, (1, C, H, W) or (1, C, T, H, W)."""
+        self._sizes = tuple(pixels.shape[2:])
+        self._trails: MutableMapping[Tensor, _Trail] = WeakIdKeyDictionary()
+        count = math.prod(self._sizes)
+        each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
+        self._trails[pixels] = _Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
+
+    def follow(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: object,
+    ) -> TokenPlaces | None:
+        """Follow the tokens through one call of a function.
+
+        Args:
+            function: the function as torch's ``TorchFunctionMode`` names it.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            output: what it returned.
+
+        Returns:
+            The places of queries and keys if the call is an attention, or the softmax of one.
+        """
+        name = _name_of(function)
+        if name in _FUSED:
+            return self._follow_fused(name, args, kwargs, output)
+        args, kwargs = _first_by_place(args, kwargs)
+        given = [part for part in _tensors_in((args, *kwargs.values())) if part in self._trails]
+        if not given or name.startswith("new_"):
+            return None
+        if name in _MOVING and isinstance(output, (tuple, list)):
+            moved = function(self._trails[given[0]].own, *args[1:], **kwargs)
+            for part, own in zip(output, moved, strict=True):
+                self._trails[part] = _Trail(own)
+        elif isinstance(output, Tensor):
+            self._trails[output] = self._trail_of(function, name, args, kwargs, given, output)
+        return self._find_softmax(args, kwargs) if name == "softmax" else None
+
+    def _follow_fused(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: object
+    ) -> TokenPlaces | None:
+        """Return the places of a function that takes queries and keys, and follow its output."""
+        query, key = (*args, *(kwargs[word] for word in ("query", "key") if word in kwargs))[:2]
+        mixed = output[0] if isinstance(output, tuple) else output
+        if not isinstance(mixed, Tensor):
+            return None
+        if _varies(self._own(query), -1):  # its channels stand at pixels: it mixes channels
+            self._trails[mixed] = _Trail(self._own(query).expand(mixed.shape))
+            return None
+        queries, keys = self._own(query)[..., 0], self._own(key)[..., 0]
+        self._trails[mixed] = _Trail(queries.unsqueeze(-1).expand(mixed.shape))
+        if name == "multi_head_attention_forward":  # (tokens, N), or (tokens,) without a batch
+            heads = args[4] if len(args) > 4 else kwargs["num_heads"]
+            queries, keys = (part.reshape(len(part), -1)[:, 0] for part in (queries, keys))
+            return self._places(queries.expand(1, heads, -1), keys.expand(1, heads, -1))
+        if keys.shape[:-1] != queries.shape[:-1]:  # groups of heads share their keys
+            keys = keys[..., :1, :].expand(*queries.shape[:-1], keys.shape[-1])
+        return self._places(queries, keys)
+
+    def _find_softmax(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TokenPlaces | None:
+        """Return the places of a softmax, if it is taken over the product of two tensors."""
+        own, columns = self._trails[args[0]]
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        if columns is None or own.dim() < 3 or axis not in (-1, own.dim() - 1):
+            return None
+        if _varies(own, -1):  # the product was transposed: its columns are queries
+            own, columns = columns, own
+        return self._places(own[..., 0], columns[..., 0, :])
+
+    def _trail_of(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        given: Sequence[Tensor],
+        output: Tensor,
+    ) -> _Trail:
+        """Return the trail of what a function returned."""
+        if name in _JOINING:
+            parts = [self._own(part) for part in args[0]]
+            return _Trail(torch.as_tensor(function(parts, *args[1:], **kwargs)))
+        if name in _PRODUCTS and (product := self._multiply(name, args, output)):
+            return product
+        if args and args[0] is given[0]:
+            trail = self._trails[given[0]]
+            if name in _MOVING:
+                move = Tensor.reshape if name == "view" else function  # a trail lies otherwise
+                return _each(trail, lambda part: move(part, *args[1:], **kwargs))
+            if name == "pad":
+                sides = args[1] if len(args) > 1 else kwargs["pad"]
+                return _Trail(torch.nn.functional.pad(trail.own, sides, value=_OUTSIDE))
+            if name.endswith(_SAMPLING) and output.dim() == trail.own.dim():
+                return _each(trail, lambda part: _sample(part, output.shape))
+            if name in _REDUCING and output.dim() > 1:
+                return _Trail(_reduce(trail.own, *args[1:2], **kwargs))
+        return self._keep(given, output)
+
+    def _multiply(self, name: str, args: Sequence[Any], output: Tensor) -> _Trail | None:
+        """Return the trail of a product of two tensors, None for one with learned weights."""
+        letters = _letters_of(name, args, output)
+        if letters is None:
+            return None
+        (left, in_left), (right, in_right), in_output = letters
+        summed = (set(in_left) & set(in_right)) - set(in_output)
+        left_trail, right_trail = self._trails.get(left), self._trails.get(right)
+        own, columns = (
+            _spread(self._own(tensor), inside, in_output, output.shape)
+            for tensor, inside in ((left, in_left), (right, in_right))
+        )
+        if left_trail is not None and left_trail.columns is not None:
+            return _Trail(own)  # probabilities times values stand where the queries do
+        if right_trail is not None and right_trail.columns is not None:
+            return _Trail(columns)
+        weighted = any(_is_weights(trail) for trail in (left_trail, right_trail) if trail)
+        if weighted or right_trail is None or (left_trail is None and left.dim() != right.dim()):
+            return None
+        across = any(
+            _varies(self._own(tensor), inside.index(letter))
+            for tensor, inside in ((left, in_left), (right, in_right))
+            for letter in summed
+        )
+        return _Trail(_everywhere(_WEIGHTS, output)) if across else _Trail(own, columns)
+
+    def _keep(self, given: Sequence[Tensor], output: Tensor) -> _Trail:
+        """Return the trail of what was computed value by value, or from the channels of tokens."""
+        trails = [self._trails[tensor] for tensor in given]
+        trails = [trail for trail in trails if not _is_weights(trail)] or trails
+        same = [trail for trail in trails if trail.own.shape == output.shape]
+        if same:
+            return max(same, key=lambda trail: trail.columns is not None)
+        for trail in trails:
+            if trail.own.shape[:-1] == output.shape[:-1]:
+                return _each(trail, lambda part: part[..., :1].expand(output.shape))
+        for trail in trails:
+            if _spreads_to(trail.own.shape, output.shape):
+                return _each(trail, lambda part: part.expand(output.shape))
+        return _Trail(_everywhere(_LOST, output))
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        """Return where a tensor stands; what was not computed from the pixels was learned."""
+        trail = self._trails.get(tensor)
+        return _everywhere(_LEARNED, tensor) if trail is None else trail.own
+
+    def _places(self, queries: Tensor, keys: Tensor) -> TokenPlaces:
+        """Return the places of queries (…, L) and keys (…, M) of the same leading axes."""
+        queries, keys = queries.cpu(), keys.cpu()
+        both = torch.cat([queries, keys], -1)
+        shape: list[int] = []
+        windows: list[int] = []
+        for axis, length in enumerate(both.shape[:-1]):
+            heads = _run_length(both, axis)
+            if heads < length:
+                windows.append(len(shape))
+            shape += [length] if heads in (1, length) else [length // heads, heads]
+        first = tuple(slice(None) if axis in windows else 0 for axis in range(len(shape)))
+        at = [
+            part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)
+        ]
+        if any(bool((part == _LOST).any()) for part in at):
+            queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
+            why = "the places of its tokens could not be followed from the pixels on"
+            return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
+        (query_cells, query_grid), (key_cells, key_grid) = (self._cells(part) for part in at)
+        return TokenPlaces(
+            tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid
+        )
+
+    def _cells(self, pixels: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Return the cells of the smallest grid that holds these pixels, and its size."""
+        cells = torch.full(pixels.shape, PADDING)
+        cells[pixels == _LEARNED] = NO_PLACE
+        placed = pixels > _OUTSIDE
+        if not placed.any():
+            return cells, ()
+        rest = pixels[placed].long() - 1
+        index, stride = torch.zeros_like(rest), 1
+        grid: list[int] = []
+        for size in reversed(self._sizes):
+            lines, rank = torch.unique(rest % size, return_inverse=True)
+            index += rank * stride
+            stride *= len(lines)
+            grid.insert(0, len(lines))
+            rest //= size
+        cells[placed] = index
+        return cells, tuple(grid)
+
+
+def _each(trail: _Trail, change: Callable[[Tensor], Tensor]) -> _Trail:
+    return _Trail(change(trail.own), None if trail.columns is None else change(trail.columns))
+
+
+def _everywhere(value: int, tensor: Tensor) -> Tensor:
+    """Return a trail of one value for a tensor, which takes the memory of that value alone."""
+    return torch.tensor(value, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
+
+
+def _varies(trail: Tensor, axis: int) -> bool:
+    """Return whether values at different indices of an axis stand at different pixels."""
+    return trail.numel() > 0 and bool((trail != trail.narrow(axis, 0, 1)).any())
+
+
+def _run_length(places: Tensor, axis: int) -> int:
+    """Return how many neighbours along an axis have the same places: heads inside windows.
+
+    It is 1 unless the axis is made of runs of the same length.
+    """
+    rows = places.movedim(axis, 0).flatten(1)
+    starts = [0, *((rows[1:] != rows[:-1]).any(1).nonzero().flatten() + 1).tolist(), len(rows)]
+    lengths = {end - start for start, end in itertools.pairwise(starts)}
+    return lengths.pop() if len(lengths) == 1 else 1
+
+
+def _sample(trail: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the trail of what a convolution or a pooling made, (N, C, …), of (N, C, …)."""
+    picked = trail[:, :1]
+    for axis in range(2, trail.dim()):
+        step = torch.arange(shape[axis], device=trail.device) * trail.shape[axis] // shape[axis]
+        picked = picked.index_select(axis, step)
+    return picked.expand(*shape)
+
+
+def _reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
+    """Return the trail of a mean or a maximum over axes: the first pixel of all those taken.
+
+    What is taken over the whole image stands at no pixel.
+    """
+    options.pop("dtype", None)
+    first = torch.amin(trail, *axes, **options)
+    of_all = _varies(trail.reshape(-1), 0) and not _varies(first.reshape(-1), 0)
+    return _everywhere(_LEARNED, first) if of_all else first
+
+
+def _is_weights(trail: _Trail) -> bool:
+    return trail.own.numel() > 0 and int(trail.own.reshape(-1)[0]) == _WEIGHTS
+
+
+def _spread(
+    trail: Tensor, inside: Sequence[str], in_output: Sequence[str], shape: Sequence[int]
+) -> Tensor:
+    """Return the trail of a factor of a product for the product.
+
+    Args:
+        trail: the trail of the factor.
+        inside: a letter for each axis of the factor.
+        in_output: a letter for each axis of the product; axes of other letters are summed over.
+        shape: the shape of the product.
+    """
+    summed = tuple(slice(None) if letter in in_output else 0 for letter in inside)
+    kept = [letter for letter in inside if letter in in_output]
+    ordered = trail[summed].permute([kept.index(each) for each in in_output if each in kept])
+    new = tuple(slice(None) if letter in kept else None for letter in in_output)
+    return ordered[new].expand(*shape)
+
+
+def _letters_of(
+    name: str, args: Sequence[Any], output: Tensor
+) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
+    """Return both factors of a product and the product itself, with a letter for each axis.
+
+    It is None for products of one or three factors, and of vectors.
+    """
+    if name == "einsum":
+        equation, *operands = args
+        factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
+        inside, _, out = equation.replace(" ", "").partition("->")
+        if len(factors) != 2 or "..." in equation or len(out) != output.dim():
+            return None
+        left, right = inside.split(",")
+        return (factors[0], list(left)), (factors[1], list(right)), list(out)
+    left, right = args
+    if left.dim() < 2 or right.dim() < 2:
+        return None
+    lead = [str(axis) for axis in range(output.dim() - 2)]
+    return (
+        (left, [*lead[len(lead) + 2 - left.dim() :], "row", "summed"]),
+        (right, [*lead[len(lead) + 2 - right.dim() :], "summed", "column"]),
+        [*lead, "row", "column"],
+    )
+
+
+def _spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:
+    """Return whether a tensor of one shape can be expanded to the other."""
+    if len(shape) > len(larger):
+        return False
+    ends = zip(reversed(shape), reversed(larger), strict=False)
+    return all(length in (1, wanted) for length, wanted in ends)
+
+
+def _first_by_place(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return arguments with the first one, if it was given by its name, in its place."""
+    if args:
+        return args, kwargs
+    named = next((word for word in ("input", "tensors") if word in kwargs), None)
+    if named is None:
+        return args, kwargs
+    return (kwargs[named],), {word: part for word, part in kwargs.items() if word != named}
+
+
+def _tensors_in(values: object) -> Iterator[Tensor]:
+    """Yield the tensors among arguments, and in lists of them."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from _tensors_in(value)
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function, and of a property such as ``T`` the name of the property."""
+    if function is torch.nn.functional.unfold:
+        return "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return str(getattr(getattr(function, "__self__", None), "__name__", ""))
+    return "matmul" if name == "__matmul__" else str(name)
