@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
@@ -153,6 +155,9 @@ class TokenTrails:
                 self._trails[part] = _Trail(own)
         elif isinstance(output, Tensor):
             self._trails[output] = self._trail_of(function, name, args, kwargs, given, output)
+        else:  # sorted or picked values, and the like
+            for part in _tensors_in(output):
+                self._trails[part] = _Trail(_everywhere(_LOST, part))
         return self._find_softmax(args, kwargs) if name == "softmax" else None
 
     def _follow_fused(
@@ -169,8 +174,10 @@ class TokenTrails:
         queries, keys = self._own(query)[..., 0], self._own(key)[..., 0]
         self._trails[mixed] = _Trail(queries.unsqueeze(-1).expand(mixed.shape))
         if name == "multi_head_attention_forward":  # (tokens, N), or (tokens,) without a batch
-            heads = args[4] if len(args) > 4 else kwargs["num_heads"]
+            given = MULTI_HEAD_ARGUMENTS.bind(*args, **kwargs).arguments
+            heads, added = given["num_heads"], (given["bias_k"] is not None, given["add_zero_attn"])
             queries, keys = (part.reshape(len(part), -1)[:, 0] for part in (queries, keys))
+            keys = torch.nn.functional.pad(keys, (0, sum(added)), value=_LEARNED)
             return self._places(queries.expand(1, heads, -1), keys.expand(1, heads, -1))
         if keys.shape[:-1] != queries.shape[:-1]:  # groups of heads share their keys
             keys = keys[..., :1, :].expand(*queries.shape[:-1], keys.shape[-1])

@@ -1,0 +1,114 @@
+"""Attention maps made small enough for a page, and attention rolled out over depth."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.activations.token_places import TokenPlaces
+
+THINNED_SIDE = 14
+_LEVELS = 255
+
+
+def refuse_rollout(calls: Sequence[TokenPlaces]) -> str:
+    """Return why attention cannot be rolled out over these calls, in their order; empty if it can.
+
+    Rollout multiplies the attention of one call with that of the next, so all of them must be of
+    the same tokens, and each token must be able to see all others.
+    """
+    if not calls:
+        return "no attention is visible"
+    first = calls[0]
+    for places in calls:
+        if places.windows > 1:
+            return "attention inside windows does not follow a token through the whole image"
+        if places.queries.shape != places.keys.shape:
+            queries, keys = places.queries.shape[1], places.keys.shape[1]
+            return f"a call has {queries} queries and {keys} keys: they are not the same tokens"
+        if places.queries.shape != first.queries.shape:
+            before, after = first.queries.shape[1], places.queries.shape[1]
+            return f"the number of tokens changes from {before} to {after}"
+        if not (places.queries == places.keys).all() or not (places.queries == first.queries).all():
+            return "the tokens do not stand at the same places in all calls"
+    return ""
+
+
+def roll_out(before: Tensor | None, probabilities: Tensor) -> Tensor:
+    """Return the rollout up to and including one call, (tokens, tokens).
+
+    As Abnar and Zuidema define it (https://arxiv.org/abs/2005.00928): the mean over the heads, half
+    of it replaced by the identity for the residual connection, times what came before.
+
+    Args:
+        before: the rollout of the calls before; None for the first one.
+        probabilities: those of one image, (1, heads, tokens, tokens).
+    """
+    mean = probabilities[0].mean(0)
+    mean.diagonal().add_(1)
+    mean /= mean.sum(-1, keepdim=True)
+    return mean if before is None else mean @ before
+
+
+def choose_side(maps: Sequence[tuple[int, Sequence[int], Sequence[int]]], limit: int) -> int | None:
+    """Return the side of the grid to which maps are thinned, None if they need not be.
+
+    It is 14, or the largest that fits if 14 does not.
+
+    Args:
+        maps: for each call of each image its heads, its query grid and its key grid.
+        limit: the bytes for all maps, one for each head, query and key.
+    """
+    if sum(heads * math.prod((*many, *few)) for heads, many, few in maps) <= limit:
+        return None
+    for side in range(THINNED_SIDE, 1, -1):
+        sizes = (
+            heads * math.prod(min(side, length) for length in (*many, *few))
+            for heads, many, few in maps
+        )
+        if sum(sizes) <= limit:
+            return side
+    return 1
+
+
+def thin_map(values: Tensor, side: int | None) -> tuple[Tensor, Tensor]:
+    """Return maps (heads, rows, columns) as 8-bit integers, and the value of the level 255.
+
+    Args:
+        values: the maps, not negative; NaN becomes 0.
+        side: rows and columns are averaged down to this many where there are more; None keeps all.
+
+    Returns:
+        The levels (heads, rows, columns) as uint8, and for each head the largest value of its map,
+        which its level 255 stands for: level / 255 * largest is the value.
+    """
+    values = values.nan_to_num(0)
+    if side is not None:
+        rows, columns = (min(side, length) for length in values.shape[-2:])
+        values = adaptive_avg_pool2d(values[None], (rows, columns))[0]
+    largest = values.flatten(1).amax(1)
+    scale = largest.masked_fill(largest == 0, 1)[:, None, None]
+    return (values / scale * _LEVELS).round().to(torch.uint8), largest
+
+
+def thin_queries(grid: Sequence[int], side: int | None) -> list[int]:
+    """Return the cells of a grid whose maps are kept: all, or those in the middle of fewer cells.
+
+    Args:
+        grid: the rows and columns of the grid of the queries.
+        side: the most rows and columns that are kept; None keeps all.
+    """
+    rows, columns = (_middles(length, length if side is None else side) for length in grid)
+    return [row * grid[1] + column for row in rows for column in columns]
+
+
+def _middles(length: int, wanted: int) -> list[int]:
+    kept = min(length, wanted)
+    return [(2 * place + 1) * length // (2 * kept) for place in range(kept)]

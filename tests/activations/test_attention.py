@@ -1,0 +1,475 @@
+"""Probabilities of attention against what torch, torchvision and timm themselves say they are, and
+against Swin's windows worked out pixel by pixel."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torchvision.models.swin_transformer import ShiftedWindowAttention
+
+from hookcli.activations.attention import image_probabilities
+from hookcli.activations.attention_figures import (
+    CLASS_TOKEN,
+    cell_of,
+    measure_heads,
+    query_map,
+)
+from hookcli.activations.token_places import NO_PLACE, PADDING, TokenPlaces
+from tests.attention_calls import attention_of, without_fast_path
+from tests.small_models import build_small
+
+SDPA = "scaled_dot_product_attention"
+MULTI_HEAD = "multi_head_attention_forward"
+WINDOWS = {
+    "img_size": 64,
+    "window_size": 4,
+    "depths": (2, 2),
+    "num_heads": (2, 4),
+    "embed_dim": 24,
+}
+TIMM = {
+    "beit_base_patch16_224": {"img_size": 64, "depth": 2, "embed_dim": 48, "num_heads": 4},
+    "deit_tiny_distilled_patch16_224": {"img_size": 64, "depth": 2},
+    "eva02_tiny_patch14_224": {"img_size": 56, "depth": 2},
+    "pvt_v2_b0": {"depths": (1, 1, 1, 1)},
+    "samvit_base_patch16": {
+        "img_size": 96, "depth": 2, "embed_dim": 48, "num_heads": 4, "window_size": 4,
+        "global_attn_indexes": (1,),
+    },
+    "swin_tiny_patch4_window7_224": WINDOWS,
+    "swinv2_cr_tiny_ns_224": WINDOWS,
+    "swinv2_tiny_window8_256": WINDOWS,
+    "twins_svt_small": {
+        "img_size": 112, "depths": (2, 2), "embed_dims": (16, 32), "num_heads": (2, 4),
+        "mlp_ratios": (2, 2), "sr_ratios": (4, 2),
+    },
+    "vit_small_patch14_reg4_dinov2": {"img_size": 56, "depth": 2},
+}  # fmt: skip
+LARGER = {
+    "coatnet_pico_rw_224": {"img_size": 64},
+    "crossvit_tiny_240": {},
+    "maxvit_rmlp_pico_rw_256": {"img_size": 64},
+    "mobilevit_xxs": {},
+    "nest_tiny": {"img_size": 64},
+}
+
+
+# Functions of torch: the output is the probabilities times the values
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scale": 0.3},
+        {"is_causal": True},
+        {"attn_mask": torch.rand(2, 1, 5, 7) * 3},
+        {"attn_mask": torch.rand(5, 7) > 0.4},
+        {"attn_mask": torch.tensor([[[[False] * 7] + [[True] * 7] * 4]] * 2)},
+    ],
+    ids=["plain", "scale", "causal", "numbers", "mask", "a query that sees nothing"],
+)
+def test_the_output_of_scaled_dot_product_attention_is_probabilities_times_values(options):
+    query, key, value = random(2, 4, 5, 8), random(2, 4, 7, 8), random(2, 4, 7, 8)
+    output = functional.scaled_dot_product_attention(query, key, value, **options)
+    both = [
+        image_probabilities(SDPA, (query, key, value), options, output, image, 2)
+        for image in range(2)
+    ]
+    assert (torch.cat(both) @ value - output).abs().max() < 1e-6
+
+
+def test_a_group_of_heads_shares_its_keys():
+    query, key, value = random(1, 6, 5, 8), random(1, 2, 5, 8), random(1, 2, 5, 8)
+    options = {"enable_gqa": True}
+    output = functional.scaled_dot_product_attention(query, key, value, **options)
+    shares = image_probabilities(SDPA, (query, key, value), options, output)
+    assert (shares @ value.repeat_interleave(3, 1) - output).abs().max() < 1e-6
+
+
+def test_queries_and_keys_in_half_precision_are_multiplied_in_float32():
+    query, key = random(1, 1, 3, 64).half() * 60, random(1, 1, 4, 64).half() * 60
+    shares = image_probabilities(SDPA, (query, key, key), {}, None)
+    scores = query.double() @ key.double().mT / 8
+    assert (shares - scores.softmax(-1)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        ({}, {}),
+        ({"batch_first": True}, {}),
+        ({"bias": False}, {}),
+        ({"kdim": 6, "vdim": 10}, {}),
+        ({"add_bias_kv": True}, {}),
+        ({"add_zero_attn": True}, {}),
+        ({}, {"attn_mask": torch.rand(5, 5) > 0.6}),
+        ({}, {"attn_mask": torch.rand(6, 5, 5)}),
+        ({}, {"key_padding_mask": torch.tensor([[False] * 4 + [True], [False] * 5])}),
+    ],
+)
+def test_multihead_attention_says_the_same_when_asked_for_its_weights(made, given):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(12, 3, **made).eval()
+    query = random(5, 2, 12)
+    key, value = (random(5, 2, made.get(name, 12)) for name in ("kdim", "vdim"))
+    inputs = [part.transpose(0, 1) if module.batch_first else part for part in (query, key, value)]
+    expected = module(*inputs, need_weights=True, average_attn_weights=False, **given)[1]
+    seen = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            output = function(*args, **(kwargs or {}))
+            if function is functional.multi_head_attention_forward:
+                seen.extend(
+                    image_probabilities(MULTI_HEAD, args, kwargs, output, image, 2)
+                    for image in range(2)
+                )
+            return output
+
+    with without_fast_path(), Watch():
+        module(*inputs, need_weights=False, **given)
+    assert (torch.cat(seen) - expected).abs().max() < 1e-6
+
+
+# torchvision
+
+
+def test_every_layer_of_torchvisions_vit_gives_the_weights_that_it_says():
+    model, pixels = build_small("vit"), random(2, 3, 64, 64)
+    expected = []
+
+    def ask(module, inputs, _options, _output):
+        again = module.forward(*inputs, need_weights=True, average_attn_weights=False)
+        expected.append(again[1])
+
+    calls = attention_of(model, pixels)
+    with without_fast_path(), torch.inference_mode():
+        for layer in model.encoder.layers:
+            layer.self_attention.register_forward_hook(ask, with_kwargs=True)
+        model(pixels)
+    assert len(calls) == len(expected) == 4
+    for call, weights in zip(calls, expected, strict=True):
+        assert (torch.cat(call.ordered) - weights).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["vit", "swin", "swin_v2", "maxvit"])
+def test_all_attention_of_a_query_lies_on_the_image_or_on_named_tokens(name):
+    for call in attention_of(build_small(name), random(2, 3, 64, 64)):
+        for one in call.ordered:
+            assert (one.sum(-1) - 1).abs().max() < 1e-5
+            assert one.shape == (
+                call.places.windows,
+                call.places.heads,
+                call.places.queries.shape[1],
+                call.places.keys.shape[1],
+            )
+
+
+@pytest.mark.parametrize("name", ["vgg", "densenet", "convnext"])
+def test_a_model_without_attention_has_none(name):
+    assert attention_of(build_small(name), random(1, 3, 64, 64)) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "shift"), [((8, 8), 0), ((8, 8), 2), ((7, 10), 0), ((7, 10), 2), ((3, 9), 2)]
+)
+def test_a_window_of_swin_is_what_its_pixels_give_one_by_one(size, shift):
+    """The map of each patch on the image, against loops over pixels: shift, mask and padding."""
+    torch.manual_seed(1)
+    attention = ShiftedWindowAttention(6, [4, 4], [shift, shift], 2).eval()
+    with torch.no_grad():
+        attention.relative_position_bias_table.normal_()
+        attention.qkv.bias.normal_()
+    pixels = random(1, 6, *size)
+    model = nn.Sequential(ChannelsLast(), attention)
+    (call,) = attention_of(model, pixels)
+    expected = swin_by_hand(attention, pixels[0].permute(1, 2, 0).numpy(), shift)
+    for cell in range(size[0] * size[1]):
+        found = query_map(call.ordered[0], call.places, cell)
+        assert np.abs(found.numpy() - expected[cell]).max() < 1e-5
+
+
+def test_maxvit_looks_into_blocks_then_across_the_grid():
+    """16 by 16 cells and partitions of 4 by 4: neighbours first, then every fourth cell."""
+    blocks, across = attention_of(build_small("maxvit"), random(1, 3, 64, 64))[:2]
+    inside = np.zeros((16, 16), bool)
+    inside[4:8, 8:12] = True
+    apart = np.zeros((16, 16), bool)
+    apart[1::4, 2::4] = True
+    cell = 5 * 16 + 10  # row 5, column 10
+    for call, expected in ((blocks, inside), (across, apart)):
+        found = query_map(call.ordered[0], call.places, cell)
+        assert ((found > 0).numpy() == expected).all()
+
+
+# timm
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_timms_fused_attention_has_the_probabilities_of_the_one_that_is_not_fused(name):
+    assert difference_from_unfused(name, TIMM[name]) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGER)
+def test_larger_models_of_timm_do_too(name):
+    assert difference_from_unfused(name, LARGER[name]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [
+        ("deit_tiny_distilled_patch16_224", 2),
+        ("vit_small_patch14_reg4_dinov2", 5),
+        ("twins_svt_small", 0),
+        ("swin_tiny_patch4_window7_224", 0),
+        ("samvit_base_patch16", 0),
+    ],
+)
+def test_a_token_stands_at_the_pixels_that_it_is_made_of(name, prefix):
+    """Change the pixels of one cell: of the first queries, only that of this cell changes."""
+    model = build_timm(name, TIMM[name])
+    size = TIMM[name]["img_size"]
+    pixels = random(1, 3, size, size)
+    (before, *_) = attention_of(model, pixels)
+    rows, columns = before.places.query_grid
+    row, column = rows // 2, columns - 1
+    side = size // rows
+    changed = pixels.clone()
+    changed[..., row * side : (row + 1) * side, column * side : (column + 1) * side] += 1
+    (after, *_) = attention_of(model, changed)
+    queries = before.places.queries
+    assert int((queries == NO_PLACE).sum()) == prefix
+    difference = before.places.arrange(before.arguments[0] - after.arguments[0])
+    moved = difference.abs().amax((1, 3)) > 0  # over heads and channels
+    assert set(queries[moved].tolist()) == {row * columns + column}
+
+
+def test_attention_between_channels_is_no_attention_between_places():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("xcit_nano_12_p16_224", img_size=64, depth=1, cls_attn_layers=1)
+    (call,) = attention_of(model.eval(), random(1, 3, 64, 64))
+    assert (call.places.queries.shape, call.places.keys.shape) == ((1, 1), (1, 17))
+
+
+def test_a_softmax_that_weighs_channels_or_classes_is_no_attention():
+    class Gates(nn.Module):
+        """Selective kernels, a class head, and classes compared with texts."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 4, 4)
+            self.texts = nn.Parameter(torch.rand(5, 8))
+
+        def forward(self, pixels):
+            maps = self.conv(pixels)
+            gates = maps.mean((2, 3), keepdim=True).view(-1, 2, 4).softmax(1)
+            mixed = (maps.unflatten(1, (2, 4)) * gates[..., None, None]).sum(1)
+            tokens = maps.flatten(2).transpose(1, 2)
+            classes = (tokens @ self.texts.T).softmax(-1)
+            return mixed, (tokens.mean(1) @ self.texts.T).softmax(-1), classes
+
+    assert attention_of(Gates(), random(1, 3, 16, 16)) == []
+
+
+def test_scores_that_are_transposed_before_the_softmax_are_put_right():
+    class Transposed(nn.Module):
+        def forward(self, pixels):
+            tokens = pixels.flatten(2).transpose(1, 2)
+            scores = (tokens[:, :6] @ tokens.transpose(1, 2)).transpose(1, 2)
+            return scores.softmax(-1)
+
+    (call,) = attention_of(Transposed(), random(1, 3, 4, 3))
+    assert call.places.queries.tolist() == [list(range(12))]
+    assert call.places.keys.tolist() == [list(range(6))]
+
+
+def test_tokens_that_cannot_be_followed_are_said_to_have_no_known_place():
+    class Shuffled(nn.Module):
+        def forward(self, pixels):
+            tokens = pixels.flatten(2).transpose(1, 2).sort(1).values
+            return functional.scaled_dot_product_attention(tokens, tokens, tokens)
+
+    (call,) = attention_of(Shuffled(), random(1, 3, 4, 3))
+    assert call.places.unknown
+    figures = measure_heads(call.ordered[0], call.places)
+    assert (figures.prefix_share, figures.distance) == ((None,), (None,))
+    assert figures.entropy[0] > 0
+    assert query_map(call.ordered[0], call.places, 0) is None
+
+
+# Figures
+
+
+def test_attention_that_is_the_same_everywhere():
+    """A class token and 2 by 2 patches: of the 16 pairs 4 are 0 apart, 8 are 1, 4 are root 2."""
+    figures = measure_heads(torch.full((1, 2, 5, 5), 0.2), grid_places(1, 2, 2))
+    assert figures.entropy == pytest.approx((math.log(5),) * 2)
+    assert figures.prefix_share == pytest.approx((0.2,) * 2)
+    assert figures.distance == pytest.approx(((2 + math.sqrt(2)) / 4,) * 2)
+    assert (figures.row_error, figures.broken) == (pytest.approx(0, abs=1e-6), 0)
+
+
+def test_attention_of_each_token_on_itself():
+    figures = measure_heads(torch.eye(5)[None, None], grid_places(1, 2, 2))
+    assert (figures.entropy, figures.prefix_share, figures.distance) == ((0.0,), (0.2,), (0.0,))
+
+
+def test_a_row_that_does_not_sum_to_one_is_told():
+    shares = torch.eye(4)[None, None].clone()
+    shares[0, 0, 2, 2] = 0.75
+    assert measure_heads(shares, grid_places(0, 2, 2)).row_error == 0.25
+
+
+def test_a_query_that_is_not_finite_is_left_out_and_counted():
+    shares = torch.eye(4).repeat(1, 2, 1, 1)
+    shares[0, 1, 3, 0] = torch.nan
+    figures = measure_heads(shares, grid_places(0, 2, 2))
+    assert figures.broken == 1
+    assert figures.distance == (0.0, 0.0)
+    assert measure_heads(torch.full((1, 1, 4, 4), torch.nan), grid_places(0, 2, 2)).entropy == (
+        None,
+    )
+
+
+def test_queries_that_pad_a_window_do_not_count():
+    places = TokenPlaces(
+        (1, 1), (), torch.tensor([[0, 1, PADDING]]), torch.tensor([[0, 1, PADDING]]), (1, 2), (1, 2)
+    )
+    shares = torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.4, 0.3, 0.3]])[None, None]
+    figures = measure_heads(shares, places)
+    assert (figures.entropy, figures.distance) == ((0.0,), (0.5,))
+
+
+def test_a_pooled_key_stands_in_the_middle_of_its_patches():
+    """4 by 4 queries and 1 by 1 key: from the corner it is 1.5 steps down and across."""
+    places = TokenPlaces((1, 1), (), torch.tensor([[0]]), torch.tensor([[0]]), (4, 4), (1, 1))
+    figures = measure_heads(torch.ones(1, 1, 1, 1), places)
+    assert figures.distance == pytest.approx((math.hypot(1.5, 1.5),))
+
+
+def test_the_map_of_the_class_token_leaves_out_what_it_gives_itself():
+    shares = torch.tensor([[0.5, 0.1, 0.2, 0.2, 0.0]] + [[0.2] * 5] * 4)[None, None]
+    found = query_map(shares, grid_places(1, 2, 2), CLASS_TOKEN)
+    assert found.tolist() == [[[pytest.approx(0.1), pytest.approx(0.2)], [pytest.approx(0.2), 0]]]
+    assert query_map(shares[..., 1:, 1:], grid_places(0, 2, 2), CLASS_TOKEN) is None
+
+
+@pytest.mark.parametrize(
+    ("across", "down", "cell"), [(0, 0, 0), (0.99, 0, 3), (0.5, 0.4, 6), (1, 1, 11)]
+)
+def test_a_point_of_the_image_is_in_one_cell(across, down, cell):
+    assert cell_of(grid_places(0, 3, 4), across, down) == cell
+
+
+# Making and comparing
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def grid_places(prefix: int, rows: int, columns: int) -> TokenPlaces:
+    tokens = torch.tensor([[NO_PLACE] * prefix + list(range(rows * columns))])
+    return TokenPlaces((1, 1), (), tokens, tokens, (rows, columns), (rows, columns))
+
+
+class ChannelsLast(nn.Module):
+    def forward(self, pixels):
+        return pixels.permute(0, 2, 3, 1)
+
+
+def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
+    """The map of each cell and head, (cells, heads, rows, columns), one pair of pixels at a time.
+
+    A cell sees those cells of its window that lay beside it before the shift. Cells beside the
+    image are seen too: they are zero, and have the bias as their query and key.
+    """
+    rows, columns, channels = values.shape
+    heads, side = attention.num_heads, 4
+    weight = attention.qkv.weight.detach().numpy()
+    bias = attention.qkv.bias.detach().numpy()
+    table = attention.relative_position_bias_table.detach().numpy()
+    high, wide = (-(-length // side) * side for length in (rows, columns))
+    down, across = (shift if length > side else 0 for length in (high, wide))
+
+    def project(row: int, column: int, part: int) -> np.ndarray:
+        inside = row < rows and column < columns
+        value = values[row, column] if inside else np.zeros(channels)
+        chosen = slice(part * channels, (part + 1) * channels)
+        return (weight[chosen] @ value + bias[chosen]).reshape(heads, -1)
+
+    def after_shift(row: int, column: int) -> tuple[int, int]:
+        return (row - down) % high, (column - across) % wide
+
+    def region(at: int, length: int, moved: int) -> int:
+        """0 for what was not moved round the edge; torchvision masks what lay on either side."""
+        return 0 if at < length - side else 1 if at < length - moved or not moved else 2
+
+    maps = np.zeros((rows * columns, heads, rows, columns))
+    for row, column in np.ndindex(rows, columns):
+        top, left = after_shift(row, column)
+        scores, at = [], []
+        for other in np.ndindex(high, wide):
+            low, right = after_shift(*other)
+            if (low // side, right // side) != (top // side, left // side):
+                continue
+            query, key = project(row, column, 0), project(*other, 1)
+            score = (query * key).sum(1) / math.sqrt(channels // heads)
+            index = (top - low + side - 1) * (2 * side - 1) + left - right + side - 1
+            score = score + table[index]
+            together = region(top, high, down) == region(low, high, down) and region(
+                left, wide, across
+            ) == region(right, wide, across)
+            scores.append(score if together or not (down or across) else score - 100)
+            at.append(other)
+        shares = np.exp(np.array(scores) - np.max(scores, 0))
+        shares /= shares.sum(0)
+        for share, (low, right) in zip(shares, at, strict=True):
+            if low < rows and right < columns:
+                maps[row * columns + column, :, low, right] = share
+    return maps
+
+
+def build_timm(name: str, options: dict[str, object]) -> nn.Module:
+    """A model of timm with random weights, large enough for attention that is not flat."""
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model(name, pretrained=False, **options).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter += torch.randn_like(parameter) * 0.05
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = True
+    return model
+
+
+def difference_from_unfused(name: str, options: dict[str, object]) -> float:
+    """The largest difference from what reaches ``attn_drop`` when attention is not fused."""
+    model = build_timm(name, options)
+    size = options.get("img_size") or model.default_cfg["input_size"][-1]
+    pixels = random(2, 3, size, size)
+    calls = attention_of(model, pixels)
+    expected = []
+    for module in model.modules():
+        if getattr(module, "fused_attn", False):
+            module.fused_attn = False
+        if isinstance(getattr(module, "attn_drop", None), nn.Module):
+            module.attn_drop.register_forward_hook(
+                lambda _module, inputs, _output: expected.append(inputs[0].clone())
+            )
+    with torch.inference_mode():
+        model(pixels)
+    assert not any(call.places.unknown for call in calls)
+    return max(
+        float((torch.cat(call.raw).reshape(weights.shape) - weights).abs().max())
+        for call, weights in zip(calls, expected, strict=True)
+    )
