@@ -329,6 +329,28 @@ class MachineRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionRequest:
+    """Which attention is computed, and what is drawn and kept of it.
+
+    Example:
+        >>> AttentionRequest(("all",), patch=(120, 80))
+
+    Attributes:
+        layers: forms of the filter language; the attention of these layers and of all modules
+            inside them is computed.
+        patch: a pixel of the image as given, whose patch is the query that is drawn; None for the
+            class token.
+        rollout: also roll the attention out over all these calls.
+        save: keep the probabilities of all heads, queries and keys.
+    """
+
+    layers: tuple[str, ...]
+    patch: tuple[int, int] | None = None
+    rollout: bool = False
+    save: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
 
@@ -385,6 +407,11 @@ class RunConfig:
         return None
 
     @property
+    def attention(self) -> AttentionRequest | None:
+        """What is computed of the attention; None for nothing."""
+        return None
+
+    @property
     def overview(self) -> bool:
         """Whether an overview, one picture for a slide, is drawn too."""
         return False
@@ -408,6 +435,7 @@ class InspectConfig(RunConfig):
         batch_size: how many images go through the model at once, at most.
         focus: left, top, width and height of a box in pixels of the image as given, by which
             channels are ranked: first those that fire more inside it than outside; None for no box.
+        attention: what is computed of the attention; None for nothing.
         overview: also draw an overview, one picture for a slide.
         top_images: how many of the images that fire each channel most are kept; 0 for none.
     """
@@ -417,6 +445,7 @@ class InspectConfig(RunConfig):
     at: At = "output"
     batch_size: int = 8
     focus: Box | None = None
+    attention: AttentionRequest | None = None
     overview: bool = False
     top_images: int = 9
 

@@ -19,6 +19,7 @@ from hookcli.records.layouts import UNKNOWN, resolve_layout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hookcli.activations.image_attention import ImageAttention
     from hookcli.config import GridStyle, SaveStyle
     from hookcli.records.calls import Call
     from hookcli.records.images import Score
@@ -58,6 +59,7 @@ class BatchResult:
         score: the number from which the backward started; None without a backward.
         unedited_score: the score without edits.
         heats: the maps that are to be drawn over the images.
+        attention: what each attention call does with each image.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -70,6 +72,7 @@ class BatchResult:
     score: Score | None = None
     unedited_score: Score | None = None
     heats: tuple[Heat, ...] = ()
+    attention: tuple[ImageAttention, ...] = ()
 
 
 class LeadingAxisError(Exception):

@@ -339,13 +339,61 @@ class PictureOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionOptions:
+    """Attention: which of it is computed and drawn, head by head."""
+
+    attention: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="FORM",
+            help="Compute the attention of these layers and of all inside them, written as in "
+            "--layers; 'all' for the whole model.",
+        ),
+    ] = ()
+    patch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X,Y",
+            help="With --attention: draw what the patch at this pixel of the image attends to.  "
+            "[default: the class token]",
+        ),
+    ] = None
+    rollout: Annotated[
+        bool,
+        typer.Option(
+            "--rollout", help="With --attention: also draw the attention rolled out over depth."
+        ),
+    ] = False
+
+    def request(self, *, save: bool) -> config.AttentionRequest | None:
+        """Return what is computed of the attention; None for nothing.
+
+        Raises:
+            RequestError: an option cannot be read, or is for attention that is not computed.
+        """
+        if not self.attention:
+            if self.patch is not None or self.rollout or save:
+                raise RequestError(
+                    "--patch, --rollout and --save attention are for attention that is computed",
+                    "add --attention all",
+                )
+            return None
+        return config.AttentionRequest(
+            self.attention, parse.read_pixel(self.patch), self.rollout, save
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TensorOptions:
     """Tensors: which are kept, in addition to their figures."""
 
     save: Annotated[
-        Literal["tensors"] | None,
-        typer.Option(help="Also save the tensors, for hookcli.load_run and hookcli export."),
-    ] = None
+        tuple[Literal["tensors", "attention"], ...],
+        typer.Option(
+            help="Also save the tensors, or all probabilities of --attention, for hookcli.load_run "
+            "and hookcli export. Repeatable."
+        ),
+    ] = ()
     pool: Annotated[
         str,
         typer.Option(
@@ -374,15 +422,20 @@ class TensorOptions:
         ),
     ] = _DEFAULTS.tensors.sketch
 
-    def request(self) -> config.TensorRequest:
+    def request(self, *, has_attention: bool = False) -> config.TensorRequest:
         """Return what is kept of the tensors.
+
+        Args:
+            has_attention: the command can compute attention.
 
         Raises:
             RequestError: an option cannot be read, or is for tensors that are not saved.
         """
+        if "attention" in self.save and not has_attention:
+            raise RequestError("--save attention is for hookcli inspect --attention")
         channels = parse.read_channels(self.tensor_channels, "--tensor-channels")
         style = config.SaveStyle(self.pool, self.tensor_dtype, channels)
-        save = parse.read_save(self.save, style)
+        save = parse.read_save(style, saves="tensors" in self.save)
         return config.TensorRequest(save, self.max_disk, self.sketch)
 
 

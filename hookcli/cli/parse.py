@@ -79,6 +79,23 @@ def read_box(text: str | None) -> tuple[int, int, int, int] | None:
     return left, top, width, height
 
 
+def read_pixel(text: str | None) -> tuple[int, int] | None:
+    """Parse ``X,Y`` into numbers; None stays None.
+
+    Raises:
+        RequestError: the text cannot be parsed.
+    """
+    if text is None:
+        return None
+    try:
+        across, down = (int(part) for part in text.split(","))
+    except ValueError as error:
+        raise RequestError(
+            f"--patch cannot read {text!r}", "write X,Y in pixels of the image: 120,80"
+        ) from error
+    return across, down
+
+
 def read_rules(words: Sequence[str]) -> tuple[tuple[str, float], ...]:
     """Parse ``NAME=VALUE`` words into names of rules with thresholds.
 
@@ -143,22 +160,22 @@ def _list_keys(text: str) -> Iterator[str]:
     yield from found
 
 
-def read_save(save: str | None, style: SaveStyle) -> SaveStyle | None:
+def read_save(style: SaveStyle, *, saves: bool) -> SaveStyle | None:
     """Return which tensors are kept on disk; None for none.
 
     Args:
-        save: what ``--save`` says.
         style: how tensors would be saved.
+        saves: whether they are saved.
 
     Raises:
         RequestError: there are options for saved tensors, and no tensors are saved.
     """
-    if save is None and style != SaveStyle():
+    if not saves and style != SaveStyle():
         raise RequestError(
             "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
             "add --save tensors",
         )
-    return style if save else None
+    return style if saves else None
 
 
 def read_layer_tolerances(words: Sequence[str]) -> tuple[tuple[str, float], ...]:

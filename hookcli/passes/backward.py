@@ -77,6 +77,11 @@ class BackwardSettings:
     edits: Edits = field(default_factory=Edits)
     pruning: Pruning = field(default_factory=Pruning)
 
+    @property
+    def uses_operations(self) -> bool:
+        """Whether any functional operation is observed or changed."""
+        return self.edits.has_operations or any(layer.is_operation for layer in self.layers)
+
 
 def run_backward(
     settings: BackwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.hooks.operations import OperationCall
+    from hookcli.hooks.operations import Listener, OperationCall
     from hookcli.models.load import LoadedModel
 
 # These return values that exist already, as views or as copies, depending on their inputs.
@@ -63,21 +63,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
         ForwardError: the model raised an exception.
     """
     finder = _Finder()
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    devices = {
-        buffer.device for buffer in (*model.parameters(), *model.buffers()) if buffer.is_cuda
-    }
-    try:
-        with (
-            torch.random.fork_rng(devices),
-            torch.no_grad(),  # not inference mode, in which tensors do not count what is written
-            listen_to_operations(model, list_watchable(model), finder),
-        ):
-            call_model(model, arguments)
-    finally:
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+    run_aside(model, arguments, finder)
     found = []
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
@@ -87,6 +73,28 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
             layer = LayerInfo(path, name, depth)
             found.append(FoundOperation(layer, tuple(seen.moments), computes))
     return tuple(found)
+
+
+def run_aside(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
+    """Run a forward for its operations alone, and leave no trace of it in the model.
+
+    Raises:
+        ForwardError: the model raised an exception.
+    """
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    tensors = (*model.parameters(), *model.buffers())
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    try:
+        with (
+            torch.random.fork_rng(devices),
+            torch.no_grad(),  # not inference mode, in which tensors do not count what is written
+            listen_to_operations(model, list_watchable(model), listener),
+        ):
+            call_model(model, arguments)
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
 
 @dataclass(slots=True)

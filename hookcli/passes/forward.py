@@ -25,6 +25,7 @@ from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
+from hookcli.passes.attention import attend
 from hookcli.passes.call import call_model
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import GridStyle, SaveStyle
     from hookcli.models.inputs import ModelInputs
+    from hookcli.passes.attention import AttentionSettings
     from hookcli.records.calls import LayerInfo
 
 
@@ -82,6 +84,7 @@ class ForwardSettings:
         edits: changes to the tensors that pass through the model; with any, every batch is also run
             without them.
         pruning: the pruned weights; with any, every batch is also run without pruning.
+        attention: what is computed of the attention; None for nothing.
     """
 
     model: nn.Module
@@ -94,6 +97,13 @@ class ForwardSettings:
     feed: ModelInputs = PLAIN
     edits: Edits = field(default_factory=Edits)
     pruning: Pruning = field(default_factory=Pruning)
+    attention: AttentionSettings | None = None
+
+    @property
+    def uses_operations(self) -> bool:
+        """Whether any functional operation is observed or changed."""
+        is_operation = any(layer.is_operation for layer in self.layers)
+        return is_operation or self.edits.has_operations or self.attention is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +207,19 @@ def _observe_batch(
         ):
             unedited_output = call_observed(settings, pixels.clone(), collector)
     overwritten: dict[str, str] = {}
+    block = attend(settings.attention, keys, pixels)
     with (
         change(model, settings.edits.changes(size, len(keys))),
         _find_overwriting(settings, overwritten) if first_image else torch.inference_mode(),
         observe(model, settings.layers, collector, settings.at, collector.called),
+        block as attending,
     ):
         output = call_observed(settings, pixels, collector)
-    result = replace(collector.result(output), unedited=unedited_output)
+    result = replace(
+        collector.result(output),
+        unedited=unedited_output,
+        attention=() if attending is None else attending.finish(),
+    )
     return PassResult((result,), collector.has_other_leading_axis, overwritten)
 
 
@@ -213,9 +229,7 @@ class _PassSettings(Protocol):
     @property
     def model(self) -> nn.Module: ...
     @property
-    def layers(self) -> Sequence[LayerInfo]: ...
-    @property
-    def edits(self) -> Edits: ...
+    def uses_operations(self) -> bool: ...
     @property
     def feed(self) -> ModelInputs: ...
     @property
@@ -230,11 +244,8 @@ def call_observed(settings: _PassSettings, pixels: Tensor, collector: Collector)
             observed.
     """
     settings.pruning.recompute_weights()
-    uses_operations = settings.edits.has_operations or any(
-        layer.is_operation for layer in settings.layers
-    )
     try:
-        with without_fast_path(unless=not uses_operations):
+        with without_fast_path(unless=not settings.uses_operations):
             return call_model(
                 settings.model,
                 settings.feed.arguments_of(pixels),

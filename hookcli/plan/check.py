@@ -101,6 +101,8 @@ def _check_machine(config: RunConfig) -> None:
     if machine.cluster is not None:
         if config.focus is not None:
             raise RequestError("--focus is for one image, and --cluster for many")
+        if config.attention is not None and config.attention.patch is not None:
+            raise RequestError("--patch is for one image, and --cluster for many")
         _check_cluster(machine.cluster, config.run.model.device)
         if find_spec("ray") is None:
             raise RequestError(

@@ -63,6 +63,9 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
     optional = {names.OVERVIEW} if config.overview else set()
     if len(sources) > 1 and config.top_images:
         optional.add(names.TOP_IMAGES)
+    if config.attention is not None:
+        optional.add(names.ATTENTION_TABLE)
+        pictures |= {names.ATTENTION} if mode == "layers" else set()
     if config.backward is not None:
         optional.add(names.GRADIENT_FLOW)
         pictures |= {names.CAM} if config.backward.cams else set()
@@ -71,7 +74,8 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
         frozenset(source.key for source in sources),
         frozenset(pictures),
         frozenset(optional),
-        tensors=config.tensors.save is not None,
+        tensors=config.tensors.save is not None
+        or (config.attention is not None and config.attention.save),
     )
 
 

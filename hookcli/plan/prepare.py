@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.models.scores import ScoreTensor
+    from hookcli.passes.attention import AttentionSettings
     from hookcli.plan.estimate import Plan
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
@@ -156,6 +157,7 @@ class PreparedRun:
         settings: what was asked, and how it will be done.
         scorer: computes the score of an output; None for a run without a backward.
         cams: the layers for each of which a Grad-CAM is drawn.
+        attention: what is computed of the attention; None for nothing.
         focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
             a box.
         workers: how many processes prepare images.
@@ -166,6 +168,7 @@ class PreparedRun:
     settings: RunSettings
     scorer: Callable[..., ScoreTensor] | None = None
     cams: tuple[LayerInfo, ...] = ()
+    attention: AttentionSettings | None = None
     focus: Tensor | None = None
     workers: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -240,14 +243,17 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
 
 
 def add_score(model: PreparedModel, settings: RunSettings) -> PreparedRun:
-    """Return the run of a model, with its score and the layers of its Grad-CAMs.
+    """Return the run of a model, with its score, the layers of its Grad-CAMs and its attention.
 
     Raises:
-        RequestError: there is no such score, target or layer.
+        RequestError: there is no such score, target, layer or attention.
     """
-    backward = settings.config.backward
-    scorer = None if backward is None else model.loaded.scorer(backward)
-    return PreparedRun(model, settings, scorer, _select_cams(model.loaded, backward))
+    from hookcli.plan.attention import choose_attention
+
+    backward, loaded = settings.config.backward, model.loaded
+    scorer = None if backward is None else loaded.scorer(backward)
+    attention = choose_attention(settings.config.attention, loaded, model.sources, settings.style)
+    return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
 
 
 def prepare_ablation(config: AblationConfig) -> PreparedAblation:
@@ -346,11 +352,15 @@ def plan_run(config: RunConfig) -> Plan:
     check_run(config)
     found = find_images(config.run, config.folder.out, config.machine.storage)
     check_run_folder(config, found.sources, cleans_up=False)
+    from hookcli.plan.attention import choose_attention_layers, find_patch
     from hookcli.plan.estimate import make_plan
     from hookcli.plan.focus import find_focus
 
     outline = outline_model(config.run, found, config.edited_side)
     find_focus(config.focus, outline.loaded, outline.sources)
+    if config.attention is not None:
+        choose_attention_layers(config.attention, outline.loaded)
+        find_patch(config.attention.patch, outline.loaded, outline.sources)
     if config.backward is not None:
         outline.loaded.scorer(config.backward)
         _select_cams(outline.loaded, config.backward)

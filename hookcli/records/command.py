@@ -10,7 +10,7 @@ from hookcli.records.text import and_more
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.config import AblationConfig, At, RunConfig, RunRequest
+    from hookcli.config import AblationConfig, At, AttentionRequest, RunConfig, RunRequest
 
 
 _Option: TypeAlias = tuple[str, object, object]
@@ -48,6 +48,8 @@ def to_command(config: RunConfig) -> tuple[str, ...]:
     rules = config.findings.rules
     words += [word for rule, value in rules for word in ("--rule", f"{rule}={value:g}")]
     words += _changes(config.run)
+    if config.attention is not None:
+        words += _attention_options(config.attention)
     if config.backward is not None:
         words += [word for form in config.backward.cams for word in ("--cam", form)]
     if config.findings.fail_on:
@@ -252,6 +254,14 @@ def _save_options(save: SaveStyle | None) -> list[_Option]:
         ("--tensor-dtype", save.dtype, None),
         ("--tensor-channels", _joined(save.channels), None),
     ]
+
+
+def _attention_options(attention: AttentionRequest) -> list[str]:
+    words = [word for form in attention.layers for word in ("--attention", form)]
+    if attention.patch is not None:
+        words += ["--patch", ",".join(map(str, attention.patch))]
+    words += ["--save", "attention"] * attention.save
+    return words + ["--rollout"] * attention.rollout
 
 
 def _as_word(file: str) -> str:

@@ -44,8 +44,9 @@ class HeatPicture:
 
     Attributes:
         image: the image's key.
-        kind: ``cam`` or ``saliency``.
-        call_id: the call of a Grad-CAM; empty for a saliency map of the pixels.
+        kind: ``cam``, ``saliency``, ``attention`` or ``rollout``.
+        call_id: the call of a Grad-CAM or an attention; empty for a saliency map of the pixels and
+            for a rollout.
         file: the file of the picture, relative to the run folder.
     """
 

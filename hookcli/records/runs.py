@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hookcli import errors
 
 if TYPE_CHECKING:
+    from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
     from hookcli.records.pictures import Grid
@@ -94,6 +95,7 @@ class RunResult:
         layers: the number of selected layers.
         findings: what deserves a look, the gravest first.
         grids: the pictures of feature maps, and what they show.
+        attention: one row per attention call, over all images.
         undrawn: the layers for which a Grad-CAM was requested and none was drawn.
         failed: the rules of ``--fail-on`` for which there is a finding.
         out_dir: the run folder; empty when nothing was written.
@@ -109,6 +111,7 @@ class RunResult:
     layers: int
     findings: tuple[Finding, ...] = ()
     grids: tuple[Grid, ...] = ()
+    attention: tuple[AttentionRow, ...] = ()
     undrawn: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     out_dir: str = ""

@@ -14,8 +14,10 @@ from hookcli.images.fit import refuse_unlike
 from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.run.attention_pictures import write_attention
 from hookcli.run.heatmaps import write_heats
 from hookcli.store.names import seen_file
+from hookcli.summary.attention_tally import AttentionTally, merge_attention
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
@@ -312,12 +314,36 @@ class ChunkRunner:
             self._add(result)
             for kind in kinds:
                 self.chunk.broken.setdefault(kind, result.keys[0])
+            if result.attention:
+                self._collect_attention(batch, pixels, result)
             if result.heats:
                 index = [image.key for image in batch].index(result.keys[0])
                 seen = loaded.show(pixels[index].float().cpu())
                 drawn = write_heats(self._write, result, seen)
                 self.chunk.heats += drawn
                 self.chunk.written_files += [heat.file for heat in drawn]
+
+    def _collect_attention(
+        self, batch: Sequence[PreparedImage], pixels: Tensor, result: BatchResult
+    ) -> None:
+        """Add the attention of a forward to the chunk, and write its pictures."""
+        chunk = self.chunk
+        for index, image in enumerate(batch):
+            own = [each for each in result.attention if each.image == image.key]
+            for each in own:
+                if each.row is not None:
+                    tally = AttentionTally.of(each.row)
+                    merge_attention(chunk.attention, {each.row.call_id: tally})
+                if each.call is not None and each.kept is not None:
+                    self._kept.setdefault(each.call.id, {})[image.key] = each.kept
+                if each.reason and each.row is None:
+                    self._warn(f"{image.file}: no rollout, because {each.reason}")
+            if any(each.query is not None or each.levels is not None for each in own):
+                seen = self._settings.loaded.show(pixels[index].float().cpu())
+                drawn = write_attention(self._write, seen, own)
+                chunk.heats += drawn.pictures
+                chunk.attention_maps += drawn.maps
+                chunk.written_files += drawn.files
 
     def _warn_of_halves(self, count: int) -> None:
         if not self._has_halved:

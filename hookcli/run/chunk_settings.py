@@ -44,6 +44,7 @@ def _choose_pass(prepared: PreparedRun) -> Pass:
             feed=loaded.feed,
             edits=prepared.model.edits,
             pruning=prepared.model.pruning,
+            attention=prepared.attention,
         )
         return partial(run_forward, forward)
     backward = BackwardSettings(

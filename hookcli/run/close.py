@@ -14,6 +14,7 @@ from hookcli.documents import convert
 from hookcli.errors import OutputError
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
+from hookcli.records.attention import AttentionRow
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
@@ -100,6 +101,10 @@ def write_folder(
         totals,
         diagnosis,
     )
+    attention = tuple(tally.means() for tally in totals.attention.values())
+    if config.attention is not None:
+        table = tables.render_csv(AttentionRow, attention)
+        written.append(folder.write(names.ATTENTION_TABLE, table.encode()))
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
     content = assemble_document(facts, totals, rows, best)
@@ -127,6 +132,7 @@ def write_folder(
         layers=len(model.layers),
         findings=findings,
         grids=tuple(totals.grids),
+        attention=attention,
         undrawn=_list_undrawn(prepared.cams, totals.heats),
         failed=tuple(rule for rule in fail_on if any(f.rule == rule for f in findings)),
         out_dir=str(folder.path),
@@ -136,7 +142,8 @@ def write_folder(
 
 def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tuple[str, ...]:
     """Return the labels of the layers without a Grad-CAM."""
-    drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", heat.call_id) for heat in heats}
+    cam_ids = [heat.call_id for heat in heats if heat.kind == "cam"]
+    drawn = {re.sub(r"(#\d+)?(\[[^\]]*\])?$", "", call_id) for call_id in cam_ids}
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
@@ -250,5 +257,5 @@ def _versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
         model.loaded.module,
         model.loaded.info.device,
         channels_last=settings.channels_last,
-        uses_operations=model.uses_operations,
+        uses_operations=model.uses_operations or settings.config.attention is not None,
     )

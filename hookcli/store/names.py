@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 REQUEST, MANIFEST = "run.json", "manifest.json"
 LAYERS, SKIPPED, TOP_IMAGES = "layers.csv", "skipped.csv", "top_images.csv"
+ATTENTION_TABLE = "attention.csv"
 DOCUMENT, PAGE = "report.json", "report.html"
 OVERVIEW, GRADIENT_FLOW = "overview.png", "gradient_flow.png"
 
@@ -17,6 +18,7 @@ RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = "tensors", "parts"
 LOCKS = "lock"  # of a run folder in a storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
+ATTENTION = "attention"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
@@ -25,16 +27,16 @@ JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run as a whole
 TOP = f"{PARTS}/top.json"
 
 _ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
-_OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW})
+_OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW, ATTENTION_TABLE})
 _PART = re.compile(
     rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
 _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
-_NUMBERED = re.compile(rf"({GRIDS}|{CAM})/([^/]+)/\d{{3,}}_[^/]+\.png")
+_NUMBERED = re.compile(rf"({GRIDS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.png")
 
-FOLDERS = frozenset({PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, GRIDS, CAM})
-FOLDERS_BY_IMAGE = frozenset({GRIDS, CAM})  # these hold one folder per image
+FOLDERS = frozenset({PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, GRIDS, CAM, ATTENTION})
+FOLDERS_BY_IMAGE = frozenset({GRIDS, CAM, ATTENTION})  # these hold one folder per image
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
 
 
@@ -93,6 +95,11 @@ def cam_file(image_key: str, picture: str) -> str:
     return f"{CAM}/{image_key}/{picture}"
 
 
+def attention_file(image_key: str, picture: str) -> str:
+    """Return ``attention/cat/003_blocks.2.attn.png``."""
+    return f"{ATTENTION}/{image_key}/{picture}"
+
+
 def saliency_file(image_key: str) -> str:
     """Return ``saliency/cat.png``."""
     return f"{SALIENCY}/{image_key}.png"
@@ -135,7 +142,7 @@ class PlannedNames:
         keys: the keys of the images.
         pictures: the folders in which the run writes pictures: ``seen``, ``grids``, …
         optional: the files that only some runs write, and this one does: ``top_images.csv``,
-            ``overview.png``, ``gradient_flow.png``.
+            ``attention.csv``, ``overview.png``, ``gradient_flow.png``.
         tensors: whether the run saves tensors.
     """
 

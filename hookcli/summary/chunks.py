@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hookcli.records.attention import AttentionMaps
 from hookcli.records.images import FileState, ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture
+from hookcli.summary.attention_tally import AttentionTally, merge_attention
 from hookcli.summary.call_tally import CallTally
 from hookcli.summary.tally import Tally
 from hookcli.summary.top_images import TopImages
@@ -34,6 +36,8 @@ class Chunk:
         broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
         grids: the pictures of feature maps, and what they show.
         heats: the maps that were drawn over the images.
+        attention: the figures of the attention calls, by call id.
+        attention_maps: the maps of the attention calls, for the page.
         written_files: the files that were written, relative to the run folder.
         alone: whether images may not share a forward from this chunk on.
         halved: the number of batches that ran out of memory and were divided.
@@ -50,6 +54,8 @@ class Chunk:
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
+    attention: dict[str, AttentionTally] = field(default_factory=dict)
+    attention_maps: list[AttentionMaps] = field(default_factory=list)
     written_files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
@@ -69,6 +75,8 @@ class RunTotals:
         broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
         grids: the pictures of feature maps, and what they show.
         heats: the maps that were drawn over the images.
+        attention: the figures of the attention calls, by call id.
+        attention_maps: the maps of the attention calls, for the page.
         files: the files that were written, relative to the run folder.
         alone: whether images may no longer share a forward.
         halved: the number of batches that ran out of memory and were divided.
@@ -84,6 +92,8 @@ class RunTotals:
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
+    attention: dict[str, AttentionTally] = field(default_factory=dict)
+    attention_maps: list[AttentionMaps] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
@@ -100,6 +110,8 @@ class RunTotals:
         _add_missing(self.broken, chunk.broken)
         self.grids += chunk.grids
         self.heats += chunk.heats
+        merge_attention(self.attention, chunk.attention)
+        self.attention_maps += chunk.attention_maps
         self.files += chunk.written_files
         self.alone |= chunk.alone
         self.halved += chunk.halved

@@ -19,6 +19,7 @@ from hookcli.documents import (
 )
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import read_regular
+from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture
 from hookcli.records.rows import LayerRow
@@ -86,6 +87,8 @@ class ReportDocument:
         grids: the pictures of layers, and what their tiles show.
         focus: the box of ``--focus``; None without one.
         heats: the maps that were drawn over images.
+        attention: the figures of the attention calls.
+        attention_maps: the maps of the attention calls, image by image.
         written: the module that wrote over what a call returned, by call id.
         top_images: channels with the images that fire them most, by call id.
     """
@@ -102,6 +105,8 @@ class ReportDocument:
     grids: tuple[Grid, ...]
     focus: FocusBox | None
     heats: tuple[HeatPicture, ...] = ()
+    attention: tuple[AttentionRow, ...] = ()
+    attention_maps: tuple[AttentionMaps, ...] = ()
     written: dict[str, str] = field(default_factory=dict)
     top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
 
@@ -152,7 +157,7 @@ def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
 
 
 def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
-    files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
+    files = [each.file for each in (*report.grids, *report.heats, *report.attention_maps)]
     files += [image.seen for image in report.images if image.seen]
     missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
     listed = _read_list(run)

@@ -1,0 +1,411 @@
+"""The attention of a forward: which calls there are, and what each head of them looks at.
+
+The calls and the places of their tokens are found by one forward of blank pixels for each shape of
+pixels. In the forwards of the run the probabilities are then computed aside, call by call, from the
+queries and keys that the model uses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from hookcli.activations.attention import image_probabilities
+from hookcli.activations.attention_figures import (
+    CLASS_TOKEN,
+    cell_of,
+    measure_heads,
+    query_map,
+)
+from hookcli.activations.attention_maps import (
+    choose_side,
+    refuse_rollout,
+    roll_out,
+    thin_map,
+    thin_queries,
+)
+from hookcli.activations.image_attention import ImageAttention
+from hookcli.activations.token_places import NO_PLACE, TokenTrails
+from hookcli.errors import RequestError
+from hookcli.hooks.layers import family_of, list_layers, list_watchable
+from hookcli.hooks.operations import listen_to_operations, split_path
+from hookcli.passes.find_operations import run_aside
+from hookcli.records.attention import AttentionRow
+from hookcli.records.calls import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import nn
+
+    from hookcli.activations.attention_figures import HeadFigures
+    from hookcli.activations.token_places import TokenPlaces
+    from hookcli.hooks.operations import OperationCall
+    from hookcli.models.inputs import ModelInputs
+    from hookcli.records.calls import LayerInfo
+
+_FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax")
+_HIDDEN = "it calls no function of torch that is given queries and keys"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCall:
+    """An attention call of every forward of pixels of one shape.
+
+    Attributes:
+        call: the module that computes it, and which of its attention calls it is.
+        path: the path of the function as an operation.
+        place: which call of that operation it is, from 0.
+        function: the name of the function.
+        places: the parts of the image that its queries and keys stand for.
+    """
+
+    call: Call
+    path: str
+    place: int
+    function: str
+    places: TokenPlaces
+
+    def row(self, figures: HeadFigures) -> AttentionRow:
+        """Return the row of the call for one image."""
+        places = self.places
+        windows, keys = places.keys.shape
+        return AttentionRow(
+            self.call.order,
+            self.call.id,
+            self.call.layer.module_path,
+            self.call.layer.module_type,
+            self.function,
+            1,
+            places.heads,
+            places.queries.numel(),
+            keys,
+            windows,
+            places.query_grid,
+            places.key_grid,
+            0 if places.unknown else int((places.keys[0] == NO_PLACE).sum()),
+            figures.entropy,
+            figures.prefix_share,
+            figures.distance,
+            places.unknown,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttention:
+    """The attention of every forward of pixels of one shape.
+
+    Attributes:
+        calls: the calls that are visible, in running order.
+        hidden: modules of attention that show neither queries nor keys.
+    """
+
+    calls: tuple[AttentionCall, ...]
+    hidden: tuple[LayerInfo, ...] = ()
+
+    @property
+    def hidden_rows(self) -> list[AttentionRow]:
+        """A row for each attention that is not visible."""
+        first = len(self.calls) + 1
+        return [
+            AttentionRow(
+                first + place,
+                Call(layer, side="attention").id,
+                layer.module_path,
+                layer.module_type,
+                reason=_HIDDEN,
+            )
+            for place, layer in enumerate(self.hidden)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSettings:
+    """What is computed of the attention in all forwards of a run.
+
+    Attributes:
+        model: the model.
+        feed: how the model is called with pixels.
+        layers: the layers whose attention is wanted, and that of all modules inside them.
+        point: the point whose patch is the query that is drawn, from the left and the top as shares
+            of what the network sees; None for the class token.
+        draws: pictures are drawn.
+        rollout: the attention is rolled out over all calls.
+        keeps: the probabilities are saved.
+        limit: the most bytes of the maps of one image for the page.
+    """
+
+    model: nn.Module
+    feed: ModelInputs
+    layers: tuple[LayerInfo, ...]
+    point: tuple[float, float] | None = None
+    draws: bool = True
+    rollout: bool = False
+    keeps: bool = False
+    limit: int = 4_000_000
+    _found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
+
+    def find(self, pixels: Tensor) -> FoundAttention:
+        """Return the attention in forwards of pixels (N, …) of this shape.
+
+        Raises:
+            RequestError: the model is not given one tensor of pictures or clips.
+            ForwardError: the model raised an exception.
+        """
+        shape = tuple(pixels.shape[1:])
+        if shape not in self._found:
+            self._found[shape] = self._choose(torch.zeros_like(pixels[:1]))
+        return self._found[shape]
+
+    def attend(self, keys: Sequence[str], pixels: Tensor) -> AbstractContextManager[Attending]:
+        """Return a block around the forward of images that have these keys and pixels."""
+        return _attend(self, Attending(self, self.find(pixels), tuple(keys)))
+
+    def _choose(self, pixels: Tensor) -> FoundAttention:
+        finder = _Finder(pixels, {layer.module_path: layer for layer in list_layers(self.model)})
+        arguments = self.feed.arguments_of(pixels)
+        if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
+            raise RequestError(
+                "--attention follows the pixels of one picture or clip, and this model takes others"
+            )
+        run_aside(self.model, arguments, finder)
+        calls = tuple(call for call in finder.calls if self._is_chosen(call))
+        seen = [call.call.layer.module_path for call in finder.calls]
+        return FoundAttention(calls, tuple(self._list_hidden(seen, finder.ran)))
+
+    def _is_chosen(self, call: AttentionCall) -> bool:
+        own = call.call.layer.module_path
+        for layer in self.layers:
+            if layer.is_operation:
+                chosen = not layer.chosen_calls or call.place in layer.chosen_calls
+                if layer.module_path == call.path and chosen:
+                    return True
+            elif _is_inside(own, layer.module_path):
+                return True
+        return False
+
+    def _list_hidden(self, seen: Sequence[str], ran: set[str]) -> Iterator[LayerInfo]:
+        """Yield the innermost modules of attention that are wanted and ran, and show nothing."""
+        kinds = {
+            path: any(family_of(base) == "attention" for base in type(module).__mro__)
+            for path, module in self.model.named_modules()
+        }
+        attentions = [path for path, is_one in kinds.items() if is_one]
+        wanted = [layer.module_path for layer in self.layers if not layer.is_operation]
+        layers = {layer.module_path: layer for layer in list_layers(self.model)}
+        for path in attentions:
+            inner = any(other != path and _is_inside(other, path) for other in attentions)
+            is_seen = any(_is_inside(each, path) or _is_inside(path, each) for each in seen)
+            has_run = any(_is_inside(each, path) for each in ran)
+            is_wanted = any(_is_inside(path, each) for each in wanted)
+            if has_run and is_wanted and not inner and not is_seen:
+                yield layers[path]
+
+
+def _is_inside(path: str, other: str) -> bool:
+    """Return whether a module is another one or inside it."""
+    return not other or path == other or path.startswith(f"{other}.")
+
+
+@dataclass(slots=True)
+class _Finder:
+    """The listener of the forward that finds the attention calls, with the trails of its tokens."""
+
+    pixels: Tensor
+    layers: Mapping[str, LayerInfo]
+    calls: list[AttentionCall] = field(default_factory=list)
+    ran: set[str] = field(default_factory=set)
+    _trails: TokenTrails = field(init=False)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _of_modules: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._trails = TokenTrails(self.pixels)
+
+    def begin(self, operation: OperationCall) -> OperationCall:
+        return operation
+
+    def end(self, begun: object, output: object) -> None:
+        if output is None:
+            return
+        operation = cast("OperationCall", begun)
+        module_path, name = split_path(operation.path)
+        self.ran.add(module_path)
+        places = self._trails.follow(operation.function, operation.args, operation.kwargs, output)
+        if name not in _FUNCTIONS:
+            return
+        place = self._counts[operation.path]
+        self._counts[operation.path] += 1
+        if places is not None:
+            index = self._of_modules[module_path]
+            self._of_modules[module_path] += 1
+            call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
+            self.calls.append(AttentionCall(call, operation.path, place, name, places))
+
+
+@dataclass(slots=True)
+class Attending:
+    """The listener of one forward of the run.
+
+    Attributes:
+        results: what each call does with each image, so far.
+    """
+
+    settings: AttentionSettings
+    found: FoundAttention
+    keys: tuple[str, ...]
+    results: list[ImageAttention] = field(default_factory=list)
+    _wanted: dict[tuple[str, int], AttentionCall] = field(init=False)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _side: int | None = None
+    _rollouts: dict[str, Tensor] = field(default_factory=dict)
+    _reason: str = ""
+
+    def __post_init__(self) -> None:
+        calls = self.found.calls
+        self._wanted = {(each.path, each.place): each for each in calls}
+        visible = [each.places for each in calls if each.places.key_grid]
+        sizes = [
+            (places.heads, places.query_grid, places.key_grid[-2:])
+            for places in visible
+            if places.query_grid
+        ]
+        self._side = choose_side(sizes, self.settings.limit)
+        self._reason = refuse_rollout([each.places for each in calls])
+
+    def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
+        """Note that an operation is called; None if it is no attention that is wanted."""
+        if not operation.path.endswith(_FUNCTIONS):
+            return None
+        place = self._counts[operation.path]
+        self._counts[operation.path] += 1
+        wanted = self._wanted.get((operation.path, place))
+        return None if wanted is None else (wanted, operation)
+
+    def end(self, begun: object, output: object) -> None:
+        """Compute the probabilities of a call that has returned, image by image."""
+        if output is None:
+            return
+        wanted, operation = cast("tuple[AttentionCall, OperationCall]", begun)
+        for index, key in enumerate(self.keys):
+            raw = image_probabilities(
+                wanted.function,
+                operation.args,
+                operation.kwargs,
+                output,
+                index,
+                len(self.keys),
+            )
+            self._take(key, wanted, wanted.places.arrange(raw))
+
+    def finish(self) -> tuple[ImageAttention, ...]:
+        """Return what was seen of all images, with the rollout at the end of each."""
+        hidden = [
+            ImageAttention(key, row=row) for key in self.keys for row in self.found.hidden_rows
+        ]
+        self.results += hidden
+        if not self.settings.rollout:
+            return tuple(self.results)
+        ends = []
+        for key in self.keys:
+            rolled, places = self._rollouts.get(key), None
+            if rolled is not None:
+                places = self.found.calls[0].places
+            if rolled is None or places is None:
+                ends.append(ImageAttention(key, reason=self._reason))
+                continue
+            values, mark = self._query_map(rolled[None, None], places)
+            reason = "" if values is not None else "its tokens stand for no parts of the image"
+            ends.append(ImageAttention(key, query=values, mark=mark, reason=reason))
+        return (*self.results, *ends)
+
+    def _take(self, key: str, wanted: AttentionCall, probabilities: Tensor) -> None:
+        """Reduce the probabilities (windows, heads, queries, keys) of one call for one image."""
+        settings, places = self.settings, wanted.places
+        row = wanted.row(measure_heads(probabilities, places))
+        values = mark = levels = None
+        query_grid: tuple[int, ...] = ()
+        map_grid: tuple[int, ...] = ()
+        if settings.draws:
+            values, mark = self._query_map(probabilities, places)
+            if len(places.query_grid) == 2 and len(places.key_grid) == 2:
+                levels, query_grid, map_grid = self._all_maps(probabilities, places)
+        if settings.rollout and not self._reason:
+            self._rollouts[key] = roll_out(self._rollouts.get(key), probabilities)
+        kept = probabilities[None].cpu().clone() if settings.keeps else None
+        self.results.append(
+            ImageAttention(
+                key,
+                wanted.call,
+                row,
+                values,
+                mark,
+                levels,
+                query_grid,
+                map_grid,
+                (query_grid, map_grid) != (places.query_grid, places.key_grid),
+                kept,
+            )
+        )
+
+    def _query_map(
+        self, probabilities: Tensor, places: TokenPlaces
+    ) -> tuple[Tensor | None, tuple[float, float, float, float] | None]:
+        """Return the map of the query that is drawn, and the place of its patch."""
+        point = self.settings.point
+        if point is None:
+            values = query_map(probabilities, places, CLASS_TOKEN)
+            if values is not None:
+                return _one_frame(values), None
+            point = (0.5, 0.5)
+        if not places.query_grid:
+            return None, None
+        cell = cell_of(places, *point)
+        values = query_map(probabilities, places, cell)
+        rows, columns = places.query_grid[-2:]
+        row, column = cell // columns, cell % columns
+        mark = (column / columns, row / rows, 1 / columns, 1 / rows)
+        return (None if values is None else _one_frame(values)), mark
+
+    def _all_maps(
+        self, probabilities: Tensor, places: TokenPlaces
+    ) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+        """Return the maps of all queries that are kept as one picture, and both its grids."""
+        tiles = []
+        for cell in thin_queries(places.query_grid, self._side):
+            values = query_map(probabilities, places, cell)
+            if values is None:  # a patch that no query stands for
+                values = torch.zeros(places.heads, *places.key_grid)
+            tiles.append(thin_map(values, self._side)[0])
+        together = torch.stack(tiles)  # (queries, heads, h, w)
+        queries, heads, height, width = together.shape
+        picture = together.permute(1, 2, 0, 3).reshape(heads * height, queries * width)
+        side = self._side
+        grid = tuple(length if side is None else min(length, side) for length in places.query_grid)
+        return picture.cpu(), grid, (height, width)
+
+
+def _one_frame(values: Tensor) -> Tensor:
+    """Return a map (heads, h, w) on the host; of a clip it is the mean over the frames."""
+    values = values.float()
+    return (values.mean(1) if values.dim() == 4 else values).cpu()
+
+
+@contextmanager
+def _attend(settings: AttentionSettings, attending: Attending) -> Iterator[Attending]:
+    watchable = list_watchable(settings.model)
+    with listen_to_operations(settings.model, watchable, attending):
+        yield attending
+
+
+def attend(
+    settings: AttentionSettings | None, keys: Sequence[str], pixels: Tensor
+) -> AbstractContextManager[Attending | None]:
+    """Return a block around a forward, in which its attention is computed if it is wanted."""
+    return nullcontext() if settings is None else settings.attend(keys, pixels)

@@ -1,0 +1,131 @@
+"""The attention that ``--attention`` asks for: its layers, and the patch of ``--patch``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.errors import NoLayerMatchedError, RequestError
+from hookcli.images.read import ImageFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import AttentionRequest, GridStyle
+    from hookcli.images.read import ImageSource
+    from hookcli.models.load import LoadedModel
+    from hookcli.passes.attention import AttentionSettings
+    from hookcli.records.calls import LayerInfo
+
+MOST_MAP_BYTES = 4_000_000  # of the maps of a run for the page, before they are compressed
+_BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share of the image's
+
+
+def choose_attention(
+    request: AttentionRequest | None,
+    loaded: LoadedModel,
+    sources: Sequence[ImageSource | ImageFile],
+    style: GridStyle,
+) -> AttentionSettings | None:
+    """Return what is computed of the attention, or None if nothing is asked for.
+
+    Args:
+        request: what was asked.
+        loaded: the model, with its weights.
+        sources: the images.
+        style: how feature maps are drawn; attention is drawn if each layer has its own picture.
+
+    Raises:
+        RequestError: no attention is inside the layers, or the pixel of ``--patch`` is not in what
+            the network sees.
+        ForwardError: the model raised an exception.
+    """
+    if request is None:
+        return None
+    import torch
+
+    from hookcli.passes.attention import AttentionSettings
+
+    settings = AttentionSettings(
+        loaded.module,
+        loaded.feed,
+        choose_attention_layers(request, loaded),
+        find_patch(request.patch, loaded, sources),
+        draws=style.mode == "layers",
+        rollout=request.rollout,
+        keeps=request.save,
+        limit=MOST_MAP_BYTES // len(sources),
+    )
+    parameter = next(loaded.module.parameters(), torch.empty(0))
+    shape = loaded.info.input_shape
+    found = settings.find(torch.zeros(shape, device=parameter.device, dtype=parameter.dtype))
+    if not (found.calls or found.hidden):
+        raise NoAttentionError(request.layers)
+    return settings
+
+
+class NoAttentionError(RequestError):
+    """The model has no attention inside the layers that were chosen."""
+
+    def __init__(self, forms: Sequence[str]) -> None:
+        super().__init__(
+            f"--attention {', '.join(forms)}: no attention runs inside these layers",
+            "all of the model: --attention all",
+        )
+
+
+def choose_attention_layers(
+    request: AttentionRequest, loaded: LoadedModel
+) -> tuple[LayerInfo, ...]:
+    """Return the layers whose attention is wanted; its weights are not needed.
+
+    Raises:
+        RequestError: a form matches nothing.
+    """
+    from hookcli.hooks.filter import select_layers
+    from hookcli.passes.find_operations import find_named_operations
+
+    operations = find_named_operations(loaded, request.layers)
+    try:
+        return select_layers(loaded.module, request.layers, operations=operations)
+    except NoLayerMatchedError as error:
+        raise RequestError(f"--attention: {error.message}", error.hint) from error
+
+
+def find_patch(
+    pixel: tuple[int, int] | None,
+    loaded: LoadedModel,
+    sources: Sequence[ImageSource | ImageFile],
+) -> tuple[float, float] | None:
+    """Return where the network sees the pixel of ``--patch``, as shares of width and height.
+
+    Raises:
+        RequestError: there are several images, the pixel is not inside the image, or it is cut away
+            by the preprocessing.
+    """
+    if pixel is None:
+        return None
+    if len(sources) != 1 or isinstance(sources[0], ImageFile):
+        raise RequestError("--patch is a pixel of one image", "give one image")
+    source = sources[0]
+    width, height = source.size
+    across, down = pixel
+    if not (0 <= across < width and 0 <= down < height):
+        raise RequestError(
+            f"--patch {across},{down} is not inside the image, which is {width} by {height} pixels"
+        )
+    reach = max(1, round(min(width, height) * _BOX_SHARE / 2))
+    left, top = max(0, across - reach), max(0, down - reach)
+    box = (left, top, min(2 * reach, width - left), min(2 * reach, height - top))
+    inside = loaded.find_box(source.size, box, as_pixels=source.pixels is not None)[0]
+    if float(inside.sum()) <= 0:
+        raise RequestError(
+            f"--patch {across},{down} is cut away: the network sees the middle of the image",
+            "choose a pixel nearer to the middle, or another --resize",
+        )
+    return _mean_place(inside.sum(0).tolist()), _mean_place(inside.sum(1).tolist())
+
+
+def _mean_place(weights: Sequence[float]) -> float:
+    """Return the mean place of weights along a side of the picture, as a share of the side."""
+    total = sum(weight * (place + 0.5) for place, weight in enumerate(weights))
+    return total / sum(weights) / len(weights)
