@@ -24,7 +24,7 @@ test: setup ## the fast tests: no network, no GPU, no trained weights
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## the slow tests too
-	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster'
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers'
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser

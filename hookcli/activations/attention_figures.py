@@ -3,52 +3,35 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hookcli.activations.token_places import NO_PLACE, PADDING
+from hookcli.records.attention import AttentionRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.activations.token_places import TokenPlaces
+    from hookcli.records.calls import Call
 
 CLASS_TOKEN = NO_PLACE
 
 
-@dataclass(frozen=True, slots=True)
-class HeadFigures:
-    """The figures of the heads of one attention call for one image.
-
-    Queries that pad a window are left out, and so are those whose probabilities are not finite.
-
-    Attributes:
-        entropy: the mean over the queries of the entropy of their probabilities, in nats, for each
-            head: 0 if each query sees one key alone, log(keys) if it sees all alike; None if there
-            are no queries.
-        prefix_share: the share of their attention that the queries give to keys that stand for no
-            part of the image, such as a class token; None where the places are not known.
-        distance: the mean distance from a query to the keys that it sees, both on the image and
-            weighted with the attention, in steps of the grid of the queries; None where there are
-            no such pairs, or the places are not known.
-        row_error: the largest difference from 1 among the sums of the probabilities of a query.
-        broken: the number of queries, over all heads, with a probability that is not finite.
-    """
-
-    entropy: tuple[float | None, ...]
-    prefix_share: tuple[float | None, ...]
-    distance: tuple[float | None, ...]
-    row_error: float
-    broken: int
-
-
-def measure_heads(probabilities: Tensor, places: TokenPlaces) -> HeadFigures:
-    """Return the figures of (windows, heads, queries, keys) probabilities of one image.
+def measure_attention(
+    call: Call, function: str, probabilities: Tensor, places: TokenPlaces
+) -> AttentionRow:
+    """Return the row of an attention call for one image.
 
     Takes memory for one more copy of the probabilities, or two if some are not finite.
+
+    Args:
+        call: the module that computes it, and which of its attention calls it is.
+        function: the function that was called.
+        probabilities: the probabilities (windows, heads, queries, keys), as float32.
+        places: the places of queries and keys.
     """
     device = probabilities.device
     queries, keys = places.queries.to(device), places.keys.to(device)
@@ -57,31 +40,39 @@ def measure_heads(probabilities: Tensor, places: TokenPlaces) -> HeadFigures:
     counted = real & sums.isfinite()
     broken = real.sum() - counted.sum()
     values = probabilities.masked_fill(~counted[..., None], 0) if broken else probabilities
-    entropy = torch.special.entr(values).sum(-1).masked_fill(~counted, 0)
+    entropy = torch.special.entr(values).sum(-1)
     on_prefix = (values @ (keys == NO_PLACE).float()[:, None, :, None])[..., 0]
     on_image = ((queries >= 0)[..., None] & (keys >= 0)[:, None]).float()
     pairs = torch.stack([on_image, _distances(places).to(device) * on_image], -1)
-    seen, far = (values.flatten(2) @ pairs.flatten(1, 2)).sum(0).unbind(-1)
-    wholes = [counted, sums.masked_fill(~counted, 0)]
-    parts = [entropy, on_prefix.masked_fill(~counted, 0)]
-    *totals, worst, lost = torch.cat(
-        [
-            *(part.sum((0, 2)) for part in (*parts, *wholes)),
-            far,
-            seen,
-            (sums - 1).masked_fill(~counted, 0).abs().amax().reshape(1),
-            broken.reshape(1),
-        ]
-    ).tolist()
-    heads = len(seen)
-    chunks = [totals[start : start + heads] for start in range(0, len(totals), heads)]
-    entropies, prefixes, counts, masses, distances, near = chunks
-    return HeadFigures(
-        _ratios(entropies, counts),
-        (None,) * heads if places.unknown else _ratios(prefixes, masses),
-        _ratios(distances, near),
-        worst,
-        int(lost),
+    near, far = (values.flatten(2) @ pairs.flatten(1, 2)).sum(0).unbind(-1)
+    by_head = [
+        *(part.masked_fill(~counted, 0).sum((0, 2)) for part in (entropy, on_prefix, sums)),
+        counted.sum((0, 2)),
+        near,
+        far,
+    ]
+    entropies, prefixes, masses, counts, nears, fars = torch.stack(by_head).tolist()
+    known = not places.unknown
+    return AttentionRow(
+        order=call.order,
+        call_id=call.id,
+        module_path=call.layer.module_path,
+        module_type=call.layer.module_type,
+        function=function,
+        images=1,
+        windows=places.windows,
+        heads=places.heads,
+        queries=places.queries.shape[1],
+        keys=places.keys.shape[1],
+        query_grid=places.query_grid,
+        key_grid=places.key_grid,
+        prefix=int((places.keys[0] == NO_PLACE).sum()) if known else 0,
+        entropy=_ratios(entropies, counts),
+        prefix_share=_ratios(prefixes, masses) if known else (),
+        distance=_ratios(fars, nears) if known else (),
+        row_error=float((sums - 1).masked_fill(~counted, 0).abs().amax()),
+        broken=int(broken),
+        reason=places.unknown,
     )
 
 

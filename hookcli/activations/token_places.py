@@ -149,15 +149,12 @@ class TokenTrails:
         given = [part for part in _tensors_in((args, *kwargs.values())) if part in self._trails]
         if not given or name.startswith("new_"):
             return None
-        if name in _MOVING and isinstance(output, (tuple, list)):
-            moved = function(self._trails[given[0]].own, *args[1:], **kwargs)
-            for part, own in zip(output, moved, strict=True):
-                self._trails[part] = _Trail(own)
-        elif isinstance(output, Tensor):
-            self._trails[output] = self._trail_of(function, name, args, kwargs, given, output)
-        else:  # sorted or picked values, and the like
-            for part in _tensors_in(output):
-                self._trails[part] = _Trail(_everywhere(_LOST, part))
+        outputs = list(_tensors_in(output))
+        try:
+            trails = self._trails_of(function, name, args, kwargs, given, output)
+        except (IndexError, RuntimeError, TypeError, ValueError):  # it takes no integers, and so on
+            trails = [_Trail(_everywhere(_LOST, part)) for part in outputs]
+        self._trails.update(zip(outputs, trails, strict=True))
         return self._find_softmax(args, kwargs) if name == "softmax" else None
 
     def _follow_fused(
@@ -193,6 +190,23 @@ class TokenTrails:
             own, columns = columns, own
         return self._places(own[..., 0], columns[..., 0, :])
 
+    def _trails_of(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        given: Sequence[Tensor],
+        output: object,
+    ) -> list[_Trail]:
+        """Return the trails of the tensors that a function returned."""
+        if isinstance(output, Tensor):
+            return [self._trail_of(function, name, args, kwargs, given, output)]
+        if name in _MOVING:
+            moved = function(self._trails[given[0]].own, *args[1:], **kwargs)
+            return [_Trail(own) for own in _tensors_in(moved)]
+        return [_Trail(_everywhere(_LOST, part)) for part in _tensors_in(output)]
+
     def _trail_of(
         self,
         function: Callable[..., Any],
@@ -202,7 +216,7 @@ class TokenTrails:
         given: Sequence[Tensor],
         output: Tensor,
     ) -> _Trail:
-        """Return the trail of what a function returned."""
+        """Return the trail of the one tensor that a function returned."""
         if name in _JOINING:
             parts = [self._own(part) for part in args[0]]
             return _Trail(torch.as_tensor(function(parts, *args[1:], **kwargs)))

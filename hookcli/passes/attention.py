@@ -19,7 +19,7 @@ from hookcli.activations.attention import image_probabilities
 from hookcli.activations.attention_figures import (
     CLASS_TOKEN,
     cell_of,
-    measure_heads,
+    measure_attention,
     query_map,
 )
 from hookcli.activations.attention_maps import (
@@ -30,7 +30,7 @@ from hookcli.activations.attention_maps import (
     thin_queries,
 )
 from hookcli.activations.image_attention import ImageAttention
-from hookcli.activations.token_places import NO_PLACE, TokenTrails
+from hookcli.activations.token_places import TokenTrails
 from hookcli.errors import RequestError
 from hookcli.hooks.layers import family_of, list_layers, list_watchable
 from hookcli.hooks.operations import listen_to_operations, split_path
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.activations.attention_figures import HeadFigures
     from hookcli.activations.token_places import TokenPlaces
     from hookcli.hooks.operations import OperationCall
     from hookcli.models.inputs import ModelInputs
@@ -72,30 +71,6 @@ class AttentionCall:
     function: str
     places: TokenPlaces
 
-    def row(self, figures: HeadFigures) -> AttentionRow:
-        """Return the row of the call for one image."""
-        places = self.places
-        windows, keys = places.keys.shape
-        return AttentionRow(
-            self.call.order,
-            self.call.id,
-            self.call.layer.module_path,
-            self.call.layer.module_type,
-            self.function,
-            1,
-            places.heads,
-            places.queries.numel(),
-            keys,
-            windows,
-            places.query_grid,
-            places.key_grid,
-            0 if places.unknown else int((places.keys[0] == NO_PLACE).sum()),
-            figures.entropy,
-            figures.prefix_share,
-            figures.distance,
-            places.unknown,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
@@ -119,6 +94,7 @@ class FoundAttention:
                 Call(layer, side="attention").id,
                 layer.module_path,
                 layer.module_type,
+                images=1,
                 reason=_HIDDEN,
             )
             for place, layer in enumerate(self.hidden)
@@ -328,7 +304,7 @@ class Attending:
     def _take(self, key: str, wanted: AttentionCall, probabilities: Tensor) -> None:
         """Reduce the probabilities (windows, heads, queries, keys) of one call for one image."""
         settings, places = self.settings, wanted.places
-        row = wanted.row(measure_heads(probabilities, places))
+        row = measure_attention(wanted.call, wanted.function, probabilities, places)
         values = mark = levels = None
         query_grid: tuple[int, ...] = ()
         map_grid: tuple[int, ...] = ()

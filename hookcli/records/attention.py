@@ -1,4 +1,4 @@
-"""The figures of an attention call."""
+"""The figures of attention: what each head of a call looks at, in strings and numbers."""
 
 from __future__ import annotations
 
@@ -7,47 +7,59 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AttentionRow:
-    """One attention call, with its figures head by head, as means over the images.
+    """A row of ``attention.csv``: one attention call, over one image or many.
+
+    A call whose attention is not visible has a row too: ``reason`` says why, and the figures are
+    missing. The figures of the heads are tuples with a value for each head, in their order, and
+    means over the images; a value is None where no query, or no key on the image, counts, and the
+    tuple is empty if nothing is known. Queries that pad a window are left out, and so are those
+    that are not finite.
 
     Attributes:
         order: the position among the attention calls of a forward, from 1.
-        call_id: ``attention:blocks.3.attn``, the module that computes it.
+        call_id: the module that computes it, and which of its attention calls it is:
+            ``attention:blocks.3.attn``.
         module_path: the path of that module.
         module_type: its class name.
-        function: the function of torch that computes the probabilities; empty if none is visible.
-        images: over how many images the figures are means.
+        function: torch's function that was seen: ``scaled_dot_product_attention``,
+            ``multi_head_attention_forward`` or ``softmax``; empty if none was.
+        images: the number of images.
+        windows: the number of windows; 1 where each query sees the whole image.
         heads: the number of heads.
-        queries: the number of queries, over all windows.
-        keys: the number of keys that one query can see.
-        windows: the number of windows; 1 if every query sees the whole image.
-        query_grid: the rows and columns of the patches that the queries stand for; empty if they
-            stand for no part of the image.
-        key_grid: the same of the keys.
+        queries: the number of queries in each window.
+        keys: the number of keys in each window.
+        query_grid: the rows and columns of the grid of the queries on the image, for a clip the
+            frames before them; empty if the queries stand at no places.
+        key_grid: the same of the keys, which are fewer where a model pools them.
         prefix: the number of keys that stand for no part of the image, such as a class token.
-        entropy: the entropy of each head in nats, as a mean over the queries: 0 if each query looks
-            at one key alone.
-        prefix_share: the share of its attention that each head gives to the prefix.
-        distance: how far each head looks, in patches.
-        reason: why the attention is not visible, or why it is not known which parts of the image
-            its tokens stand for; empty if both are known.
+        entropy: the entropy of a query's attention in nats, the mean over the queries: 0 if each
+            sees one key alone, log(keys) if each sees all alike.
+        prefix_share: the share of the attention that goes to the ``prefix`` keys.
+        distance: the mean distance from a query to what it sees, weighted with the attention and
+            over the image alone, in steps of the grid of the queries.
+        row_error: the largest difference from 1 among the sums of the attention of a query.
+        broken: the number of queries, over all heads, with attention that is not finite.
+        reason: why the attention or the places of its tokens are not known; empty if they are.
     """
 
     order: int
     call_id: str
-    module_path: str
-    module_type: str
+    module_path: str = ""
+    module_type: str = ""
     function: str = ""
     images: int = 0
+    windows: int = 0
     heads: int = 0
     queries: int = 0
     keys: int = 0
-    windows: int = 0
     query_grid: tuple[int, ...] = ()
     key_grid: tuple[int, ...] = ()
     prefix: int = 0
     entropy: tuple[float | None, ...] = ()
     prefix_share: tuple[float | None, ...] = ()
     distance: tuple[float | None, ...] = ()
+    row_error: float | None = None
+    broken: int = 0
     reason: str = ""
 
 

@@ -39,7 +39,7 @@ class DrawnAttention:
     @property
     def files(self) -> list[str]:
         """The names of all files."""
-        return [each.file for each in (*self.pictures, *self.maps)]
+        return [each.file for each in self.pictures] + [each.file for each in self.maps]
 
 
 def write_attention(

@@ -118,5 +118,6 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, tuple):
         is_shape = all(isinstance(part, int) for part in value)
-        return ("x" if is_shape else "; ").join(map(str, value))
+        parts = ("" if part is None else str(part) for part in value)
+        return ("x" if is_shape else "; ").join(parts)
     return escape.for_csv(value) if isinstance(value, str) else repr(value)

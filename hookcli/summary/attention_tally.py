@@ -72,6 +72,12 @@ class AttentionTally:
     def merge(self, other: AttentionTally) -> None:
         """Add the tally of later images."""
         self.images += other.images
+        errors = [each for each in (self.row.row_error, other.row.row_error) if each is not None]
+        self.row = replace(
+            self.row,
+            row_error=max(errors, default=None),
+            broken=self.row.broken + other.row.broken,
+        )
         self.entropy.merge(other.entropy)
         self.prefix_share.merge(other.prefix_share)
         self.distance.merge(other.distance)

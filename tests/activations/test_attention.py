@@ -4,6 +4,7 @@ against Swin's windows worked out pixel by pixel."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,15 +12,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torchvision.models.swin_transformer import ShiftedWindowAttention
+from torchvision.models.video.mvit import MSBlockConfig, MViT
+from torchvision.models.video.swin_transformer import SwinTransformer3d
 
 from hookcli.activations.attention import image_probabilities
 from hookcli.activations.attention_figures import (
     CLASS_TOKEN,
     cell_of,
-    measure_heads,
+    measure_attention,
     query_map,
 )
 from hookcli.activations.token_places import NO_PLACE, PADDING, TokenPlaces
+from hookcli.records.attention import AttentionRow
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.store.tables import column_names, render_csv
 from tests.attention_calls import attention_of, without_fast_path
 from tests.small_models import build_small
 
@@ -93,7 +99,7 @@ def test_a_group_of_heads_shares_its_keys():
 
 
 def test_queries_and_keys_in_half_precision_are_multiplied_in_float32():
-    query, key = random(1, 1, 3, 64).half() * 60, random(1, 1, 4, 64).half() * 60
+    query, key = random(1, 1, 3, 64).half() * 4, random(1, 1, 4, 64).half()
     shares = image_probabilities(SDPA, (query, key, key), {}, None)
     scores = query.double() @ key.double().mT / 8
     assert (shares - scores.softmax(-1)).abs().max() < 1e-5
@@ -208,6 +214,31 @@ def test_maxvit_looks_into_blocks_then_across_the_grid():
         assert ((found > 0).numpy() == expected).all()
 
 
+def test_a_token_of_a_clip_stands_in_a_frame_too():
+    """4 frames of 16 by 16 in patches of 2 by 4 by 4; windows hold 2 by 2 by 2 of the 2 by 4 by 4
+    cells, and the second block moves them by one."""
+    torch.manual_seed(0)
+    model = SwinTransformer3d([2, 4, 4], 16, [2], [2], [2, 2, 2]).eval()
+    first, second = attention_of(model, random(1, 3, 4, 16, 16))
+    assert first.places.query_grid == first.places.key_grid == (2, 4, 4)
+    cells = np.arange(32).reshape(2, 4, 4)
+    blocks = [cells[:, r : r + 2, c : c + 2].ravel().tolist() for r in (0, 2) for c in (0, 2)]
+    assert first.places.queries.tolist() == blocks
+    seen = query_map(second.ordered[0], second.places, cells[1, 1, 2])
+    assert (seen[0].numpy() > 1e-9).nonzero()[1].tolist() == [1, 1, 2, 2] * 2
+    assert (seen[0].numpy() > 1e-9).nonzero()[2].tolist() == [1, 2, 1, 2] * 2
+
+
+def test_pooled_keys_of_a_clip_are_fewer_than_its_queries():
+    torch.manual_seed(0)
+    block = MSBlockConfig(2, 16, 16, [3, 3, 3], [3, 3, 3], [1, 1, 1], [1, 2, 2])
+    model = MViT((32, 32), 4, [block], False, False, False, False).eval()
+    (call,) = attention_of(model, random(1, 3, 4, 32, 32))
+    assert (call.places.query_grid, call.places.key_grid) == ((2, 8, 8), (2, 4, 4))
+    assert call.places.queries[0].tolist() == [NO_PLACE, *range(128)]
+    assert (call.raw[0].sum(-1) - 1).abs().max() < 1e-5
+
+
 # timm
 
 
@@ -223,16 +254,16 @@ def test_larger_models_of_timm_do_too(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "prefix"),
+    ("name", "prefix", "heads"),
     [
-        ("deit_tiny_distilled_patch16_224", 2),
-        ("vit_small_patch14_reg4_dinov2", 5),
-        ("twins_svt_small", 0),
-        ("swin_tiny_patch4_window7_224", 0),
-        ("samvit_base_patch16", 0),
+        ("deit_tiny_distilled_patch16_224", 2, 3),
+        ("vit_small_patch14_reg4_dinov2", 5, 6),
+        ("twins_svt_small", 0, 2),
+        ("swin_tiny_patch4_window7_224", 0, 2),
+        ("samvit_base_patch16", 0, 4),
     ],
 )
-def test_a_token_stands_at_the_pixels_that_it_is_made_of(name, prefix):
+def test_a_token_stands_at_the_pixels_that_it_is_made_of(name, prefix, heads):
     """Change the pixels of one cell: of the first queries, only that of this cell changes."""
     model = build_timm(name, TIMM[name])
     size = TIMM[name]["img_size"]
@@ -245,7 +276,7 @@ def test_a_token_stands_at_the_pixels_that_it_is_made_of(name, prefix):
     changed[..., row * side : (row + 1) * side, column * side : (column + 1) * side] += 1
     (after, *_) = attention_of(model, changed)
     queries = before.places.queries
-    assert int((queries == NO_PLACE).sum()) == prefix
+    assert (int((queries == NO_PLACE).sum()), before.places.heads) == (prefix, heads)
     difference = before.places.arrange(before.arguments[0] - after.arguments[0])
     moved = difference.abs().amax((1, 3)) > 0  # over heads and channels
     assert set(queries[moved].tolist()) == {row * columns + column}
@@ -290,16 +321,25 @@ def test_scores_that_are_transposed_before_the_softmax_are_put_right():
     assert call.places.keys.tolist() == [list(range(6))]
 
 
-def test_tokens_that_cannot_be_followed_are_said_to_have_no_known_place():
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        lambda tokens: tokens.sort(1).values,
+        lambda tokens: tokens.contiguous().view(torch.int32).view(torch.float32),
+        lambda tokens: tokens.cumsum(1)[:, ::2].logsumexp(0)[None],
+    ],
+    ids=["sorted", "seen as integers", "summed up"],
+)
+def test_tokens_that_cannot_be_followed_are_said_to_have_no_known_place(shuffle):
     class Shuffled(nn.Module):
         def forward(self, pixels):
-            tokens = pixels.flatten(2).transpose(1, 2).sort(1).values
+            tokens = shuffle(pixels.flatten(2).transpose(1, 2))
             return functional.scaled_dot_product_attention(tokens, tokens, tokens)
 
     (call,) = attention_of(Shuffled(), random(1, 3, 4, 3))
     assert call.places.unknown
     figures = measure_heads(call.ordered[0], call.places)
-    assert (figures.prefix_share, figures.distance) == ((None,), (None,))
+    assert (figures.prefix_share, figures.distance) == ((), ())
     assert figures.entropy[0] > 0
     assert query_map(call.ordered[0], call.places, 0) is None
 
@@ -338,6 +378,20 @@ def test_a_query_that_is_not_finite_is_left_out_and_counted():
     )
 
 
+def test_a_call_is_a_row_of_the_table_and_so_is_one_that_is_not_visible():
+    """A class token and 1 by 2 patches; each token sees itself alone."""
+    places = replace(grid_places(1, 1, 2), shape=(1, 2))
+    row = measure_attention(ATTENTION, SDPA, torch.eye(3).repeat(1, 2, 1, 1), places)
+    hidden = AttentionRow(2, "attention:b.attn", reason="no attention was seen, in it")
+    header, *lines = render_csv(AttentionRow, [row, hidden]).splitlines()
+    assert header.split(",") == column_names(AttentionRow)
+    shares = f"{1 / 3!r}; {1 / 3!r}"
+    names = f"1,attention:attn,attn,Attention,{SDPA}"
+    assert lines[0] == f"{names},1,1,2,3,3,1x2,1x2,1,0.0; 0.0,{shares},0.0; 0.0,0.0,0,"
+    no_figures = "0,0,0,0,0,,,0,,,,,0"
+    assert lines[1] == f'2,attention:b.attn,,,,{no_figures},"no attention was seen, in it"'
+
+
 def test_queries_that_pad_a_window_do_not_count():
     places = TokenPlaces(
         (1, 1), (), torch.tensor([[0, 1, PADDING]]), torch.tensor([[0, 1, PADDING]]), (1, 2), (1, 2)
@@ -361,6 +415,11 @@ def test_the_map_of_the_class_token_leaves_out_what_it_gives_itself():
     assert query_map(shares[..., 1:, 1:], grid_places(0, 2, 2), CLASS_TOKEN) is None
 
 
+def test_of_several_tokens_without_a_place_the_first_is_the_class_token():
+    shares = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])[None, None]
+    assert query_map(shares, grid_places(2, 1, 1), CLASS_TOKEN).tolist() == [[[1.0]]]
+
+
 @pytest.mark.parametrize(
     ("across", "down", "cell"), [(0, 0, 0), (0.99, 0, 3), (0.5, 0.4, 6), (1, 1, 11)]
 )
@@ -369,6 +428,13 @@ def test_a_point_of_the_image_is_in_one_cell(across, down, cell):
 
 
 # Making and comparing
+
+
+ATTENTION = Call(LayerInfo("attn", "Attention"), order=1, side="attention")
+
+
+def measure_heads(probabilities: torch.Tensor, places: TokenPlaces) -> AttentionRow:
+    return measure_attention(ATTENTION, "softmax", probabilities, places)
 
 
 def random(*shape: int) -> torch.Tensor:

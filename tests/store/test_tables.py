@@ -61,6 +61,10 @@ def test_several_words_share_a_cell():
     )
 
 
+def test_a_missing_figure_among_several_leaves_its_place_empty():
+    assert render_csv(Words, [Words((0.5, None, 2.0))]) == "traps\n0.5; ; 2.0\n"
+
+
 def test_a_name_with_commas_quotes_and_line_breaks_is_read_back_whole():
     name = 'a,"b"\nc'
     assert next(csv.DictReader(io.StringIO(render_csv(Row, [Row(name)]))))["name"] == name

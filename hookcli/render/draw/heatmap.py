@@ -69,8 +69,8 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
     grey = np.asarray(picture.convert("L"), np.float32) * _DIM
-    over = _lay_over(grey, _resize((values / largest).clip(0, 1), picture))
-    bar = _lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
+    over = lay_over(grey, _resize((values / largest).clip(0, 1), picture))
+    bar = lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
     panel = _Panel(over, "the map over it", bar, f"{largest:.3g}")
     return _encode(picture, panel, [*heading, note])
 
@@ -123,7 +123,7 @@ def _ramp(picture: Image.Image) -> NDArray[np.float32]:
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
-def _lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
+def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Return grey pixels under colours, (H, W, 3), denser and lighter for larger shares."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]

@@ -157,7 +157,8 @@ def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
 
 
 def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
-    files = [each.file for each in (*report.grids, *report.heats, *report.attention_maps)]
+    files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
+    files += [maps.file for maps in report.attention_maps]
     files += [image.seen for image in report.images if image.seen]
     missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
     listed = _read_list(run)

@@ -1,0 +1,126 @@
+"""Draw what one query of an attention sees: the map of every head over the picture."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from hookcli.config import EMBER
+from hookcli.render.draw.canvas import (
+    LABEL_SIZE,
+    MARGIN,
+    heading_height,
+    load_palette,
+    new_canvas,
+    to_image,
+    to_png,
+    write_text,
+)
+from hookcli.render.draw.heatmap import lay_over
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_TILE, _GAP, _CAPTION, _BAR = 168, 10, 15, 8  # pixels
+_DIM = 0.55  # brightness of the picture below a map
+_MARK, _MARK_EDGE = (0, 229, 255), (10, 10, 14)
+
+
+def draw_heads(
+    seen: bytes,
+    maps: NDArray[np.float32],
+    labels: Sequence[str],
+    heading: Sequence[str],
+    mark: tuple[float, float, float, float] | None = None,
+) -> bytes:
+    """Return a PNG file: what the network saw, and beside it every map over the same in grey.
+
+    The lightest colour of each map is its own largest value, which stands below it. A value fills
+    the part of the picture that it stands for.
+
+    Args:
+        seen: the JPEG of what the network saw.
+        maps: the maps (heads, h, w), not negative.
+        labels: the line above each map.
+        heading: the lines above all.
+        mark: the place of the query, which is framed: left, top, width and height as shares of the
+            picture; None for a query that stands for no part of it.
+    """
+    picture = Image.open(io.BytesIO(seen)).convert("RGB")
+    factor = _TILE / max(picture.size)
+    size = width, height = round(picture.width * factor), round(picture.height * factor)
+    shown = picture.resize(size, Image.Resampling.LANCZOS)
+    grey = np.asarray(shown.convert("L"), np.float32) * _DIM
+    columns = _columns(len(maps))
+    step_x, step_y = width + _GAP, height + 2 * _CAPTION + _GAP
+    top = heading_height(heading) + _CAPTION
+    rows = -(-len(maps) // columns)
+    canvas = new_canvas(heading, (columns + 1) * step_x - _GAP, rows * step_y)
+    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), LABEL_SIZE, width)
+    below = top + height + 6
+    write_text(canvas, "0 to its largest value", (MARGIN, below + _BAR), LABEL_SIZE, width)
+    places = []
+    for index, (values, label) in enumerate(zip(maps, labels, strict=True)):
+        x = MARGIN + (1 + index % columns) * step_x
+        y = top + index // columns * step_y
+        places.append((x, y))
+        write_text(canvas, label, (x, y - _CAPTION), LABEL_SIZE, width)
+        write_text(canvas, _scale_note(values), (x, y + height + 2), LABEL_SIZE, width)
+    whole = to_image(canvas, load_palette(EMBER)).convert("RGB")
+    whole.paste(_framed(shown, mark), (MARGIN, top))
+    ramp = np.linspace(0, 1, width, dtype=np.float32)[None].repeat(_BAR, 0)
+    bar = lay_over(np.full((_BAR, width), 60, np.float32), ramp)
+    whole.paste(Image.fromarray(bar), (MARGIN, below))
+    for values, place in zip(maps, places, strict=True):
+        pixels = lay_over(grey, _shares(values, size))
+        whole.paste(_framed(Image.fromarray(pixels), mark), place)
+    return to_png(whole)
+
+
+def _columns(count: int) -> int:
+    """Return how many maps stand in a row: rows of the same length, about 3 wide to 2 high."""
+    wanted = math.sqrt(1.5 * count)
+    even = [n for n in range(1, count + 1) if count % n == 0 and wanted / 1.6 < n < wanted * 1.8]
+    return min(even, key=lambda n: abs(n - wanted)) if even else math.ceil(wanted)
+
+
+def _scale_note(values: NDArray[np.float32]) -> str:
+    broken = int((~np.isfinite(values)).sum())
+    if broken:
+        return f"not drawn: {broken} values are not finite"
+    return f"largest {values.max(initial=0):.3g}"
+
+
+def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
+    """Return a map as shares of its largest value, (H, W): each value a rectangle of its own."""
+    if not np.isfinite(values).all():
+        values = np.zeros_like(values)
+    drawn = values / (values.max(initial=0) or 1)
+    width, height = size
+    rows = np.arange(height) * values.shape[0] // height
+    columns = np.arange(width) * values.shape[1] // width
+    shares: NDArray[np.float32] = drawn[rows][:, columns].clip(0, 1)
+    return shares
+
+
+def _framed(image: Image.Image, mark: tuple[float, float, float, float] | None) -> Image.Image:
+    """Return a copy of a picture with a frame around a part of it."""
+    framed = image.copy()
+    if mark is not None:
+        left, top, width, height = mark
+        box = (
+            round(left * image.width) - 1,
+            round(top * image.height) - 1,
+            round((left + width) * image.width),
+            round((top + height) * image.height),
+        )
+        draw = ImageDraw.Draw(framed)
+        draw.rectangle((box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1), outline=_MARK_EDGE)
+        draw.rectangle(box, outline=_MARK)
+    return framed

@@ -1,0 +1,99 @@
+"""The maps of the heads over the picture: what a reader of the PNG sees, looked for in its
+pixels."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hookcli.render.draw.attention_grid import draw_heads
+from hookcli.render.draw.canvas import heading_height
+
+SIDE, LEFT, STEP = 168, 10, 178
+CAPTION = 15
+TOP = heading_height(["title"]) + CAPTION
+MARK = (0, 229, 255)
+
+
+def test_a_value_is_drawn_over_its_part_of_the_picture_alone():
+    """Row 1, column 2 of 4 by 4: the pixels from 42 to 83 down and from 84 to 125 across."""
+    maps = np.zeros((1, 4, 4), np.float32)
+    maps[0, 1, 2] = 0.3
+    lit = tile(draw_heads(seen(), maps, ["head 0"], ["title"]), 1).max(-1) > 200
+    rows, columns = np.nonzero(lit)
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (42, 83, 84, 125)
+    assert lit.sum() == 42 * 42
+
+
+def test_each_head_is_drawn_up_to_its_own_largest_value():
+    maps = np.zeros((2, 4, 4), np.float32)
+    maps[0, 1, 2], maps[1, 1, 2] = 0.9, 0.001
+    png = draw_heads(seen(), maps, ["head 0", "head 1"], ["title"])
+    assert np.array_equal(tile(png, 1), tile(png, 2))
+
+
+def test_the_place_of_the_query_is_framed_in_the_picture_and_in_every_map():
+    """A quarter of the picture from its middle on; the frame lies outside of it."""
+    maps = np.ones((2, 4, 4), np.float32)
+    png = draw_heads(seen(), maps, ["0", "1"], ["title"], (0.5, 0.5, 0.25, 0.25))
+    for place in range(3):
+        framed = (tile(png, place) == MARK).all(-1)
+        rows, columns = np.nonzero(framed)
+        assert (rows.min(), rows.max(), columns.min(), columns.max()) == (83, 126, 83, 126)
+        assert not framed[84:126, 84:126].any()
+    plain = draw_heads(seen(), maps, ["0", "1"], ["title"])
+    assert not (decode(plain) == MARK).all(-1).any()
+
+
+@pytest.mark.parametrize(
+    ("heads", "columns", "rows"), [(1, 1, 1), (3, 3, 1), (12, 4, 3), (16, 4, 4), (7, 4, 2)]
+)
+def test_heads_stand_in_rows_beside_the_picture(heads, columns, rows):
+    maps = np.ones((heads, 4, 4), np.float32)
+    height, width = decode(
+        draw_heads(seen(), maps, [f"head {n}" for n in range(heads)], ["title"])
+    ).shape[:2]
+    assert (width - 2 * LEFT + 10) // STEP == columns + 1
+    assert (height - heading_height(["title"]) - LEFT) // (SIDE + 2 * CAPTION + 10) == rows
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+def test_a_map_that_cannot_be_drawn_leaves_the_picture_grey(value):
+    maps = np.ones((2, 4, 4), np.float32)
+    maps[1] = value
+    grey = tile(draw_heads(seen(), maps, ["0", "1"], ["title"]), 2)
+    assert np.abs(grey.astype(int) - round(128 * 0.55)).max() <= 2
+
+
+def test_a_picture_that_is_not_square_keeps_its_proportions():
+    png = draw_heads(seen(200, 100), np.ones((1, 2, 4), np.float32), ["0"], ["title"])
+    drawn = decode(png)[TOP : TOP + 84, LEFT : LEFT + SIDE]
+    assert np.abs(drawn.astype(int) - 128).max() <= 2
+
+
+def test_the_same_maps_are_the_same_bytes():
+    maps = np.ones((2, 4, 4), np.float32)
+    assert draw_heads(seen(), maps, ["0", "1"], ["t"]) == draw_heads(
+        seen(), maps, ["0", "1"], ["t"]
+    )
+
+
+def seen(width: int = 224, height: int = 224) -> bytes:
+    """A JPEG of one grey."""
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), (128, 128, 128)).save(stream, "JPEG", quality=95)
+    return stream.getvalue()
+
+
+def decode(png: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(png)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def tile(png: bytes, place: int) -> np.ndarray:
+    """The picture (place 0) or a map of the first row."""
+    left = LEFT + place * STEP
+    return decode(png)[TOP : TOP + SIDE, left : left + SIDE]
