@@ -29,7 +29,6 @@ class ImageAttention:
         map_grid: the rows and columns of a map in ``levels``.
         is_thinned: these are fewer than those that the model computed.
         kept: the probabilities (1, windows, heads, queries, keys); None unless they are saved.
-        reason: why there is no rollout; empty if there is one.
     """
 
     image: str
@@ -42,4 +41,3 @@ class ImageAttention:
     map_grid: tuple[int, ...] = ()
     is_thinned: bool = False
     kept: Tensor | None = None
-    reason: str = ""

@@ -1,8 +1,7 @@
-"""The attention of a forward: which calls there are, and what each head of them looks at.
+"""The attention of the forwards of a run: what each head looks at, computed aside.
 
-The calls and the places of their tokens are found by one forward of blank pixels for each shape of
-pixels. In the forwards of the run the probabilities are then computed aside, call by call, from the
-queries and keys that the model uses.
+The probabilities are computed call by call from the queries and keys that the model uses, and are
+reduced while the call is running, so that at most those of one call of one image take memory.
 """
 
 from __future__ import annotations
@@ -30,16 +29,12 @@ from hookcli.activations.attention_maps import (
     thin_queries,
 )
 from hookcli.activations.image_attention import ImageAttention
-from hookcli.activations.token_places import TokenTrails
-from hookcli.errors import RequestError
-from hookcli.hooks.layers import family_of, list_layers, list_watchable
-from hookcli.hooks.operations import listen_to_operations, split_path
-from hookcli.passes.find_operations import run_aside
-from hookcli.records.attention import AttentionRow
-from hookcli.records.calls import Call
+from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.operations import listen_to_operations
+from hookcli.passes.find_attention import FUNCTIONS, find_attention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -47,58 +42,8 @@ if TYPE_CHECKING:
     from hookcli.activations.token_places import TokenPlaces
     from hookcli.hooks.operations import OperationCall
     from hookcli.models.inputs import ModelInputs
+    from hookcli.passes.find_attention import AttentionCall, FoundAttention
     from hookcli.records.calls import LayerInfo
-
-_FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax")
-_HIDDEN = "it calls no function of torch that is given queries and keys"
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionCall:
-    """An attention call of every forward of pixels of one shape.
-
-    Attributes:
-        call: the module that computes it, and which of its attention calls it is.
-        path: the path of the function as an operation.
-        place: which call of that operation it is, from 0.
-        function: the name of the function.
-        places: the parts of the image that its queries and keys stand for.
-    """
-
-    call: Call
-    path: str
-    place: int
-    function: str
-    places: TokenPlaces
-
-
-@dataclass(frozen=True, slots=True)
-class FoundAttention:
-    """The attention of every forward of pixels of one shape.
-
-    Attributes:
-        calls: the calls that are visible, in running order.
-        hidden: modules of attention that show neither queries nor keys.
-    """
-
-    calls: tuple[AttentionCall, ...]
-    hidden: tuple[LayerInfo, ...] = ()
-
-    @property
-    def hidden_rows(self) -> list[AttentionRow]:
-        """A row for each attention that is not visible."""
-        first = len(self.calls) + 1
-        return [
-            AttentionRow(
-                first + place,
-                Call(layer, side="attention").id,
-                layer.module_path,
-                layer.module_type,
-                images=1,
-                reason=_HIDDEN,
-            )
-            for place, layer in enumerate(self.hidden)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,93 +81,13 @@ class AttentionSettings:
         """
         shape = tuple(pixels.shape[1:])
         if shape not in self._found:
-            self._found[shape] = self._choose(torch.zeros_like(pixels[:1]))
+            blank = torch.zeros_like(pixels[:1])
+            self._found[shape] = find_attention(self.model, self.feed, self.layers, blank)
         return self._found[shape]
 
     def attend(self, keys: Sequence[str], pixels: Tensor) -> AbstractContextManager[Attending]:
         """Return a block around the forward of images that have these keys and pixels."""
         return _attend(self, Attending(self, self.find(pixels), tuple(keys)))
-
-    def _choose(self, pixels: Tensor) -> FoundAttention:
-        finder = _Finder(pixels, {layer.module_path: layer for layer in list_layers(self.model)})
-        arguments = self.feed.arguments_of(pixels)
-        if not any(argument is pixels for argument in arguments) or pixels.dim() not in (4, 5):
-            raise RequestError(
-                "--attention follows the pixels of one picture or clip, and this model takes others"
-            )
-        run_aside(self.model, arguments, finder)
-        calls = tuple(call for call in finder.calls if self._is_chosen(call))
-        seen = [call.call.layer.module_path for call in finder.calls]
-        return FoundAttention(calls, tuple(self._list_hidden(seen, finder.ran)))
-
-    def _is_chosen(self, call: AttentionCall) -> bool:
-        own = call.call.layer.module_path
-        for layer in self.layers:
-            if layer.is_operation:
-                chosen = not layer.chosen_calls or call.place in layer.chosen_calls
-                if layer.module_path == call.path and chosen:
-                    return True
-            elif _is_inside(own, layer.module_path):
-                return True
-        return False
-
-    def _list_hidden(self, seen: Sequence[str], ran: set[str]) -> Iterator[LayerInfo]:
-        """Yield the innermost modules of attention that are wanted and ran, and show nothing."""
-        kinds = {
-            path: any(family_of(base) == "attention" for base in type(module).__mro__)
-            for path, module in self.model.named_modules()
-        }
-        attentions = [path for path, is_one in kinds.items() if is_one]
-        wanted = [layer.module_path for layer in self.layers if not layer.is_operation]
-        layers = {layer.module_path: layer for layer in list_layers(self.model)}
-        for path in attentions:
-            inner = any(other != path and _is_inside(other, path) for other in attentions)
-            is_seen = any(_is_inside(each, path) or _is_inside(path, each) for each in seen)
-            has_run = any(_is_inside(each, path) for each in ran)
-            is_wanted = any(_is_inside(path, each) for each in wanted)
-            if has_run and is_wanted and not inner and not is_seen:
-                yield layers[path]
-
-
-def _is_inside(path: str, other: str) -> bool:
-    """Return whether a module is another one or inside it."""
-    return not other or path == other or path.startswith(f"{other}.")
-
-
-@dataclass(slots=True)
-class _Finder:
-    """The listener of the forward that finds the attention calls, with the trails of its tokens."""
-
-    pixels: Tensor
-    layers: Mapping[str, LayerInfo]
-    calls: list[AttentionCall] = field(default_factory=list)
-    ran: set[str] = field(default_factory=set)
-    _trails: TokenTrails = field(init=False)
-    _counts: Counter[str] = field(default_factory=Counter)
-    _of_modules: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self._trails = TokenTrails(self.pixels)
-
-    def begin(self, operation: OperationCall) -> OperationCall:
-        return operation
-
-    def end(self, begun: object, output: object) -> None:
-        if output is None:
-            return
-        operation = cast("OperationCall", begun)
-        module_path, name = split_path(operation.path)
-        self.ran.add(module_path)
-        places = self._trails.follow(operation.function, operation.args, operation.kwargs, output)
-        if name not in _FUNCTIONS:
-            return
-        place = self._counts[operation.path]
-        self._counts[operation.path] += 1
-        if places is not None:
-            index = self._of_modules[module_path]
-            self._of_modules[module_path] += 1
-            call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
-            self.calls.append(AttentionCall(call, operation.path, place, name, places))
 
 
 @dataclass(slots=True)
@@ -241,7 +106,7 @@ class Attending:
     _counts: Counter[str] = field(default_factory=Counter)
     _side: int | None = None
     _rollouts: dict[str, Tensor] = field(default_factory=dict)
-    _reason: str = ""
+    _can_roll_out: bool = False
 
     def __post_init__(self) -> None:
         calls = self.found.calls
@@ -253,11 +118,11 @@ class Attending:
             if places.query_grid
         ]
         self._side = choose_side(sizes, self.settings.limit)
-        self._reason = refuse_rollout([each.places for each in calls])
+        self._can_roll_out = not refuse_rollout([each.places for each in calls])
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
         """Note that an operation is called; None if it is no attention that is wanted."""
-        if not operation.path.endswith(_FUNCTIONS):
+        if not operation.path.endswith(FUNCTIONS):
             return None
         place = self._counts[operation.path]
         self._counts[operation.path] += 1
@@ -281,25 +146,15 @@ class Attending:
             self._take(key, wanted, wanted.places.arrange(raw))
 
     def finish(self) -> tuple[ImageAttention, ...]:
-        """Return what was seen of all images, with the rollout at the end of each."""
+        """Return what was seen of all images, and their rollouts."""
         hidden = [
             ImageAttention(key, row=row) for key in self.keys for row in self.found.hidden_rows
         ]
-        self.results += hidden
-        if not self.settings.rollout:
-            return tuple(self.results)
-        ends = []
-        for key in self.keys:
-            rolled, places = self._rollouts.get(key), None
-            if rolled is not None:
-                places = self.found.calls[0].places
-            if rolled is None or places is None:
-                ends.append(ImageAttention(key, reason=self._reason))
-                continue
-            values, mark = self._query_map(rolled[None, None], places)
-            reason = "" if values is not None else "its tokens stand for no parts of the image"
-            ends.append(ImageAttention(key, query=values, mark=mark, reason=reason))
-        return (*self.results, *ends)
+        rollouts = []
+        for key, rolled in self._rollouts.items():
+            query = self._query_map(rolled[None, None], self.found.calls[0].places)
+            rollouts.append(ImageAttention(key, query=query[0], mark=query[1]))
+        return (*self.results, *hidden, *rollouts)
 
     def _take(self, key: str, wanted: AttentionCall, probabilities: Tensor) -> None:
         """Reduce the probabilities (windows, heads, queries, keys) of one call for one image."""
@@ -312,7 +167,7 @@ class Attending:
             values, mark = self._query_map(probabilities, places)
             if len(places.query_grid) == 2 and len(places.key_grid) == 2:
                 levels, query_grid, map_grid = self._all_maps(probabilities, places)
-        if settings.rollout and not self._reason:
+        if settings.rollout and self._can_roll_out:
             self._rollouts[key] = roll_out(self._rollouts.get(key), probabilities)
         kept = probabilities[None].cpu().clone() if settings.keeps else None
         self.results.append(

@@ -43,6 +43,7 @@ def choose_attention(
         return None
     import torch
 
+    from hookcli.activations.attention_maps import refuse_rollout
     from hookcli.passes.attention import AttentionSettings
 
     settings = AttentionSettings(
@@ -59,18 +60,14 @@ def choose_attention(
     shape = loaded.info.input_shape
     found = settings.find(torch.zeros(shape, device=parameter.device, dtype=parameter.dtype))
     if not (found.calls or found.hidden):
-        raise NoAttentionError(request.layers)
-    return settings
-
-
-class NoAttentionError(RequestError):
-    """The model has no attention inside the layers that were chosen."""
-
-    def __init__(self, forms: Sequence[str]) -> None:
-        super().__init__(
-            f"--attention {', '.join(forms)}: no attention runs inside these layers",
-            "all of the model: --attention all",
+        raise RequestError(
+            f"--attention {', '.join(request.layers)}: no attention runs inside these layers",
+            "all of the model's: --attention all" * ("all" not in request.layers),
         )
+    reason = refuse_rollout([call.places for call in found.calls]) if request.rollout else ""
+    if reason:
+        raise RequestError(f"--rollout cannot be computed: {reason}", "leave --rollout out")
+    return settings
 
 
 def choose_attention_layers(

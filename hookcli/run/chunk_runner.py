@@ -336,8 +336,6 @@ class ChunkRunner:
                     merge_attention(chunk.attention, {each.row.call_id: tally})
                 if each.call is not None and each.kept is not None:
                     self._kept.setdefault(each.call.id, {})[image.key] = each.kept
-                if each.reason and each.row is None:
-                    self._warn(f"{image.file}: no rollout, because {each.reason}")
             if any(each.query is not None or each.levels is not None for each in own):
                 seen = self._settings.loaded.show(pixels[index].float().cpu())
                 drawn = write_attention(self._write, seen, own)

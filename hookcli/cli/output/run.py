@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from hookcli.config import RunConfig
+    from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, Prediction, Score
     from hookcli.records.runs import ModelInfo, RunResult
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
 _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
 _IMAGES = 10  # predictions are shown for at most this many images
+_ATTENTION = 12  # at most this many attention calls are shown
 _FINDINGS = 8  # at most this many findings are shown below the table
 _WORDS = ("call", "type", "shape", "layout")
 _DROPS = {
@@ -85,6 +87,7 @@ def _caption(result: RunResult) -> Iterator[str]:
             for c, s in more[:_FOCUSED]
         )
         yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
+    yield from _attention_lines(result.attention)
     findings = [finding for finding in result.findings if finding.rule not in _SAID]
     if findings:
         yield "look here first:"
@@ -94,7 +97,41 @@ def _caption(result: RunResult) -> Iterator[str]:
         yield f"  and {len(findings) - _FINDINGS} more, in report.html"
 
 
+def _attention_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
+    """Yield a line for each attention call, with means over its heads."""
+    if rows:
+        yield "attention, as means over the heads; each head is in attention.csv:"
+    for row in rows[:_ATTENTION]:
+        yield f"  {row.call_id.removeprefix('attention:')}: {_attention_text(row)}"
+    if len(rows) > _ATTENTION:
+        yield f"  and {len(rows) - _ATTENTION} more, in attention.csv"
+
+
+def _attention_text(row: AttentionRow) -> str:
+    if not row.function:
+        return f"not visible, {row.reason}"
+    parts = [count(row.heads, "head"), count(row.queries, "token")]
+    if row.keys != row.queries:
+        parts.append(count(row.keys, "key"))
+    if row.windows > 1:
+        parts.append(count(row.windows, "window"))
+    entropy, share, distance = map(_mean, (row.entropy, row.prefix_share, row.distance))
+    if entropy is not None and row.keys:
+        parts.append(f"entropy {entropy:.2f} of {math.log(row.keys):.2f}")
+    if share is not None and row.prefix:
+        parts.append(f"{share:.1%} on {count(row.prefix, 'prefix token')}")
+    if distance is not None:
+        parts.append(f"{distance:.1f} patches away")
+    return ", ".join([*parts, row.reason] if row.reason else parts)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) -> dict[str, object]:
+    computed = {} if config.attention is None else {"attention": result.attention}
     return {
         "command": to_command(config),
         "run_folder": result.out_dir,
@@ -104,6 +141,7 @@ def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) ->
         "uncalled": [layer.row() for layer in result.uncalled],
         "findings": result.findings,
         "layers": rows,
+        **computed,
     }
 
 
