@@ -48,7 +48,7 @@ _SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "p
 _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TokenPlaces:
     """The places of the queries and of the keys of one attention call, for one image.
 
@@ -166,7 +166,7 @@ class TokenTrails:
         if not isinstance(mixed, Tensor):
             return None
         if _varies(self._own(query), -1):  # its channels stand at pixels: it mixes channels
-            self._trails[mixed] = _Trail(self._own(query).expand(mixed.shape))
+            self._trails[mixed] = self._keep([query], mixed)
             return None
         queries, keys = self._own(query)[..., 0], self._own(key)[..., 0]
         self._trails[mixed] = _Trail(queries.unsqueeze(-1).expand(mixed.shape))
@@ -297,7 +297,7 @@ class TokenTrails:
         at = [
             part.reshape(*shape, -1)[first].reshape(-1, part.shape[-1]) for part in (queries, keys)
         ]
-        if any(bool((part == _LOST).any()) for part in at):
+        if any(bool((part <= _LOST).any()) for part in at):  # or _WEIGHTS
             queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
             why = "the places of its tokens could not be followed from the pixels on"
             return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)

@@ -232,8 +232,8 @@ def test_a_token_of_a_clip_stands_in_a_frame_too():
 def test_pooled_keys_of_a_clip_are_fewer_than_its_queries():
     torch.manual_seed(0)
     block = MSBlockConfig(2, 16, 16, [3, 3, 3], [3, 3, 3], [1, 1, 1], [1, 2, 2])
-    model = MViT((32, 32), 4, [block], False, False, False, False).eval()
-    (call,) = attention_of(model, random(1, 3, 4, 32, 32))
+    model = MViT((32, 32), 4, [block, block], False, False, False, False).eval()
+    call, _ = attention_of(model, random(1, 3, 4, 32, 32))
     assert (call.places.query_grid, call.places.key_grid) == ((2, 8, 8), (2, 4, 4))
     assert call.places.queries[0].tolist() == [NO_PLACE, *range(128)]
     assert (call.raw[0].sum(-1) - 1).abs().max() < 1e-5
@@ -287,6 +287,22 @@ def test_attention_between_channels_is_no_attention_between_places():
     model = timm.create_model("xcit_nano_12_p16_224", img_size=64, depth=1, cls_attn_layers=1)
     (call,) = attention_of(model.eval(), random(1, 3, 64, 64))
     assert (call.places.queries.shape, call.places.keys.shape) == ((1, 1), (1, 17))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_tokens_keep_their_places_when_their_channels_are_mixed(fused):
+    class ChannelsThenPlaces(nn.Module):
+        def forward(self, pixels):
+            maps = pixels.flatten(2)
+            if fused:
+                mixed = functional.scaled_dot_product_attention(maps, maps, maps)
+            else:
+                mixed = (maps @ maps.transpose(1, 2)).softmax(-1) @ maps
+            tokens = mixed.transpose(1, 2)
+            return functional.scaled_dot_product_attention(tokens, tokens, tokens)
+
+    (call,) = attention_of(ChannelsThenPlaces(), random(1, 3, 4, 3))
+    assert call.places.queries.tolist() == call.places.keys.tolist() == [list(range(12))]
 
 
 def test_a_softmax_that_weighs_channels_or_classes_is_no_attention():
