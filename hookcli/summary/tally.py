@@ -6,20 +6,20 @@ chunks give the same bytes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookcli.summary.call_tally import CallTally, RuleHit, tally_of
 from hookcli.summary.rules import FLOAT16_LARGEST
+from hookcli.summary.scales import find_scale_hits, order_by_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hookcli.records.layer_records import LayerRecord
     from hookcli.records.rows import LayerRow
-
-_PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth")
 
 
 @dataclass(slots=True)
@@ -40,9 +40,14 @@ class Tally:
         for record in ordered:
             self._merge(tally_of(record))
             self._look(record)
-        backwards = [record for record in reversed(ordered) if record.call.side == "grad_output"]
-        self._compare([record for record in ordered if record.call.side == "output"])
-        self._compare(backwards)
+        if not self.limits:
+            return
+        for _, of_image in itertools.groupby(ordered, lambda record: record.image):
+            sides: dict[str, list[LayerRecord]] = {"output": [], "grad_output": []}
+            for record in of_image:
+                sides.setdefault(record.call.side, []).append(record)
+            self._compare(order_by_end(sides["output"]))
+            self._compare(reversed(order_by_end(sides["grad_output"])))
 
     def merge(self, calls: Mapping[str, CallTally]) -> None:
         """Add the tally of later images."""
@@ -77,21 +82,10 @@ class Tally:
                 self._sign("float16", record, share)
 
     def _compare(self, records: Iterable[LayerRecord]) -> None:
-        """Compare each record with the one before it of the same image, type and form."""
-        before: dict[tuple[str, str, str], LayerRecord] = {}
-        for record in records:
-            call, layout = record.call, record.layout
-            if not record.stats.std or call.layer.module_type in _PASSING:
-                continue
-            form = f"{layout.name} {layout.is_spatial} {call.call_index} {call.output_key}"
-            kind = (record.image, call.layer.module_type, form)
-            previous = before.get(kind)
-            before[kind] = record
-            if previous is not None and previous.stats.std:
-                ratio = record.stats.std / previous.stats.std
-                for rule, number in (("exploding", ratio), ("vanishing", 1 / ratio)):
-                    if number >= self.limits.get(rule, math.inf):
-                        self._sign(rule, record, number, previous.call.id)
+        """Compare the spreads of one image with each other."""
+        exploding, vanishing = (self.limits.get(r, math.inf) for r in ("exploding", "vanishing"))
+        for hit in find_scale_hits(records, exploding, vanishing):
+            self._sign(hit.rule, hit.record, hit.number, hit.against.call.id)
 
 
 def aggregate_layers(records: Iterable[LayerRecord]) -> tuple[LayerRow, ...]:

@@ -1,0 +1,288 @@
+"""Spreads that explode or vanish: each call of an image next to the call of the same role.
+
+Layers of one type do different work: an expansion is no depthwise convolution, a query is no patch
+embedding. What can be compared is the same role in another block, as ``layer2.3.conv2`` with
+``layer2.2.conv2``. The role of a layer is its module path without the numbers of its blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hookcli.records.layer_records import LayerRecord
+
+_PASSING = ("Identity", "Dropout", "Dropout2d", "Dropout3d", "StochasticDepth", "DropPath")
+_NUMBER = re.compile(r"(?<![#\d])(?:\d+[a-z](?![A-Za-z\d])|\d+)")  # 3, and 3a of inception3a
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The work of a layer in its block, and the block.
+
+    Numbers side by side, as in ``layer2.3``, are one number here.
+
+    Attributes:
+        name: the module path with a star for each number of a block.
+        blocks: the numbers of the blocks, the outermost first.
+    """
+
+    name: str
+    blocks: tuple[str, ...] = ()
+
+    @property
+    def is_in_block(self) -> bool:
+        """True when the layer is a part of a numbered block, and not itself one of a row."""
+        return bool(self.blocks) and not self.name.endswith("*")
+
+
+@functools.lru_cache(maxsize=4096)
+def role_of(module_path: str) -> Role:
+    """Return the role of the layer at ``module_path``.
+
+    A number that a name follows is that of a block. A number at the end belongs to the layer
+    (``mlp.3``, ``conv2``) unless the path has no other: then the layers stand in a row
+    (``features.3``). The number of an operation (``op:add#1``) always belongs to it.
+    """
+    groups: list[list[re.Match[str]]] = []
+    for match in _NUMBER.finditer(module_path):
+        if groups and module_path[groups[-1][-1].end() : match.start()] in (".", "-", "_"):
+            groups[-1].append(match)
+        else:
+            groups.append([match])
+    if len(groups) > 1 and not re.search(r"[./]", module_path[groups[-1][-1].end() :]):
+        groups.pop()
+    name, end = "", 0
+    for match in (match for group in groups for match in group):
+        name, end = f"{name}{module_path[end : match.start()]}*", match.end()
+    blocks = tuple(module_path[group[0].start() : group[-1].end()] for group in groups)
+    return Role(name + module_path[end:], blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleHit:
+    """A call whose spread is beyond the threshold of a rule.
+
+    Attributes:
+        rule: ``exploding`` or ``vanishing``.
+        record: the call.
+        number: how many times its spread is larger or smaller than that of the other call.
+        against: the other call.
+    """
+
+    rule: str
+    record: LayerRecord
+    number: float
+    against: LayerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What decides which calls can be compared.
+
+    Attributes:
+        module_path: the path of the module.
+        form: the type of the module, the layout of the tensor, and which call and output it is.
+    """
+
+    module_path: str
+    form: tuple[str, str, bool, int, str]
+
+    @property
+    def role(self) -> tuple[str, object]:
+        """The same for calls that may be compared from block to block."""
+        return role_of(self.module_path).name, self.form
+
+    @property
+    def row(self) -> tuple[str, object]:
+        """The same for calls of one type of layer with the same parent."""
+        return self.module_path.rpartition(".")[0], self.form
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What a call is compared with.
+
+    Attributes:
+        here: the place of the call in the row of calls.
+        there: the place of the other call.
+        same_step: the calls right before the two have the same role too.
+        third: the call of the same role in the block after, if the other call is that of the first
+            block: of three, the one that is unlike the others is meant. None where it does not say.
+    """
+
+    here: int
+    there: int
+    same_step: bool
+    third: int | None = None
+
+
+def find_scale_hits(
+    records: Iterable[LayerRecord], exploding: float, vanishing: float
+) -> list[ScaleHit]:
+    """Return the calls at which the spread of one image explodes or vanishes.
+
+    A call is compared with that of the same role in the block before. In the first block, and in a
+    row of layers without blocks, it is compared with the layer of its type before it under the same
+    parent. The spread must be beyond the threshold, and the change must be the call's own. Its step
+    is its spread over that of the call right before it. The step must be beyond the threshold too,
+    or beyond its root and beyond the threshold next to the step of its role in the block before.
+
+    A call of the first block is compared with the block after by its step, since whatever comes
+    after it is changed with it.
+
+    What follows from a hit is no hit: the same change in the layers after it, until they are
+    compared with one after it, and the return to the spread before it.
+
+    Args:
+        records: the outputs of one image, or their gradients, in the order in which they were made.
+        exploding: the threshold of ``exploding``.
+        vanishing: the threshold of ``vanishing``.
+    """
+    row = [r for r in records if r.stats.std and r.call.layer.module_type not in _PASSING]
+    spreads = [record.stats.std or 1.0 for record in row]
+    rules = (
+        ("exploding", spreads, exploding),
+        ("vanishing", [1 / spread for spread in spreads], vanishing),
+    )
+    changed: dict[int, str] = {}
+    hits = []
+    for reference in _find_references(tuple(_place_of(record) for record in row)):
+        here, there = reference.here, reference.there
+        since = [k for k in changed if k >= there or there > here]
+        for rule, sizes, limit in rules:
+            number = sizes[here] / sizes[there]
+            if there > here:
+                number = _next_to_the_block_after(sizes, reference, limit)
+            if not number >= limit:
+                continue
+            others = [k for k in since if changed[k] != rule]
+            if any(k == there or _is_near(spreads[here] / spreads[k - 1], limit) for k in others):
+                continue
+            if there < here and any(changed[k] == rule and k != there for k in since):
+                changed[here] = rule
+            elif there > here or _is_its_own(sizes, reference, limit):
+                changed[here] = rule
+                hits.append(ScaleHit(rule, row[here], number, row[there]))
+    return hits
+
+
+def _next_to_the_block_after(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
+    """Return how many times more a call of the first block makes of what it is given."""
+    here, there = reference.here, reference.there
+    step = sizes[here] / sizes[here - 1]
+    if step**2 < limit:
+        return 0.0
+    if reference.same_step:
+        return step / (sizes[there] / sizes[there - 1])
+    return sizes[here] / sizes[there]
+
+
+def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
+    """Return whether a call that is larger than that before grew by itself."""
+    here, there, third = reference.here, reference.there, reference.third
+    step = sizes[here] / sizes[here - 1]
+    if third is not None:
+        unlike = step / (sizes[third] / sizes[third - 1]) if there else sizes[here] / sizes[third]
+        if _is_near(unlike, limit):
+            return False
+    if step >= limit or not reference.same_step:
+        return step >= limit
+    return min(step**2, step / (sizes[there] / sizes[there - 1])) >= limit
+
+
+def _is_near(ratio: float, limit: float) -> bool:
+    return 1 / limit < ratio < limit
+
+
+@functools.lru_cache(maxsize=64)
+def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
+    """Return what each call is compared with; calls that are like no other have nothing."""
+    mates: dict[object, list[int]] = {}
+    siblings: dict[object, int] = {}
+    for index, place in enumerate(row):
+        mates.setdefault(place.role, []).append(index)
+
+    def same_step(one: int, two: int) -> bool:
+        return min(one, two) > 0 and row[one - 1].role == row[two - 1].role
+
+    references = []
+    for here, place in enumerate(row):
+        sibling = siblings.get(place.row)
+        siblings[place.row] = here
+        if not here:
+            continue
+        before, after = _find_mates(row, here, mates[place.role])
+        if before is not None:
+            third = after if before == mates[place.role][0] else None
+            if before and third is not None and not same_step(here, third):
+                third = None
+            references.append(_Reference(here, before, same_step(here, before), third))
+        elif after is not None and (same_step(here, after) or sibling is None):
+            references.append(_Reference(here, after, same_step(here, after)))
+        elif sibling is not None:
+            references.append(_Reference(here, sibling, same_step(here, sibling)))
+    return tuple(references)
+
+
+def _find_mates(
+    row: Sequence[_Place], here: int, mates: Sequence[int]
+) -> tuple[int | None, int | None]:
+    """Return the calls of the same role in the block before and in the block after.
+
+    Of nested blocks the outermost is changed: ``branch2`` of one block is compared with ``branch2``
+    of another, and not with ``branch1`` of its own.
+    """
+    role = role_of(row[here].module_path)
+    if not role.is_in_block:
+        return None, None
+
+    def changed(index: int) -> int:
+        others = role_of(row[index].module_path).blocks
+        pairs = zip(role.blocks, others, strict=True)
+        return max((n for n, (one, other) in enumerate(pairs) if one != other), default=-1)
+
+    before = [index for index in reversed(mates) if index < here]
+    after = [index for index in mates if index > here]
+    return min(before, key=changed, default=None), min(after, key=changed, default=None)
+
+
+def _place_of(record: LayerRecord) -> _Place:
+    call, layout = record.call, record.layout
+    form = (
+        call.layer.module_type,
+        layout.name,
+        layout.is_spatial,
+        call.call_index,
+        call.output_key,
+    )
+    return _Place(call.layer.module_path, form)
+
+
+def order_by_end(records: Iterable[LayerRecord]) -> list[LayerRecord]:
+    """Put the outputs of one image in the order in which they were made.
+
+    A block starts before its parts and ends after them.
+
+    Args:
+        records: the outputs in the order in which their calls started.
+    """
+    ended: list[LayerRecord] = []
+    running: list[LayerRecord] = []
+    for record in records:
+        while running and not _is_inside(record, running[-1]):
+            ended.append(running.pop())
+        running.append(record)
+    return ended + running[::-1]
+
+
+def _is_inside(record: LayerRecord, running: LayerRecord) -> bool:
+    """Return whether a call started during another one, or is another tensor of it."""
+    path = running.call.layer.module_path
+    inside = record.call.layer.module_path.startswith((f"{path}.", f"{path}/"))
+    return not path or inside or record.call.order == running.call.order
