@@ -112,8 +112,8 @@ class _Reference:
         here: the place of the call in the row of calls.
         there: the place of the other call.
         same_step: the calls right before the two have the same role too.
-        third: the call of the same role in the block after, if the other call is that of the first
-            block: of three, the one that is unlike the others is meant. None where it does not say.
+        third: the call of the same role in the block after, where the one before cannot be relied
+            on alone: of three, the one that is unlike both others is meant. Else None.
     """
 
     here: int
@@ -127,17 +127,16 @@ def find_scale_hits(
 ) -> list[ScaleHit]:
     """Return the calls at which the spread of one image explodes or vanishes.
 
-    A call is compared with that of the same role in the block before. In the first block, and in a
-    row of layers without blocks, it is compared with the layer of its type before it under the same
-    parent. The spread must be beyond the threshold, and the change must be the call's own. Its step
-    is its spread over that of the call right before it. The step must be beyond the threshold too,
-    or beyond its root and beyond the threshold next to the step of its role in the block before.
+    A call is compared with that of the same role in the block before; one of the first block with
+    that in the block after; and one outside of blocks with the layer of its type that ran before it
+    under the same parent. Where there is none, nothing is said.
 
-    A call of the first block is compared with the block after by its step, since whatever comes
-    after it is changed with it.
+    The change must be the call's own. What tells is its step: its spread over that of the call
+    right before it. A step counts if it is beyond the threshold, or beyond its root and, next to
+    the step of the other call, beyond the threshold.
 
-    What follows from a hit is no hit: the same change in the layers after it, until they are
-    compared with one after it, and the return to the spread before it.
+    What follows from a hit is no hit: neither the same change in the layers after it, until they
+    are compared with one that is changed too, nor the return to the spread before it.
 
     Args:
         records: the outputs of one image, or their gradients, in the order in which they were made.
@@ -156,9 +155,7 @@ def find_scale_hits(
         here, there = reference.here, reference.there
         since = [k for k in changed if k >= there or there > here]
         for rule, sizes, limit in rules:
-            number = sizes[here] / sizes[there]
-            if there > here:
-                number = _next_to_the_block_after(sizes, reference, limit)
+            number = _measure(sizes, reference, limit)
             if not number >= limit:
                 continue
             others = [k for k in since if changed[k] != rule]
@@ -172,15 +169,20 @@ def find_scale_hits(
     return hits
 
 
-def _next_to_the_block_after(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
-    """Return how many times more a call of the first block makes of what it is given."""
+def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> float:
+    """Return how many times larger a call is than the other leads one to expect.
+
+    The steps tell it where they can be compared, and the spreads where not. A first block cannot be
+    told from the block after by its spread alone, since whatever comes after it is changed with it.
+    """
     here, there = reference.here, reference.there
-    step = sizes[here] / sizes[here - 1]
-    if step**2 < limit:
-        return 0.0
-    if reference.same_step:
-        return step / (sizes[there] / sizes[there - 1])
-    return sizes[here] / sizes[there]
+    ratio, step = sizes[here] / sizes[there], sizes[here] / sizes[here - 1]
+    more = step / (sizes[there] / sizes[there - 1]) if reference.same_step else 0.0
+    if there > here:
+        return (more or ratio) if step**2 >= limit else 0.0
+    if ratio < limit and min(ratio, step) ** 2 >= limit:
+        return more
+    return ratio
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
@@ -217,39 +219,44 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
         siblings[place.row] = here
         if not here:
             continue
-        before, after = _find_mates(row, here, mates[place.role])
+        before, after, is_first = _find_mates(row, here, mates[place.role])
         if before is not None:
-            third = after if before == mates[place.role][0] else None
-            if before and third is not None and not same_step(here, third):
-                third = None
+            tells = is_first and after is not None and (not before or same_step(here, after))
+            third = after if tells else None
             references.append(_Reference(here, before, same_step(here, before), third))
         elif after is not None and (same_step(here, after) or sibling is None):
             references.append(_Reference(here, after, same_step(here, after)))
         elif sibling is not None:
-            references.append(_Reference(here, sibling, same_step(here, sibling)))
+            references.append(_Reference(here, sibling, False))
     return tuple(references)
 
 
 def _find_mates(
     row: Sequence[_Place], here: int, mates: Sequence[int]
-) -> tuple[int | None, int | None]:
+) -> tuple[int | None, int | None, bool]:
     """Return the calls of the same role in the block before and in the block after.
 
     Of nested blocks the outermost is changed: ``branch2`` of one block is compared with ``branch2``
-    of another, and not with ``branch1`` of its own.
+    of another, and with ``branch1`` of its own only if there is no block before.
+
+    Returns:
+        the two calls, and whether the one before cannot be relied on alone: it is the first of its
+        role, or belongs to the same outer block.
     """
     role = role_of(row[here].module_path)
     if not role.is_in_block:
-        return None, None
+        return None, None, False
 
     def changed(index: int) -> int:
         others = role_of(row[index].module_path).blocks
         pairs = zip(role.blocks, others, strict=True)
         return max((n for n, (one, other) in enumerate(pairs) if one != other), default=-1)
 
-    before = [index for index in reversed(mates) if index < here]
-    after = [index for index in mates if index > here]
-    return min(before, key=changed, default=None), min(after, key=changed, default=None)
+    before = min((i for i in reversed(mates) if i < here), key=changed, default=None)
+    after = min((i for i in mates if i > here), key=changed, default=None)
+    if before is None or after is None:
+        return before, after, False
+    return before, after, before == mates[0] or changed(after) < changed(before)
 
 
 def _place_of(record: LayerRecord) -> _Place:
