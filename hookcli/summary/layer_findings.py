@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, its channels, and its spread next to the layer before it."""
+"""Rules about one layer: its values, its channels, and its spread next to the block before it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hookcli.records.runs import Finding
 from hookcli.records.text import and_more
 from hookcli.summary.call_tally import MOST_NAMED
 from hookcli.summary.rules import FLOAT16_LARGEST
+from hookcli.summary.scales import role_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,7 +72,7 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about spreads, compared with the layer of the same type before, per image."""
+    """Yield findings about spreads, compared with the same role in the block before, per image."""
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
         for call_id, sign in _signs(evidence, rule).items():
@@ -79,11 +80,11 @@ def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fin
             by_layer.setdefault(layer.module_path, []).append((call_id, sign))
         for group in by_layer.values():
             call_id, sign = max(group, key=lambda pair: pair[1].number)
-            kind = evidence.calls[call_id].call.layer.module_type
             more = and_more(len(group) - 1, " (and {} more call{s} like it)")
+            call, against = (evidence.calls[key].call for key in (call_id, sign.against))
             sentence = (
-                f"the spread of {call_id} is {sign.number:.3g} times {verb} that of "
-                f"{sign.against}, the {kind} {_place(call_id)} it{more}"
+                f"the spread of {call_id} is {sign.number:.3g} times {verb} "
+                f"{_expected(call, against)}{more}"
             )
             yield Finding(rule, call_id, sign.number, limits[rule], sentence, tuple(sign.images))
 
@@ -112,9 +113,13 @@ def find_float16(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
         yield Finding("float16", call_id, share, limits["float16"], sentence, tuple(sign.images))
 
 
-def _place(call_id: str) -> str:
-    """Return where the layer is with which a call is compared: gradients go backwards."""
-    return "after" if call_id.startswith("grad_output:") else "before"
+def _expected(call: Call, against: Call) -> str:
+    """Return what a spread is compared with, and the place of that: gradients go backwards."""
+    side = "before" if against.order < call.order else "after"
+    kind = against.layer.module_type
+    if role_of(call.layer.module_path).is_in_block:
+        return f"expected from {against.id}, the {kind} in the same place of the block {side}"
+    return f"that of {against.id}, the {kind} {side} it"
 
 
 def _signs(evidence: Evidence, rule: str) -> dict[str, RuleHit]:

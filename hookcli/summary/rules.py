@@ -10,8 +10,8 @@ RULES: dict[str, float] = {
     "dead": 0.2,  # at least this share of the channels is zero everywhere
     "constant": 0.2,  # at least this share of the channels holds one value other than zero
     "saturated": 0.2,  # at least this share of the channels never leaves an end of its activation
-    "exploding": 20,  # the spread is at least this many times that of the layer of its type before
-    "vanishing": 20,  # the layer of its type before has at least this many times its spread
+    "exploding": 20,  # the spread is this many times what its place in the block before lets expect
+    "vanishing": 20,  # its place in the block before lets expect this many times the spread
     "no-gradient": 0,  # more than this many layers get no gradient at their output
     "float16": 0.5,  # the largest magnitude is at least this share of what float16 can hold
     "overwritten": 0,  # more than this many layers have an output that is written over later

@@ -112,14 +112,14 @@ class _Reference:
         here: the place of the call in the row of calls.
         there: the place of the other call.
         same_step: the calls right before the two have the same role too.
-        third: the call of the same role in the block after, where the one before cannot be relied
-            on alone: of three, the one that is unlike both others is meant. Else None.
+        others: up to two calls of the same role after it, where the other call cannot be relied on
+            alone: the call that is meant is unlike them too.
     """
 
     here: int
     there: int
     same_step: bool
-    third: int | None = None
+    others: tuple[int, ...] = ()
 
 
 def find_scale_hits(
@@ -163,7 +163,7 @@ def find_scale_hits(
                 continue
             if there < here and any(changed[k] == rule and k != there for k in since):
                 changed[here] = rule
-            elif there > here or _is_its_own(sizes, reference, limit):
+            elif _is_its_own(sizes, reference, limit):
                 changed[here] = rule
                 hits.append(ScaleHit(rule, row[here], number, row[there]))
     return hits
@@ -186,16 +186,17 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
-    """Return whether a call that is larger than that before grew by itself."""
-    here, there, third = reference.here, reference.there, reference.third
+    """Return whether a call is larger by itself, and not because of those before it."""
+    here, there = reference.here, reference.there
     step = sizes[here] / sizes[here - 1]
-    if third is not None:
-        unlike = step / (sizes[third] / sizes[third - 1]) if there else sizes[here] / sizes[third]
+    for other in reference.others:
+        unlike = step / (sizes[other] / sizes[other - 1]) if there else sizes[here] / sizes[other]
         if _is_near(unlike, limit):
             return False
-    if step >= limit or not reference.same_step:
-        return step >= limit
-    return min(step**2, step / (sizes[there] / sizes[there - 1])) >= limit
+    if there > here or step >= limit:
+        return True
+    more = step / (sizes[there] / sizes[there - 1]) if reference.same_step else 0.0
+    return min(step**2, more) >= limit
 
 
 def _is_near(ratio: float, limit: float) -> bool:
@@ -219,13 +220,15 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
         siblings[place.row] = here
         if not here:
             continue
-        before, after, is_first = _find_mates(row, here, mates[place.role])
+        before, after = _find_mates(row, here, mates[place.role])
+        later = [index for index in mates[place.role] if index > here]
+        steps = [index for index in later if same_step(here, index)]
         if before is not None:
-            tells = is_first and after is not None and (not before or same_step(here, after))
-            third = after if tells else None
-            references.append(_Reference(here, before, same_step(here, before), third))
-        elif after is not None and (same_step(here, after) or sibling is None):
-            references.append(_Reference(here, after, same_step(here, after)))
+            is_weak = before == mates[place.role][0] or after is not None
+            others = tuple((steps if before else later)[:2]) if is_weak else ()
+            references.append(_Reference(here, before, same_step(here, before), others))
+        elif after is not None and (after in steps or sibling is None):
+            references.append(_Reference(here, after, after in steps, tuple(steps[:2])))
         elif sibling is not None:
             references.append(_Reference(here, sibling, False))
     return tuple(references)
@@ -233,19 +236,16 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
 
 def _find_mates(
     row: Sequence[_Place], here: int, mates: Sequence[int]
-) -> tuple[int | None, int | None, bool]:
+) -> tuple[int | None, int | None]:
     """Return the calls of the same role in the block before and in the block after.
 
     Of nested blocks the outermost is changed: ``branch2`` of one block is compared with ``branch2``
-    of another, and with ``branch1`` of its own only if there is no block before.
-
-    Returns:
-        the two calls, and whether the one before cannot be relied on alone: it is the first of its
-        role, or belongs to the same outer block.
+    of another, and with ``branch1`` of its own only if there is no other. The call after is None
+    where that before says enough.
     """
     role = role_of(row[here].module_path)
     if not role.is_in_block:
-        return None, None, False
+        return None, None
 
     def changed(index: int) -> int:
         others = role_of(row[index].module_path).blocks
@@ -254,9 +254,9 @@ def _find_mates(
 
     before = min((i for i in reversed(mates) if i < here), key=changed, default=None)
     after = min((i for i in mates if i > here), key=changed, default=None)
-    if before is None or after is None:
-        return before, after, False
-    return before, after, before == mates[0] or changed(after) < changed(before)
+    if before is not None and after is not None and changed(before) <= changed(after):
+        after = None
+    return before, after
 
 
 def _place_of(record: LayerRecord) -> _Place:
