@@ -195,8 +195,7 @@ def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> 
             return False
     if there > here or step >= limit:
         return True
-    more = step / (sizes[there] / sizes[there - 1]) if reference.same_step else 0.0
-    return min(step**2, more) >= limit
+    return reference.same_step and min(step**2, step * sizes[there - 1] / sizes[there]) >= limit
 
 
 def _is_near(ratio: float, limit: float) -> bool:

@@ -138,16 +138,17 @@ def test_an_activation_that_stays_at_its_end_is_saturated(kind, pair, found):
 )
 def test_spreads_are_compared_with_the_layer_of_the_same_type_before(first, second, found):
     before, after = record("a", std=first), record("b", order=3, std=second)
-    between = record("norm", "BatchNorm2d", order=2, std=1000.0)
+    larger = 0.9 if first < second else 1.1  # 21 and more from the norm on, and no finding at 19
+    between = record("norm", "BatchNorm2d", order=2, std=first * larger)
     assert rules_of(after, between, before) == found
 
 
-def called(path, order, *spreads, start=0):
+def called(path, order, *spreads, start=0, every=1):
     """The calls of one module, each with its spread."""
     return [
         replace(one, call=replace(one.call, call_index=start + index))
         for index, spread in enumerate(spreads)
-        for one in [record(path, order=order + index, std=spread)]
+        for one in [record(path, order=order + index * every, std=spread)]
     ]
 
 
@@ -159,12 +160,28 @@ def called(path, order, *spreads, start=0):
     ],
 )
 def test_several_calls_of_one_module_are_one_finding_about_the_largest(rule, how, before, after):
-    records = called("a", 1, *before) + called("b", 4, *after)
+    records = called("a", 1, *before, every=2) + called("b", 2, *after, every=2)
     (finding,) = list_findings(Evidence(told(records)))
     assert (finding.rule, finding.layer, finding.number) == (rule, "b#1", 50.0)
     assert finding.sentence == (
         f"the spread of b#1 is 50 times {how} that of a#1, the Conv2d before it "
         "(and 2 more calls like it)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "how", "spread"),
+    [("exploding", "as large as", 50.0), ("vanishing", "smaller than", 0.02)],
+)
+def test_a_layer_of_a_block_is_told_next_to_its_place_in_the_block_before(rule, how, spread):
+    spreads = {"stem": 1.0, "layer1.0.conv": 1.0, "layer1.1.conv": spread}
+    (finding,) = list_findings(
+        Evidence(told([record(p, order=n, std=s) for n, (p, s) in enumerate(spreads.items(), 1)]))
+    )
+    assert (finding.rule, finding.layer) == (rule, "layer1.1.conv")
+    assert finding.sentence == (
+        f"the spread of layer1.1.conv is 50 times {how} expected from layer1.0.conv, "
+        "the Conv2d in the same place of the block before"
     )
 
 
