@@ -226,7 +226,7 @@ def _find_references(row: tuple[_Place, ...]) -> tuple[_Reference, ...]:
             is_weak = before == mates[place.role][0] or after is not None
             others = tuple((steps if before else later)[:2]) if is_weak else ()
             references.append(_Reference(here, before, same_step(here, before), others))
-        elif after is not None and (after in steps or sibling is None):
+        elif after is not None:
             references.append(_Reference(here, after, after in steps, tuple(steps[:2])))
         elif sibling is not None:
             references.append(_Reference(here, sibling, False))

@@ -100,6 +100,17 @@ def test_a_fall_that_all_layers_of_a_block_share_is_none_of_theirs():
     assert found(blocks((1, 0.3, 0.1), (0.03, 0.01, 0.003), (0.001, 0.0003, 0.0001))) == []
 
 
+def test_a_fault_where_all_fall_is_measured_by_what_the_layer_makes_of_its_input():
+    spreads = blocks((1, 1, 1), (0.1, 0.1, 0.1), (0.01, 1, 1), (0.1, 0.1, 0.1))
+    assert found(spreads) == [("exploding", "blocks.2.conv", 100, "blocks.1.conv")]
+
+
+def test_the_first_call_of_all_is_not_what_others_are_held_against():
+    """Of gradients the last block comes first, and nothing tells what it was given."""
+    spreads = {"blocks.0.conv": 0.001, "blocks.0.act": 0.001, "blocks.1.conv": 1.0}
+    assert found(spreads | {"blocks.2.down": 1.0, "blocks.2.conv": 1.0}) == []
+
+
 def test_a_fall_that_one_layer_of_each_block_takes_is_one_finding():
     """The first two blocks could also be told apart by the first being the one that is unlike."""
     spreads = [(100.0**-n, 100.0 ** -(n + 1), 100.0 ** -(n + 1)) for n in range(4)]
@@ -108,6 +119,7 @@ def test_a_fall_that_one_layer_of_each_block_takes_is_one_finding():
 
 def test_a_layer_that_has_no_like_is_not_judged():
     assert found({"stem": 1.0, "body": 1000.0, "head.fc": 1e-6}) == []
+    assert found({"features.0.0": 1.0, "body": 1.0, "features.9.0": 1e-6}, kind="Conv2d") == []
 
 
 def test_layers_in_a_row_are_compared_with_that_of_their_type_before():
@@ -136,8 +148,9 @@ def test_operations_are_compared_with_those_of_the_same_number():
 def test_a_block_ends_after_its_parts():
     paths = ["", "layer1", "layer1.0", "layer1.0.conv", "layer1.0/op:add", "layer10.0", "fc"]
     row = [record(path, 1.0, order, "Conv2d") for order, path in enumerate(paths)]
+    row.insert(1, record("", 2.0, 0, "Conv2d"))  # the model gives two tensors
     assert [one.call.layer.module_path for one in order_by_end(row)] == [
-        *("layer1.0.conv", "layer1.0/op:add", "layer1.0", "layer1", "layer10.0", "fc", "")
+        *("layer1.0.conv", "layer1.0/op:add", "layer1.0", "layer1", "layer10.0", "fc", "", "")
     ]
 
 
