@@ -14,7 +14,7 @@ from hookcli.activations.observation import Observation, read_records, take_samp
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
 from hookcli.activations.stats import reduce_rows, to_dense
-from hookcli.records.layouts import UNKNOWN, resolve_layout
+from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,7 +164,7 @@ class Collector:
         lead = tensor.shape[0] if tensor.dim() else 0
         if count > 1 and lead not in (1, count):
             raise LeadingAxisError
-        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, self.pixels)
+        layout = call.layer.layout_of(tuple(tensor.shape), self.pixels)
         axis = layout.channel_axis
         if lead in (1, count):
             return tensor, layout, (1, *tensor.shape[1:]), axis

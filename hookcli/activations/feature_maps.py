@@ -155,7 +155,7 @@ def as_maps(values: Tensor, layout: Layout) -> Tensor:
 
     For a clip they are (N, C, D, h, w), and for a sequence (N, C, L).
     """
-    maps = values.permute(layout.channels_first)[..., layout.prefix :]
+    maps = values.permute(layout.channels_first)[..., layout.image_tokens]
     return maps.reshape(layout.maps_shape(values.shape))
 
 

@@ -27,11 +27,11 @@ def take_activation(activation: Tensor, layout: Layout, style: SaveStyle) -> Ten
     """Return a contiguous copy of what ``style`` keeps of a tensor (rows, …), on the same device.
 
     Pooling by ``mean`` and ``max`` returns (rows, C): the frames of a clip and the tokens of an
-    image are pooled too, without the class token. Pooling to N returns (rows, C, N, N), for a clip
-    (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come first, whatever the layout,
-    and a map smaller than N x N repeats its values. A tensor without height and width is not
-    pooled, one without a channel axis keeps everything, and channels that do not exist are left
-    out.
+    image are pooled too, without those that have no place on it. Pooling to N returns (rows, C, N,
+    N), for a clip (rows, C, D, N, N), and for a sequence (rows, C, N). Channels come first,
+    whatever the layout, and a map smaller than N x N repeats its values. A tensor without height
+    and width is not pooled, one without a channel axis keeps everything, and channels that do not
+    exist are left out.
 
     Means are computed in float32 or wider. Without ``style.dtype`` a floating tensor keeps its
     dtype, and the mean of integers is float32. The dtype is for real numbers: integers that are not

@@ -16,7 +16,6 @@ from hookcli.foreign import ask
 from hookcli.hooks.change import Change
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
-from hookcli.records.layouts import resolve_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -190,7 +189,7 @@ def _edit_values(
 ) -> Tensor:
     if call is None:
         return apply_edit(edit, values, None, per_image=False)
-    axis = resolve_layout(tuple(values.shape), call.layer.channels, size).channel_axis
+    axis = call.layer.layout_of(tuple(values.shape), size).channel_axis
     if edit.channels is not None and axis is not None:
         check_channels(edit, values.shape[axis], call.id)
     per_image = images is None or values.shape[:1] == (images,)

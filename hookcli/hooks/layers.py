@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.foreign import ask
+from hookcli.hooks.tokens import find_tokens
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
+from hookcli.records.layouts import NO_TOKENS
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
@@ -30,6 +32,9 @@ _FAMILY_MODULES = {
     _QUANTIZED + "dropout": "dropout",
     "torchvision.ops.stochastic_depth": "dropout",
     "torchvision.ops.drop_block": "dropout",
+    "timm.layers.activations": "act",
+    "timm.layers.drop": "dropout",
+    "transformers.activations": "act",
 }
 _FAMILY_TYPES = {
     "FrozenBatchNorm2d": "norm",
@@ -39,7 +44,8 @@ _FAMILY_TYPES = {
 }
 FAMILIES = ("conv", "linear", "norm", "act", "pool", "attention", "dropout")
 
-_MIXING = ("SwapAxes", "WindowPartition")  # put windows and tokens where rows and columns were
+_WINDOWS = ("SwapAxes", "WindowPartition")  # put windows and tokens where rows and columns were
+_MAXVIT = "torchvision.models.maxvit"
 _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "LayerNorm2d")
 
 
@@ -47,13 +53,15 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     """Return every module of ``model``, itself first, in the order of ``named_modules()``."""
     layers = []
     neighbour = "unknown"
-    for path, module in model.named_modules():
+    modules = dict(model.named_modules())
+    tokens = find_tokens(modules)
+    for path, module in modules.items():
         channels = _channels_of(module)
         if channels in ("first", "last"):
             neighbour = f"likely {channels}"
         elif not module._modules:
             if _follows_neighbour(module):
-                channels = neighbour
+                channels = "same" if neighbour == "unknown" else neighbour
             else:
                 neighbour = "unknown"  # a Permute, for example: the layout after it may differ
         layers.append(
@@ -64,6 +72,7 @@ def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
                 is_leaf=not module._modules or isinstance(module, nn.MultiheadAttention),
                 params=sum(p.numel() for p in module.parameters() if not is_lazy(p)),
                 channels=channels,
+                tokens=tokens.get(path, NO_TOKENS),
             )
         )
     return tuple(layers)
@@ -124,10 +133,15 @@ def family_of(base: type) -> str:
 
 
 def _channels_of(module: nn.Module) -> str:
-    """Return where this type puts channels: ``first``, ``last``, ``mixed`` or ``unknown``."""
+    """Return where this type puts channels: ``first``, ``last``, ``windows`` or ``unknown``.
+
+    What ``torchvision.ops`` cuts out of feature maps is (boxes, C, H, W).
+    """
     families = {family_of(base) for base in type(module).__mro__}
-    if type(module).__name__ in _MIXING:
-        return "mixed"
+    if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
+        return "windows"
+    if type(module).__name__.endswith(("RoIAlign", "RoIPool")):
+        return "first"
     if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
         return "first"
     if "conv" in families or "pool" in families:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
@@ -25,7 +26,7 @@ from hookcli.models.inputs import (
     show_pixels,
     to_arguments,
 )
-from hookcli.models.predictions import read_predictions
+from hookcli.models.predictions import find_features, read_features, read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.zoo.build import SkipInitialisation, build_model, build_random
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
 
 
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 _CHANNELS_LAST = ("classification", "segmentation", TIMM, OWN)  # tasks that are faster with it
 
 
@@ -111,14 +113,40 @@ class LoadedModel:
         if needs_gradient:
             self._require_shapes()
         categories = self.categories
+        is_of_class = style.score != "sum" and ":" not in style.score
 
         def score(output: object, *, target: int | None = target) -> ScoreTensor:
             with self.guard():
-                return score_output(
+                is_features = find_features(output) is output and self._lacks_classifier(output)
+                if is_features and target is None and is_of_class:
+                    raise RequestError(
+                        f"{self.info.name} has no classifier: it returns features and predicts "
+                        "no class",
+                        "--target INDEX for one feature, counted from 0, or --score sum",
+                    )
+                scored = score_output(
                     output, style, target, categories, needs_gradient=needs_gradient
                 )
+            if is_features and scored.score.target is not None:
+                kind = "value" if style.score == "logit" else style.score
+                named = f"feature {scored.score.target}"
+                return replace(scored, score=replace(scored.score, kind=kind, category=named))
+            return scored
 
         return score
+
+    def _lacks_classifier(self, output: object) -> bool:
+        """Return whether an output that could be logits or features is known to be features.
+
+        It is if it has the form of transformers' models without a head, if the model says that it
+        has no classes, as those of timm do, or if a model of the user's own ends in a norm.
+        """
+        if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
+            return True
+        last = _last_with_parameters(self.module)
+        if self.info.task != OWN or not isinstance(last, _NORMS):
+            return False
+        return isinstance(output, torch.Tensor) and output.shape[1:] == (last.weight.numel(),)
 
     def _require_float_parameters(self) -> None:
         if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
@@ -138,13 +166,17 @@ class LoadedModel:
     def read(self, output: object) -> list[tuple[Prediction, ...]]:
         """Return the predictions for each image of a batch.
 
-        The list is empty if the output has no known form. The output of a model of the user's own
-        is read only if the model ends in a classifier.
+        The list is empty if the output has no known form. A model without a classifier has features
+        instead of predictions. The output of a model of the user's own is read only if the model
+        ends in a classifier, or in a norm, which is none.
 
         Raises:
             ModelError: the output of a model of the user's own cannot be read.
         """
         with self.guard():
+            features = find_features(output)
+            if features is not None and self._lacks_classifier(output):
+                return read_features(features)
             if self.info.task == OWN and not _ends_in_classifier(self.module, output):
                 return []
             return read_predictions(output, self.categories)
@@ -202,14 +234,17 @@ class LoadedModel:
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
     """Return whether rows of ``output`` are as wide as the last linear layer or convolution."""
+    last = _last_with_parameters(module)
+    width = ask(last, "out_features", ask(last, "out_channels"))
+    return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
+
+
+def _last_with_parameters(module: nn.Module) -> nn.Module | None:
+    """Return the last of the modules that have parameters of their own; None if none has."""
     with_parameters = [
         layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))
     ]
-    if not with_parameters:
-        return False
-    last = with_parameters[-1]
-    width = ask(last, "out_features", ask(last, "out_channels"))
-    return isinstance(output, torch.Tensor) and output.dim() > 1 and output.shape[1] == width
+    return with_parameters[-1] if with_parameters else None
 
 
 def load_model(request: ModelRequest) -> LoadedModel:

@@ -1,4 +1,4 @@
-"""A model's predictions about an image: classes, shares, boxes or flow.
+"""A model's predictions about an image: classes, shares, boxes, flow, or none but features.
 
 Which of them is derived from the form of the model's output.
 """
@@ -6,6 +6,7 @@ Which of them is derived from the form of the model's output.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict, TypeGuard
 
 import torch
@@ -52,6 +53,12 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
         return [_read_boxes(boxes, categories) for boxes in output]
     flow = find_last_flow(output)
     return [] if flow is None else _read_flow(flow)
+
+
+def read_features(features: Tensor) -> list[tuple[Prediction, ...]]:
+    """Return, for each image of a batch, that the model returned features (``find_features``)."""
+    count = features.shape[2 if features.dim() == 3 else 1]
+    return [(Prediction("features", f"{count} features, no classes", None, None),)] * len(features)
 
 
 def _read_classes(logits: Tensor, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
@@ -140,6 +147,23 @@ def find_pixel_logits(output: object) -> Tensor | None:
     """
     logits = output.get("out") if isinstance(output, dict) else None
     return logits if is_floats(logits, 4) else None
+
+
+def find_features(output: object) -> Tensor | None:
+    """Return what can be the features of a model without a classifier.
+
+    They are (N, F), and of a model of transformers also (N, tokens, F) or (N, F, H, W). None if the
+    output is not of this form.
+    """
+    if not isinstance(output, Mapping):
+        return output if is_floats(output, 2) else None
+    if "logits" in output:
+        return None
+    for name, axes in (("pooler_output", (2,)), ("last_hidden_state", (2, 3, 4))):
+        features = output.get(name)
+        if isinstance(features, Tensor) and any(is_floats(features, count) for count in axes):
+            return features
+    return None
 
 
 def find_last_flow(output: object) -> Tensor | None:

@@ -28,7 +28,7 @@ from hookcli.passes.forward import (
     call_observed,
 )
 from hookcli.records.layer_records import LayerRecord, TensorStats
-from hookcli.records.layouts import UNKNOWN, resolve_layout
+from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
@@ -234,7 +234,7 @@ def _find_cams(
 ) -> Iterator[Heat]:
     for output, (call, gradient) in observer.gradients.items():
         if call.layer.module_path in wanted:
-            layout = resolve_layout(tuple(gradient.shape), call.layer.channels, size)
+            layout = call.layer.layout_of(tuple(gradient.shape), size)
             if layout.is_spatial:
                 cam = take_cam(observer.activations[output], gradient, layout)
                 yield Heat(key, "cam", replace(call, side="output"), cam.cpu())
@@ -252,7 +252,7 @@ def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -
     """Return a record without figures for a gradient that does not exist, with the reason."""
     layout = UNKNOWN
     if missing.call.side != "param":
-        layout = resolve_layout(missing.shape, missing.call.layer.channels, size)
+        layout = missing.call.layer.layout_of(missing.shape, size)
     dtype = str(missing.dtype).removeprefix("torch.")
     stats = TensorStats(missing.shape, dtype, None, None, None, None, None)
     first = missing.call.side == "grad_input" and missing.reason == NOT_NEEDED

@@ -18,7 +18,7 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
-from hookcli.records.layouts import UNKNOWN, resolve_layout
+from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ class Captured:
         dense = to_dense(tensor)
         layout = UNKNOWN
         if call.side != "param":
-            layout = resolve_layout(tuple(dense.shape), call.layer.channels)
+            layout = call.layer.layout_of(tuple(dense.shape))
         axis = None if layout.channel_axis is None else layout.channel_axis + 1
         reduced = reduce_rows(dense.unsqueeze(0), axis)
         self._seen.append(Observation(call, layout, tuple(tensor.shape), tensor.dtype, reduced))

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from hookcli.hooks.filter import name_operations
-from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.layers import list_layers, list_watchable
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import FoundOperation, listen_to_operations, split_path
 from hookcli.passes.call import call_model
+from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import LayerInfo
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 _COPIES = frozenset(
     {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
+)
+# These work value by value, so that their output has the layout of their first input.
+_ELEMENTWISE = frozenset(
+    {"add", "sub", "mul", "div", "neg", "abs", "exp", "sqrt", "pow", "clamp", "dropout"}
+    | {"relu", "relu6", "gelu", "silu", "mish", "elu", "leaky_relu", "sigmoid", "tanh"}
+    | {"hardswish", "hardsigmoid", "hardtanh", "softplus", "where", "masked_fill"}
 )
 
 
@@ -64,13 +71,16 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
     """
     finder = _Finder()
     run_aside(model, arguments, finder)
+    modules = {layer.module_path: layer for layer in list_layers(model)}
     found = []
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
         if seen.returns:
             depth = module_path.count(".") + 2 if module_path else 1
             computes = seen.computes and name not in _COPIES
-            layer = LayerInfo(path, name, depth)
+            channels = "same" if name in _ELEMENTWISE else "unknown"
+            around = modules.get(module_path, modules[""])
+            layer = LayerInfo(path, name, depth, channels=channels, tokens=around.tokens)
             found.append(FoundOperation(layer, tuple(seen.moments), computes))
     return tuple(found)
 
@@ -81,20 +91,12 @@ def run_aside(model: nn.Module, arguments: tuple[object, ...], listener: Listene
     Raises:
         ForwardError: the model raised an exception.
     """
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    tensors = (*model.parameters(), *model.buffers())
-    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
-    try:
-        with (
-            torch.random.fork_rng(devices),
-            torch.no_grad(),  # not inference mode, in which tensors do not count what is written
-            listen_to_operations(model, list_watchable(model), listener),
-        ):
-            call_model(model, arguments)
-    finally:
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+    with (
+        unchanged(model),
+        torch.no_grad(),  # not inference mode, in which tensors do not count what is written
+        listen_to_operations(model, list_watchable(model), listener),
+    ):
+        call_model(model, arguments)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, NestedTensorError
 from hookcli.hooks.layers import explain_uncalled, list_layers
+from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
@@ -23,7 +24,7 @@ from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_model
 from hookcli.passes.flops import FlopCounter
-from hookcli.records.layouts import resolve_layout
+from hookcli.records.layouts import INFERRED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.operations import FoundOperation
     from hookcli.models.inputs import ModelInputs
     from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.layouts import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class _Watcher:
     """Follows one forward by the starts and ends of all modules."""
 
     counter: FlopCounter
+    layouts: LayoutWatcher
     called: set[str] = field(default_factory=set)
     outputs: list[_Output] = field(default_factory=list)
     writes: WriteWatcher = field(default_factory=WriteWatcher)
@@ -88,10 +91,12 @@ class _Watcher:
 
     def started(self, call: Call, inputs: object) -> None:
         self.writes.started(call, inputs)
+        self.layouts.started(call, inputs)
         self._flops.append(self.counter.total)
 
     def finished(self, call: Call, output: object) -> None:
         self.writes.finished(call, output)
+        self.layouts.finished(call, output)
         self.called.add(call.layer.module_path)
         flops = self.counter.total - self._flops.pop()
         for key, tensor in named_tensors(output):
@@ -123,13 +128,13 @@ def survey(
     copies = {each.layer.module_path for each in operations if not each.computes}
     pixels = _blank(model, input_shape)
     size = feed.size_of(pixels)
-    watcher = _watch_forward(model, layers, feed.arguments_of(pixels))
+    watcher = _watch_forward(model, layers, feed.arguments_of(pixels), size)
     outputs = watcher.outputs
     doubled = []
     if not feed.alone:
         two = feed.arguments_of(_blank(model, (2, *input_shape[1:])))
         with contextlib.suppress(ForwardError):  # some models take one image at a time
-            doubled = _watch_forward(model, layers, two).outputs
+            doubled = _watch_forward(model, layers, two, size).outputs
     leads = {_output_id(entry): tuple(entry.tensor.shape)[:1] for entry in doubled}
     calls = Counter((entry.call.layer.module_path, entry.key) for entry in outputs)
     keys = Counter(entry.call.id for entry in outputs)
@@ -142,7 +147,9 @@ def survey(
             lead = leads.get(_output_id(entry), (2,))
             count = calls[entry.call.layer.module_path, entry.key]
             written = watcher.writes.written.get(_output_id(entry), "")
-            row = _row(entry, size, count, several, lead, written)
+            layer = watcher.layouts.infer(entry.call.layer)
+            layout = layer.layout_of(tuple(entry.tensor.shape), size)
+            row = _row(entry, layout, count, several, lead, written)
             if row.module_path in copies:
                 row = replace(row, traps=("a view or a copy, which op:* leaves out", *row.traps))
             rows.append(row)
@@ -158,10 +165,13 @@ def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
 
 
 def _watch_forward(
-    model: nn.Module, layers: Sequence[LayerInfo], arguments: tuple[object, ...]
+    model: nn.Module,
+    layers: Sequence[LayerInfo],
+    arguments: tuple[object, ...],
+    size: tuple[int, int],
 ) -> _Watcher:
     counter = FlopCounter()
-    watcher = _Watcher(counter)
+    watcher = _Watcher(counter, LayoutWatcher(size))
     with (
         torch.no_grad(),
         without_fast_path(),  # it hides attention from the counter
@@ -174,7 +184,7 @@ def _watch_forward(
 
 def _row(
     entry: _Output,
-    size: tuple[int, int],
+    layout: Layout,
     calls: int,
     several: int,
     lead: tuple[int, ...],
@@ -182,7 +192,6 @@ def _row(
 ) -> SurveyRow:
     shape = tuple(entry.tensor.shape)
     layer = entry.call.layer
-    layout = resolve_layout(shape, layer.channels, size)
     traps = [f"written over in place {written}"] if written else []
     if calls > 1 and not layer.is_operation:
         traps.append(f"called {calls} times")
@@ -190,6 +199,8 @@ def _row(
         traps.append(f"{several} outputs")
     if layout.name in ("NHWC", "NDHWC"):
         traps.append("channels last")
+    if layout.inferred:
+        traps.append(f"layout {INFERRED}")
     if shape[:1] != (1,):
         traps.append(f"leading axis {shape[0] if shape else 'missing'} is not N")
     elif lead != (2,):

@@ -14,7 +14,6 @@ from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import call_model
-from hookcli.records.layouts import resolve_layout
 from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ def estimate_bytes(
 
     def measure(call: Call, tensor: Tensor) -> None:
         nonlocal total
-        layout = resolve_layout(tuple(tensor.shape), call.layer.channels, size)
+        layout = call.layer.layout_of(tuple(tensor.shape), size)
         shape = saved_shape(tuple(tensor.shape), layout, style)
         kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
         total += math.prod(shape) * kept.itemsize

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         RunRequest,
     )
     from hookcli.edits.pruning import Pruning
-    from hookcli.edits.resolve import Edits
+    from hookcli.edits.resolve import Edits, ResolvedEdit
     from hookcli.hooks.operations import FoundOperation
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
@@ -327,6 +327,7 @@ def prepare_model(
     from hookcli.hooks.filter import select_layers
     from hookcli.images.prepare import release_pictures
     from hookcli.models.load import load_model
+    from hookcli.passes.layouts import infer_layouts
 
     clock.lap("import torch")
     loaded = load_model(request.model)
@@ -337,6 +338,8 @@ def prepare_model(
     pruning = prune_model(loaded.module, request.prunes, request.model.seed)
     with pruning.undone_on_error():
         edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
+        chosen = infer_layouts(loaded, chosen)
+        edits.resolved = _infer_edited(loaded, edits.resolved)
         sources = release_pictures(fitter, sources)
     clock.lap("load model")
     skipped = [*found.skipped, *unfit]
@@ -394,6 +397,7 @@ def outline_model(
     from hookcli.edits.resolve import resolve_edits
     from hookcli.hooks.filter import select_layers
     from hookcli.models.load import build_skeleton
+    from hookcli.passes.layouts import infer_layouts
 
     loaded = build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
@@ -402,6 +406,8 @@ def outline_model(
     chosen = select_layers(loaded.module, request.layers, request.exclude, operations)
     check_prunes(loaded.module, request.prunes)
     edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
+    chosen = infer_layouts(loaded, chosen)
+    edits.resolved = _infer_edited(loaded, edits.resolved)
     skipped = [*found.skipped, *unfit]
     return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
 
@@ -451,12 +457,20 @@ def _check_ablation(config: AblationConfig) -> None:
 def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
     from hookcli.hooks.filter import select_layers
     from hookcli.passes.find_operations import find_named_operations
+    from hookcli.passes.layouts import infer_layouts
 
     cams = () if backward is None else backward.cams
     if not cams:
         return ()
     operations = find_named_operations(loaded, cams)
-    return select_layers(loaded.module, cams, operations=operations)
+    return infer_layouts(loaded, select_layers(loaded.module, cams, operations=operations))
+
+
+def _infer_edited(loaded: LoadedModel, edits: tuple[ResolvedEdit, ...]) -> tuple[ResolvedEdit, ...]:
+    """Return edits with the layouts that could be inferred for their layers."""
+    from hookcli.passes.layouts import infer_layouts
+
+    return tuple(replace(edit, layers=infer_layouts(loaded, edit.layers)) for edit in edits)
 
 
 def _find_operations(loaded: LoadedModel, request: RunRequest) -> tuple[FoundOperation, ...]:

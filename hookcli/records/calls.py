@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+from hookcli.records.layouts import NO_TOKENS, Layout, Tokens, resolve_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,12 @@ class LayerInfo:
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
         params: the number of parameters of this module and all modules below it.
         channels: the place of the channel axis in its output, as far as its type tells: ``first``,
-            ``last``, ``likely first`` or ``likely last`` (told by the type of a neighbour),
-            ``mixed`` when its axes are no longer those of the image, or ``unknown``.
+            ``last``, ``likely first`` or ``likely last`` (it works value by value, and the type of
+            a neighbour tells), ``same`` (it works value by value, and no neighbour tells),
+            ``windows`` (last, and the other axes are no longer those of the image), or ``unknown``.
+        tokens: what the model tells about its sequences of tokens.
+        inferred: the name of the layout of its output, inferred from other tensors of the same
+            shape (``hooks.layouts``); empty if it was not. It is the same layer with and without.
         chosen_calls: the calls of an operation that are observed, counted from 0; empty for all.
     """
 
@@ -47,6 +53,8 @@ class LayerInfo:
     is_leaf: bool = True
     params: int = 0
     channels: str = "unknown"
+    tokens: Tokens = NO_TOKENS
+    inferred: str = field(default="", compare=False)
     chosen_calls: tuple[int, ...] = ()
 
     @property
@@ -58,6 +66,28 @@ class LayerInfo:
     def label(self) -> str:
         """The module path as it is shown; ``(model)`` for the model itself."""
         return self.module_path or ROOT_LABEL
+
+    @property
+    def needs_inference(self) -> bool:
+        """Whether its type does not tell, or only makes likely, where it puts channels."""
+        return self.channels == "unknown" or self.is_elementwise
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it works value by value, so that its output has the layout of its input."""
+        return self.channels == "same" or self.channels.startswith("likely")
+
+    def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
+        """Return the layout of a tensor that this module takes or returns.
+
+        Args:
+            shape: the shape of the tensor, with its leading axis.
+            pixels: the height and width of the network's input; None if they are not known.
+        """
+        if not self.inferred or len(self.inferred) != len(shape):
+            return resolve_layout(shape, self.channels, pixels, self.tokens)
+        channels = "last" if self.inferred.endswith("C") else "first"
+        return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
 
 
 @dataclass(frozen=True, slots=True)

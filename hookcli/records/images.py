@@ -36,11 +36,11 @@ class Prediction:
 
     Attributes:
         measure: what ``value`` means: ``probability`` (softmax over the logits), ``share of the
-            image`` (the pixels whose highest logit is that of this class), ``score`` (of a box), or
-            ``pixels`` (the length of a flow).
+            image`` (the pixels whose highest logit is that of this class), ``score`` (of a box),
+            ``pixels`` (the length of a flow), or ``features`` (the model has no classifier).
         category: the name of the class, or of the figure.
         index: the index of the class; None when there is no class.
-        value: the figure; None when it is not finite.
+        value: the figure; None when it is not finite, and for ``features``.
         box: left, top, right and bottom, in pixels of the network's input.
     """
 

@@ -24,7 +24,10 @@ class Layout:
         channel_axis: the axis that holds channels; None when it is not known.
         height: the rows of one feature map; 0 when there is no spatial form.
         width: the columns of one feature map; 0 when there is no spatial form.
-        prefix: the number of tokens before the spatial ones (the class token).
+        prefix: the number of tokens before the spatial ones: class, distillation and register
+            tokens. With NLC there can be others after them, such as detection tokens.
+        inferred: neither the type of the module nor the shape told the layout, but another tensor
+            of the same shape that went into the module or came out of one of its parts.
     """
 
     name: str = "unknown"
@@ -32,6 +35,12 @@ class Layout:
     height: int = 0
     width: int = 0
     prefix: int = 0
+    inferred: bool = False
+
+    @property
+    def text(self) -> str:
+        """The name, and that it was inferred."""
+        return self.name + " (inferred)" * self.inferred
 
     @property
     def is_spatial(self) -> bool:
@@ -47,19 +56,29 @@ class Layout:
     def channels_first(self) -> tuple[int, ...]:
         """The order of axes that puts channels right after the batch, to transpose a tensor with.
 
-        The transposed tensor is (N, C, …). With NLC it still has the tokens before the spatial
-        ones, at ``[..., :prefix]``. Empty without a channel axis.
+        The transposed tensor is (N, C, …). With NLC it still has the tokens that have no place on
+        the image; ``image_tokens`` cuts them off. Empty without a channel axis.
         """
         if self.channel_axis is None:
             return ()
         rest = (axis for axis in range(1, len(self.name)) if axis != self.channel_axis)
         return (0, self.channel_axis, *rest)
 
+    @property
+    def image_tokens(self) -> slice:
+        """The tokens that have a place on the image, among those of an NLC tensor.
+
+        For any other tensor it is the whole of an axis.
+        """
+        if self.name != "NLC" or not self.height:
+            return slice(None)
+        return slice(self.prefix, self.prefix + self.height * self.width)
+
     def maps_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape (N, C, H, W) of the feature maps of a tensor of this layout.
 
         For a clip it is (N, C, D, H, W), and for a sequence (N, C, L). A tensor that was transposed
-        to ``channels_first`` can be reshaped to it, once the tokens of the prefix are cut off.
+        to ``channels_first`` can be reshaped to it, once it is cut down to ``image_tokens``.
 
         Args:
             shape: the shape of the tensor. It has a channel axis and, with NLC, spatial form.
@@ -73,9 +92,33 @@ class Layout:
 UNKNOWN = Layout()
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a model tells about its sequences of tokens.
+
+    Attributes:
+        patch: the height and width, in pixels, of the patches of which each becomes one token; None
+            if no layer tells.
+        before: the number of tokens before those of the patches; None if the model does not say.
+        after: the number of tokens after them.
+    """
+
+    patch: tuple[int, int] | None = None
+    before: int | None = None
+    after: int = 0
+
+
+NO_TOKENS = Tokens()
+INFERRED = "inferred from inputs or parts"
+_MOST_BEFORE = 16  # the most tokens before those of the patches in a model that does not say
+
+
 @functools.lru_cache(maxsize=4096)
 def resolve_layout(
-    shape: tuple[int, ...], channels: str = "unknown", pixels: tuple[int, int] | None = None
+    shape: tuple[int, ...],
+    channels: str = "unknown",
+    pixels: tuple[int, int] | None = None,
+    tokens: Tokens = NO_TOKENS,
 ) -> Layout:
     """Name the axes of a tensor whose first axis is the batch.
 
@@ -84,13 +127,16 @@ def resolve_layout(
         channels: ``LayerInfo.channels`` of the module.
         pixels: the height and width of the network's input, whose proportions feature maps keep (to
             a pixel). None means square.
+        tokens: ``LayerInfo.tokens`` of the module.
     """
-    if 0 in shape or channels == "mixed":
+    if 0 in shape:
         return UNKNOWN
+    if channels == "windows":
+        return Layout("NHWC", 3) if len(shape) == 4 else UNKNOWN
     if len(shape) == 2:
         return Layout("NC", 1)
     if len(shape) == 3:
-        return _three_axes(shape, channels, pixels)
+        return _three_axes(shape, channels, pixels, tokens)
     if len(shape) == 4:
         return _four_axes(shape, channels, pixels)
     if len(shape) == 5:
@@ -114,20 +160,45 @@ def recall_layout(
     return layout if layout.name == name else UNKNOWN
 
 
-def _three_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
+def _three_axes(
+    shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None, tokens: Tokens
+) -> Layout:
     """Return the layout of (N, L, C) tokens or of (N, C, L) sequences."""
     if channels == "first" or (channels == "likely first" and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
     if pixels is None and not channels.endswith("last"):
         return UNKNOWN  # not known to come from an image, and any square number could be folded
-    for prefix in (0, 1):
-        height, width = _fold(shape[1] - prefix, pixels)
-        if height * width > prefix:
-            both = channels == "likely first" and math.prod(_fold(shape[2], pixels)) > 0
-            return UNKNOWN if both else Layout("NLC", 2, height, width, prefix)
+    if (found := _find_image(shape[1], pixels, tokens)) is not None:
+        other = _find_image(shape[2], pixels, tokens) if channels == "likely first" else None
+        both = other is not None and not other[2]  # (N, C, L) has no tokens but the image's
+        return UNKNOWN if both else Layout("NLC", 2, *found)
     if channels == "likely first":
         return Layout("NCL", 1, 1, shape[2])
     return Layout("NLC", 2) if channels.endswith("last") else UNKNOWN
+
+
+def _find_image(
+    length: int, pixels: tuple[int, int] | None, tokens: Tokens
+) -> tuple[int, int, int] | None:
+    """Return height, width and prefix of the image in a sequence of tokens; None if it has none."""
+    if length in (tokens.before, tokens.after):
+        return None  # a head that is given the other tokens alone
+    if tokens.patch is not None and pixels is not None:
+        height, width = (side // patch for side, patch in zip(pixels, tokens.patch, strict=True))
+        more = length - height * width
+        before = more - tokens.after if tokens.before is None else tokens.before
+        if more == 0:
+            return height, width, 0  # the other tokens are not there yet, or no more
+        if more == before + tokens.after and 0 <= before <= max(_MOST_BEFORE, tokens.before or 0):
+            return height, width, before
+        if more > 0:
+            return None  # no layer has more tokens of the image than there are patches
+    told = () if tokens.before is None else ((tokens.before, tokens.after),)
+    for before, after in (*told, (0, 0), *([] if told else [(1, 0)])):
+        height, width = _fold(length - before - after, pixels)
+        if height * width > before:
+            return height, width, before
+    return None
 
 
 def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:

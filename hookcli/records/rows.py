@@ -19,7 +19,8 @@ class LayerRow:
     the parameter. ``change`` is the distance of an edited run from the run without edits: the L2
     norm of the difference over that of the unedited values, and over several images the root of the
     mean square. ``sparsity`` is the share of zeros in the weight of a pruned layer. ``reason`` says
-    why there is no gradient.
+    why there is no gradient. ``layout_note`` says that the layout was inferred; it is empty where
+    the type of the module or the shape tells.
     """
 
     order: int
@@ -48,6 +49,7 @@ class LayerRow:
     change: float | None = None
     sparsity: float | None = None
     reason: str = ""
+    layout_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

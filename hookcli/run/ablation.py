@@ -20,7 +20,6 @@ from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.passes.call import has_rows, row_of, run_model, to_batch
 from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.records.layouts import resolve_layout
 from hookcli.records.rows import ChannelRow
 from hookcli.run.ablation_plan import Batch, plan_ablation
 
@@ -227,7 +226,7 @@ class _Zeroing:
         keys = next(ablated.keys for ablated in self.layers if ablated.layer is layer)
         if not channels or not values.numel() or call.output_key not in keys:
             return values
-        axis = resolve_layout(tuple(values.shape), layer.channels, self.size).channel_axis
+        axis = layer.layout_of(tuple(values.shape), self.size).channel_axis
         if axis is None:
             raise RequestError(f"it is not known which axis of {layer.label} holds the channels")
         if rows > 1 and len(values) != rows:

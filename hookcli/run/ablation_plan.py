@@ -15,7 +15,6 @@ from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import has_rows, run_model, to_batch
 from hookcli.records.calls import Uncalled
-from hookcli.records.layouts import resolve_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +189,7 @@ def _describe(
     counts: dict[int, int] = {}  # by call: a ReLU that is used again may have more channels
     keys = set()
     for call, shape in shapes:
-        axis = resolve_layout(shape, layer.channels, size).channel_axis
+        axis = layer.layout_of(shape, size).channel_axis
         if axis is not None and counts.setdefault(call.call_index, shape[axis]) == shape[axis]:
             keys.add(call.output_key)
     if not counts:

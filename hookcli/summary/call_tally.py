@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hookcli.records.calls import Call
-from hookcli.records.layouts import Layout
+from hookcli.records.layouts import INFERRED, Layout
 from hookcli.records.rows import LayerRow
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class CallTally:
             norm=norm if finite else None,
             change=None if self.changes is None else math.sqrt(self.changes / self.images),
             reason=self.reason,
+            layout_note=INFERRED * self.layout.inferred,
         )
 
 

@@ -602,7 +602,7 @@ def test_csv_is_the_layers_file_of_the_run_folder(inspect, photo):
     assert out == Path("out/layers.csv").read_text()
     header, *rows = csv.reader(io.StringIO(out))
     more = ["channels", "images", "params", "norm", "ratio", "change", "sparsity", "reason"]
-    assert header == [*LAYER, *more]
+    assert header == [*LAYER, *more, "layout_note"]
     assert [row[1] for row in rows] == ["conv1", "layer1.0.conv1"]
 
 

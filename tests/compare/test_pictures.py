@@ -119,6 +119,31 @@ def test_a_class_token_that_alone_differs_is_drawn_as_bars():
     )
 
 
+def test_tokens_after_those_of_the_image_are_not_drawn_and_told():
+    a = np.zeros((1, 1 + 4 + 2, 3), "f4")
+    b = a.copy()
+    b[0, 1 + 3, 2] = 7
+    b[0, -1, 0] = -2
+    compared = compare_maps(a, b, Layout("NLC", 2, 2, 2, prefix=1))
+    assert compared.apart.tolist() == [[[0, 0], [0, 7]]]
+    assert compared.notes == (
+        "1 of 3 channels differ",
+        "not shown: the 3 tokens that are no patches, which differ by up to 2",
+    )
+
+
+def test_tokens_that_are_no_patches_and_alone_differ_are_drawn_as_bars():
+    a = np.zeros((1, 1 + 4 + 2, 3), "f4")
+    b = a.copy()
+    b[0, -1] = [0, -2, 1]
+    compared = compare_maps(a, b, Layout("NLC", 2, 2, 2, prefix=1))
+    assert (compared.is_flat, compared.apart.tolist()) == (True, [[[0, -2, 1]]])
+    assert compared.notes[0] == (
+        "only the 3 tokens that are no patches differ: in 2 of 3 channels, "
+        "the most in channel 1, counted from 0"
+    )
+
+
 @pytest.mark.parametrize(("name", "axis"), [("NCDHW", 2), ("NDHWC", 1)])
 def test_of_a_clip_the_frame_that_differs_most_is_shown(name, axis):
     a = np.zeros((1, 2, 4, 6, 6) if axis == 2 else (1, 4, 6, 6, 2), "f4")

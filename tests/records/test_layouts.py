@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from torch import nn
+from torchvision.ops import MultiScaleRoIAlign, RoIPool
 
 from hookcli.hooks.layers import list_layers
-from hookcli.records.layouts import Layout, resolve_layout
+from hookcli.records.calls import LayerInfo
+from hookcli.records.layouts import Layout, Tokens, resolve_layout
 from tests import toy_models as toys
 
 UNKNOWN = Layout("unknown", None)
@@ -92,6 +94,62 @@ def test_the_layout_of(shape, channels, pixels, layout):
     assert resolve_layout(shape, channels, pixels) == layout
 
 
+SIXTEEN = (16, 16)
+FOUR_REGISTERS = Tokens(SIXTEEN, before=5)
+DETECTION = Tokens(SIXTEEN, after=100)
+SQUARE = (224, 224)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "pixels", "tokens", "layout"),
+    [
+        # the model says how many tokens there are before those of the image
+        ((1, 201, 384), "last", SQUARE, Tokens(before=5), Layout("NLC", 2, 14, 14, 5)),
+        ((1, 201, 384), "unknown", SQUARE, Tokens(before=5), Layout("NLC", 2, 14, 14, 5)),
+        ((1, 201, 384), "unknown", SQUARE, Tokens(), UNKNOWN),
+        ((1, 196, 384), "last", SQUARE, Tokens(before=5), Layout("NLC", 2, 14, 14)),
+        ((1, 5 + 7 * 14, 384), "last", WIDE, Tokens(before=5), Layout("NLC", 2, 7, 14, 5)),
+        # the patches tell how many tokens are the image's: the others come before them
+        ((1, 201, 384), "last", SQUARE, Tokens(SIXTEEN), Layout("NLC", 2, 14, 14, 5)),
+        ((1, 198, 192), "unknown", SQUARE, Tokens(SIXTEEN), Layout("NLC", 2, 14, 14, 2)),
+        ((1, 5 + 18 * 28, 64), "last", PHOTO, Tokens(SIXTEEN), Layout("NLC", 2, 18, 28, 5)),
+        ((1, 201, 384), "likely first", SQUARE, Tokens(SIXTEEN), Layout("NLC", 2, 14, 14, 5)),
+        # 225 tokens would be 15 x 15, but the network sees 14 x 14 patches
+        ((1, 225, 384), "last", SQUARE, Tokens(SIXTEEN), Layout("NLC", 2)),
+        ((1, 201, 384), "last", SQUARE, Tokens(SIXTEEN, before=4), Layout("NLC", 2)),
+        # fewer tokens than patches: they were merged, as in Swin
+        ((1, 49, 768), "last", SQUARE, Tokens((4, 4)), Layout("NLC", 2, 7, 7)),
+        # YOLOS: class token, patches, and 100 detection tokens; a head takes these alone
+        ((1, 297, 768), "last", SQUARE, DETECTION, Layout("NLC", 2, 14, 14, 1)),
+        ((1, 297, 768), "likely first", SQUARE, DETECTION, Layout("NLC", 2, 14, 14, 1)),
+        ((1, 196, 768), "last", SQUARE, DETECTION, Layout("NLC", 2, 14, 14)),
+        ((1, 100, 768), "last", SQUARE, DETECTION, Layout("NLC", 2)),
+        # vit_l_16: 1024 channels are no 32 x 32 tokens, because there are 14 x 14 patches
+        ((1, 197, 1024), "likely first", SQUARE, Tokens(SIXTEEN), Layout("NLC", 2, 14, 14, 1)),
+        ((1, 197, 1024), "likely first", SQUARE, Tokens(), UNKNOWN),
+        # 24 channels could be 4 x 4 patches and 8 more, but (N, C, L) has no tokens besides patches
+        ((1, 17, 24), "likely first", (64, 64), Tokens(SIXTEEN), Layout("NLC", 2, 4, 4, 1)),
+        ((1, 17, 16), "likely first", (64, 64), Tokens(SIXTEEN), UNKNOWN),
+        # windows are no rows and columns, but their channels are known
+        ((1, 49, 49, 64), "windows", SQUARE, Tokens(), Layout("NHWC", 3)),
+    ],
+)
+def test_the_layout_of_tokens(shape, channels, pixels, tokens, layout):
+    assert resolve_layout(shape, channels, pixels, tokens) == layout
+
+
+def test_the_tokens_of_the_image_are_between_the_others():
+    assert Layout("NLC", 2, 2, 3, 1).image_tokens == slice(1, 7)
+    assert Layout("NLC", 2).image_tokens == slice(None)
+    assert nchw(2, 3).image_tokens == slice(None)
+
+
+def test_an_inferred_layout_is_that_of_tensors_with_as_many_axes_and_says_so():
+    layer = LayerInfo("block", "Block", inferred="NLC")
+    assert layer.layout_of((1, 197, 768), SQUARE) == Layout("NLC", 2, 14, 14, 1, inferred=True)
+    assert layer.layout_of((1, 12, 197, 64), SQUARE) == UNKNOWN  # the heads
+
+
 def test_a_layout_without_height_and_width_cannot_be_drawn_as_pictures():
     assert not resolve_layout((1, 64, 49, 64), "last", (224, 224)).is_spatial
     assert resolve_layout((1, 56, 56, 96), "last", (224, 224)).is_spatial
@@ -118,7 +176,7 @@ def test_an_activation_likely_has_the_layout_of_the_module_before_it():
     )
     hints = channels_of(model)
     assert [hints[str(index)] for index in range(6)] == [
-        "unknown",
+        "same",
         "first",
         "likely first",
         "likely first",
@@ -130,6 +188,12 @@ def test_an_activation_likely_has_the_layout_of_the_module_before_it():
 def test_a_norm_over_one_axis_puts_channels_last_and_over_three_does_not_tell():
     model = nn.Sequential(nn.LayerNorm(4), nn.LayerNorm((2, 4, 4)))
     assert channels_of(model) == {"": "unknown", "0": "last", "1": "unknown"}
+
+
+def test_what_is_cut_out_of_feature_maps_has_channels_first():
+    model = nn.Sequential(MultiScaleRoIAlign(["0"], 7, 2), RoIPool(7, 1.0))
+    assert channels_of(model) == {"": "unknown", "0": "first", "1": "first"}
+    assert resolve_layout((150, 256, 7, 7), "first", (300, 400)).channel_axis == 1
 
 
 def test_attention_with_the_batch_first_puts_channels_last():

@@ -48,6 +48,7 @@ SHAPES = {
     "NHWC without a picture": ((1, 4, 6, 5), Layout("NHWC", 3)),
     "NLC": ((1, 24, 5), Layout("NLC", 2, 4, 6)),
     "NLC with a class token": ((1, 25, 5), Layout("NLC", 2, 4, 6, 1)),
+    "NLC with tokens on both sides": ((1, 28, 5), Layout("NLC", 2, 4, 6, 1)),
     "NLC without a picture": ((1, 24, 5), Layout("NLC", 2)),
     "NCL": ((1, 5, 24), Layout("NCL", 1, 1, 24)),
     "NC": ((1, 5), Layout("NC", 1)),

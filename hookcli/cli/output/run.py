@@ -162,7 +162,7 @@ def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
         "call": " ".join([row.call_id, *broken]),
         "type": row.module_type,
         "shape": shape_text(row.shape),
-        "layout": row.layout,
+        "layout": row.layout + " (inferred)" * bool(row.layout_note),
         "mean": _number(row.mean),
         "std": _number(row.std),
         "min": _number(row.min),
@@ -194,8 +194,8 @@ def weights_text(model: ModelInfo) -> str:
 
 def _prediction_text(image: ImageResult, *, trained: bool) -> str:
     said = ", ".join(_prediction(prediction) for prediction in image.predictions)
-    note = "" if trained else " (meaningless: the weights are random)"
-    return f"{image.file}: {said}{note}"
+    is_claim = not trained and image.predictions[0].measure != "features"
+    return f"{image.file}: {said}{' (meaningless: the weights are random)' * is_claim}"
 
 
 def _plain_score(image: ImageResult) -> str:

@@ -82,7 +82,8 @@ def _write_predictions(axes: Axes, document: ReportDocument, image: ImageResult)
         value = "" if said.value is None else f"  {100 * said.value:.1f}%"
         value = f"  {said.value:.3g} pixels" if said.measure == "pixels" else value
         lines.append(f"   {_plain(said.category)}{value}")
-    if image.predictions and not document.model.trained:
+    claims = [said for said in image.predictions if said.measure != "features"]
+    if claims and not document.model.trained:
         lines.append("   (meaningless: the weights are random)")
     axes.axis("off")
     axes.text(0.02, 1, "\n".join(lines), va="top", color=INK, fontsize=10, linespacing=1.5)

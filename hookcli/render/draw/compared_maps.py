@@ -96,15 +96,14 @@ def _take_drawn(values: tuple[Values, Values, Values], layout: Layout) -> Compar
         frame = _worst(apart, axis)
         notes.append(f"the frame that differs most, {frame + 1} of {apart.shape[axis]}")
         one, two, apart = (np.take(each, frame, axis) for each in (one, two, apart))
-    if layout.prefix and (
-        token_difference := _largest(apart[:, : layout.prefix].reshape(1, -1))[0]
-    ):
-        notes.append(f"not shown: the class token, which differs by up to {token_difference:.3g}")
+    others = tuple(_other_tokens(each, layout) for each in (one, two, apart))
+    if others[2].size and (token_difference := _largest(others[2].reshape(1, -1))[0]):
+        tokens = _tokens_differ(others[2], ", which")
+        notes.append(f"not shown: {tokens} by up to {token_difference:.3g}")
     maps = tuple(_as_maps(each, layout) for each in (one, two, apart))
     scores = _scores(maps[2].reshape(len(maps[2]), -1))
-    if layout.prefix and not scores.any():
-        token = tuple(each[:, : layout.prefix] for each in (one, two, apart))
-        return _take_bars(token, layout.channel_axis, is_token=True)
+    if others[2].size and not scores.any():
+        return _take_bars(others, layout.channel_axis, tokens=_tokens_differ(others[2]))
     return _take_maps(maps, scores, notes)
 
 
@@ -140,10 +139,14 @@ def _take_maps(maps: tuple[Values, ...], scores: Values, notes: list[str]) -> Co
     )
 
 
-def _take_bars(
-    values: tuple[Values, ...], axis: int | None, *, is_token: bool = False
-) -> ComparedMaps:
-    """Take one bar per channel or, without an axis of channels, per run of values in order."""
+def _take_bars(values: tuple[Values, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
+    """Take one bar per channel or, without an axis of channels, per run of values in order.
+
+    Args:
+        values: A, B and B - A.
+        axis: the axis of the channels; None if it is not known.
+        tokens: says that only these tokens differ; empty if the values are a whole tensor.
+    """
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
     total = values[2].size
@@ -159,7 +162,7 @@ def _take_bars(
     scores = _scores(flat.reshape(count, -1))
     differing = f"{int((scores > 0).sum()):,} of {count:,} {noun}s"
     most = f"the most in {noun} {int(np.argmax(scores))}, counted from 0"
-    said = f"only the class token differs: in {differing}" if is_token else f"{differing} differ"
+    said = f"only {tokens}: in {differing}" if tokens else f"{differing} differ"
     return ComparedMaps(
         one,
         two,
@@ -193,10 +196,25 @@ def _worst(apart: Values, axis: int) -> int:
 
 def _as_maps(values: Values, layout: Layout) -> Values:
     """Return a tensor (1, …) without an axis of frames as maps, (C, h, w)."""
-    image: Values = values[0, layout.prefix :] if layout.prefix else values[0]
+    image: Values = values[0, layout.image_tokens]
     if layout.name.endswith("C"):
         image = np.moveaxis(image, -1, 0)
     return image.reshape(len(image), layout.height, layout.width)
+
+
+def _other_tokens(values: Values, layout: Layout) -> Values:
+    """Return the tokens (1, n, C) that have no place on the image; empty for other tensors."""
+    if layout.name != "NLC":
+        return values[:, :0]
+    return np.delete(values, layout.image_tokens, 1)
+
+
+def _tokens_differ(others: Values, which: str = "") -> str:
+    """Say that tokens (1, n, C) differ, which have no place on the image."""
+    count = others.shape[1]
+    is_one = count == 1
+    noun = "the class token" if is_one else f"the {count} tokens that are no patches"
+    return f"{noun}{which} differ{'s' * is_one}"
 
 
 def _scores(rows: Values) -> Values:

@@ -161,7 +161,7 @@ def _words(picture: Picture, tiles: Tiles, style: GridStyle) -> tuple[list[str],
 
 
 def _title(picture: Picture) -> str:
-    return f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.name}"
+    return f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.text}"
 
 
 def _frame_note(picture: Picture) -> str:

@@ -1,0 +1,77 @@
+"""The tokens of a model's sequences: how large their patches are, and which are no patches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from hookcli.foreign import ask
+from hookcli.records.layouts import NO_TOKENS, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MOST_COLOURS = 4  # the channels of an image: grey, RGB, or RGB and depth
+
+
+def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
+    """Return what the model tells about its tokens, by module path.
+
+    The patches are those of the only convolution that cuts the image into patches: it takes an
+    image's colours, and its kernel is as large as its stride. For a module this is looked for in
+    the smallest part of the model around it that has such a convolution. How many tokens come
+    before and after those of the patches is what the outermost part around the module says:
+    ``num_prefix_tokens`` of timm, and ``num_detection_tokens`` in a configuration of transformers.
+
+    Args:
+        modules: the modules of the model by their paths.
+    """
+    patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
+    inside = Counter(above for path in patches for above in _list_above(path))
+    alone = {
+        above: patch
+        for path, patch in patches.items()
+        for above in _list_above(path)
+        if inside[above] == 1
+    }
+    before = {path: _count(module, "num_prefix_tokens") for path, module in modules.items()}
+    after = {
+        path: _count(ask(module, "config"), "num_detection_tokens")
+        for path, module in modules.items()
+    }
+    found = {}
+    for path in modules:
+        around = list(_list_above(path))
+        nearest = next((above for above in around if inside[above]), "")
+        around.reverse()
+        found[path] = Tokens(
+            alone.get(nearest),
+            next((n for above in around if (n := before.get(above)) is not None), None),
+            next((n for above in around if (n := after.get(above)) is not None), 0),
+        )
+    return found if any(each != NO_TOKENS for each in found.values()) else {}
+
+
+def _patch_of(module: nn.Module) -> tuple[int, int] | None:
+    """Return the size of the patches that a convolution cuts an image into; None if it does not."""
+    if not isinstance(module, nn.Conv2d) or module.in_channels > _MOST_COLOURS:
+        return None
+    height, width = module.kernel_size
+    is_cut = module.stride == module.kernel_size and module.padding in ((0, 0), "valid")
+    return (height, width) if is_cut and height * width > 1 else None
+
+
+def _list_above(path: str) -> Iterator[str]:
+    """Yield a path and those of all modules that hold it, up to the empty path of the model."""
+    yield path
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _count(thing: object, name: str) -> int | None:
+    """Return an attribute that is a number of tokens; None if there is none."""
+    number = ask(thing, name)
+    return number if type(number) is int and number >= 0 else None

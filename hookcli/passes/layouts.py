@@ -1,0 +1,48 @@
+"""A forward of one black image that finds the layouts which the types of the layers do not tell."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from hookcli.errors import ForwardError
+from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.layouts import LayoutWatcher
+from hookcli.hooks.watch import watch
+from hookcli.passes.call import call_model
+from hookcli.passes.unchanged import unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.models.load import LoadedModel
+    from hookcli.records.calls import LayerInfo
+
+
+def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[LayerInfo, ...]:
+    """Return the layers with the layouts that could be inferred for them.
+
+    The model runs once, if the type of some layer does not tell where it puts channels. Its buffers
+    and the attributes of its modules are afterwards what they were, and so is the random number
+    generator. If the model raises, nothing is inferred.
+
+    Raises:
+        ModelError: the model has deleted the working directory.
+    """
+    module, feed = loaded.module, loaded.feed
+    parameters = list(module.parameters())
+    if not any(layer.needs_inference for layer in layers) or any(map(is_lazy, parameters)):
+        return tuple(layers)
+    like = next(iter(parameters), torch.empty(0))
+    pixels = torch.zeros(loaded.prepare.nominal_shape, device=like.device, dtype=like.dtype)
+    operations = [layer for layer in layers if layer.is_operation]
+    watched = [*list_watchable(module), *operations]
+    with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
+        watcher = LayoutWatcher(feed.size_of(pixels))
+        with watch(module, watched, watcher.started, watcher.finished):
+            call_model(module, feed.arguments_of(pixels))
+        return tuple(map(watcher.infer, layers))
+    return tuple(layers)

@@ -1,0 +1,97 @@
+"""A model without a classifier returns features: it predicts no class, and has no predicted one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.config import BackwardStyle, ModelRequest
+from hookcli.errors import RequestError
+from hookcli.models.load import LoadedModel
+from hookcli.models.preprocessing import make_preprocessing
+from hookcli.records.images import Prediction
+from hookcli.records.runs import ModelInfo
+
+ROWS = torch.tensor([[1.0, 5.0, 3.0], [2.0, 0.0, 4.0]])
+
+
+def loaded(module, task="own"):
+    prepare = make_preprocessing("own", ModelRequest("own", size=6), module, None)
+    info = ModelInfo("mine", task, "none", trained=False, device="cpu")
+    return LoadedModel(info, module.eval(), prepare)
+
+
+def backbone():
+    """ResNet's way to have no classifier: three channels, pooled, and no linear layer."""
+    return nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Flatten(), nn.Identity())
+
+
+def timm_model(num_classes):
+    model = nn.Sequential(nn.Linear(3, 3))
+    model.num_classes = num_classes
+    return model
+
+
+def features(count):
+    return (Prediction("features", f"{count} features, no classes", None, None),)
+
+
+def test_a_backbone_says_how_many_features_it_returns_for_each_image():
+    assert loaded(backbone()).read(ROWS) == [features(3), features(3)]
+
+
+def test_a_model_of_timm_without_classes_returns_features():
+    assert loaded(timm_model(0), "timm").read(ROWS) == [features(3)] * 2
+    assert loaded(timm_model(3), "timm").read(ROWS)[0][0].category == "class 1"
+
+
+def test_a_model_that_ends_in_another_layer_says_nothing():
+    assert loaded(nn.Sequential(backbone(), nn.Conv2d(3, 7, 1))).read(ROWS) == []
+
+
+def test_a_norm_of_another_width_than_the_output_is_not_its_end():
+    model = nn.ModuleDict({"head": nn.Linear(5, 3), "norm": nn.LayerNorm(5)})
+    assert loaded(model).read(ROWS) == []
+
+
+def test_a_model_that_ends_in_a_classifier_predicts_classes():
+    (said, _) = loaded(nn.Sequential(backbone(), nn.Linear(3, 3))).read(ROWS)
+    assert [each.category for each in said] == ["class 1", "class 2", "class 0"]
+
+
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        ({"last_hidden_state": torch.zeros(1, 5, 24)}, 24),
+        ({"last_hidden_state": torch.zeros(1, 8, 2, 3)}, 8),
+        ({"last_hidden_state": torch.zeros(1, 5, 24), "pooler_output": torch.zeros(1, 16)}, 16),
+        ({"last_hidden_state": torch.zeros(1, 5, 24), "pooler_output": None}, 24),
+    ],
+)
+def test_a_model_of_transformers_without_a_head_returns_features(output, count):
+    assert loaded(backbone()).read(output) == [features(count)]
+
+
+def test_a_model_of_transformers_with_a_head_returns_no_features():
+    output = {"logits": torch.zeros(1, 3), "last_hidden_state": torch.zeros(1, 5, 24)}
+    assert loaded(backbone()).read(output) == []
+
+
+@pytest.mark.parametrize("score", ["logit", "probability", "cross-entropy"])
+def test_there_is_no_predicted_class_to_score(score):
+    scorer = loaded(backbone()).scorer(BackwardStyle(score=score))
+    with pytest.raises(RequestError) as caught:
+        scorer(ROWS[:1].requires_grad_())
+    assert caught.value.message == (
+        "mine has no classifier: it returns features and predicts no class"
+    )
+    assert caught.value.hint == ("--target INDEX for one feature, counted from 0, or --score sum")
+
+
+def test_one_feature_or_the_sum_of_all_can_be_scored():
+    rows = ROWS[:1].clone().requires_grad_()
+    one = loaded(backbone()).scorer(BackwardStyle(target="2"))(rows).score
+    assert (one.kind, one.category, one.target, one.value) == ("value", "feature 2", 2, 3.0)
+    every = loaded(backbone()).scorer(BackwardStyle(score="sum"))(rows).score
+    assert (every.kind, every.category, every.value) == ("sum", "", 9.0)

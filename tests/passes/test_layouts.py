@@ -1,0 +1,116 @@
+"""The forward that infers layouts: what it leaves as it was, and when there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.config import ModelRequest
+from hookcli.hooks.layers import list_layers
+from hookcli.models.load import LoadedModel
+from hookcli.models.preprocessing import make_preprocessing
+from hookcli.passes.layouts import infer_layouts
+from hookcli.records.runs import ModelInfo
+
+
+def loaded(module):
+    prepare = make_preprocessing("own", ModelRequest("own", size=6), module, None)
+    info = ModelInfo("own", "own", "none", trained=False, device="cpu")
+    return LoadedModel(info, module.eval(), prepare)
+
+
+class Rows(nn.Module):
+    """(N, 3, H, W) pixels to (N, 7, 5) tokens, in a layer whose type does not tell it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.own = nn.Linear(3, 5), Own()
+        self.register_buffer("seen", torch.zeros(2))
+        self.calls, self.cache = 0, None
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen += 1
+        self.cache = x.flatten(2).transpose(1, 2)[:, :7]
+        return self.own(self.linear(self.cache))
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return x + torch.rand(1)
+
+
+def test_the_layout_of_a_layer_of_ones_own_is_inferred():
+    model = Rows()
+    layers = infer_layouts(loaded(model), list_layers(model))
+    assert {layer.label: layer.inferred for layer in layers} == {
+        "(model)": "NLC",
+        "linear": "",
+        "own": "NLC",
+    }
+
+
+def test_the_model_and_the_random_numbers_are_afterwards_what_they_were():
+    model = Rows()
+    state = torch.get_rng_state()
+    infer_layouts(loaded(model), list_layers(model))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (model.calls, model.cache, model.seen.tolist()) == (0, None, [0, 0])
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_model_that_keeps_new_parts_has_its_own_parts_again():
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own = Own()
+
+        def forward(self, x):
+            self.more, self.weight = nn.Linear(3, 5), nn.Parameter(x)
+            return self.own(x)
+
+    model = Growing()
+    infer_layouts(loaded(model), list_layers(model))
+    assert (list(model.children()), list(model.parameters())) == ([model.own], [])
+
+
+def test_a_model_that_reparametrizes_itself_is_afterwards_what_it_was():
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 1)
+
+        def forward(self, x):
+            nn.utils.parametrizations.weight_norm(self.conv)
+            return self.conv(x)
+
+    model = Normed()
+    infer_layouts(loaded(model), list_layers(model))
+    assert type(model.conv) is nn.Conv2d
+    assert sorted(name for name, _ in model.named_parameters()) == ["conv.bias", "conv.weight"]
+
+
+def test_layers_whose_types_tell_cost_no_forward():
+    model = Rows()
+    model.forward = pytest.fail
+    chosen = tuple(layer for layer in list_layers(model) if layer.module_path == "linear")
+    assert infer_layouts(loaded(model), chosen) == chosen
+
+
+def test_of_a_model_that_raises_nothing_is_inferred():
+    class Raising(Rows):
+        def forward(self, x):
+            super().forward(x)
+            raise ValueError
+
+    model = Raising()
+    layers = infer_layouts(loaded(model), list_layers(model))
+    assert [layer.inferred for layer in layers] == ["", "", ""]
+    assert model.calls == 0
+
+
+def test_lazy_layers_are_left_to_the_first_image():
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(2), nn.ReLU())
+    infer_layouts(loaded(model), list_layers(model))
+    assert isinstance(model[1], nn.LazyLinear)
