@@ -25,14 +25,16 @@ def choose_attention(
     loaded: LoadedModel,
     sources: Sequence[ImageSource | ImageFile],
     style: GridStyle,
+    images: int,
 ) -> AttentionSettings | None:
     """Return what is computed of the attention, or None if nothing is asked for.
 
     Args:
         request: what was asked.
         loaded: the model, with its weights.
-        sources: the images.
+        sources: the images, or in a worker of a cluster one of them.
         style: how feature maps are drawn; attention is drawn if each layer has its own picture.
+        images: the number of images of the run.
 
     Raises:
         RequestError: no attention is inside the layers, or the pixel of ``--patch`` is not in what
@@ -54,7 +56,7 @@ def choose_attention(
         draws=style.mode == "layers",
         rollout=request.rollout,
         keeps=request.save,
-        limit=MOST_MAP_BYTES // len(sources),
+        limit=MOST_MAP_BYTES // images,
     )
     parameter = next(loaded.module.parameters(), torch.empty(0))
     shape = loaded.info.input_shape

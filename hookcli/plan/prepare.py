@@ -252,7 +252,9 @@ def add_score(model: PreparedModel, settings: RunSettings) -> PreparedRun:
 
     backward, loaded = settings.config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)
-    attention = choose_attention(settings.config.attention, loaded, model.sources, settings.style)
+    attention = choose_attention(
+        settings.config.attention, loaded, model.sources, settings.style, settings.image_count
+    )
     return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
 
 
