@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-browser test-cluster golden traps format lint types bench check build clean
+.PHONY: help setup demo test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with hookcli and the tools; nothing to do when pyproject.toml is unchanged
 
@@ -28,6 +28,9 @@ test-slow: setup ## the slow tests too
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser
+
+test-transformers: setup ## tokens, layouts and attention of models of transformers, with random weights
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m transformers tests/extras
 
 test-cluster: setup ## runs on a Ray cluster of three nodes and an S3 server on this machine; installs both
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray,s3]'

@@ -1,4 +1,4 @@
-"""What it costs to observe functional operations, as ratios of forwards that run in turn.
+"""What it costs to observe functional operations and attention, as ratios of forwards in turn.
 
 Run with nothing else on the machine: ``make bench``.
 """
@@ -10,11 +10,14 @@ import time
 from typing import TYPE_CHECKING
 
 import torch
-from torchvision.models import resnet34
+from torchvision.models import resnet34, vit_b_16
 
 from hookcli.config import GridStyle
 from hookcli.hooks.filter import select_layers
+from hookcli.hooks.layers import list_layers
 from hookcli.hooks.observe import observe
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.attention import AttentionSettings
 from hookcli.passes.find_operations import find_operations
 from hookcli.passes.forward import ForwardSettings, run_forward
 
@@ -55,6 +58,28 @@ def main() -> None:
     print(ratio("all modules / bare", every, bare))
     print(ratio("op:* / all modules", forwards["op:*"], every), " (goal 1.6)")
     print(ratio("all modules and op:* / all modules", forwards["all modules and op:*"], every))
+    print(attention())
+
+
+def attention() -> str:
+    """The attention of all layers of vit_b_16, over the bare forward."""
+    torch.manual_seed(0)
+    model = vit_b_16(weights=None).eval()
+    pixels = torch.randn(1, 3, 224, 224)
+    settings = AttentionSettings(model, PLAIN, list_layers(model)[:1], draws=False)
+    found = settings.find(pixels)
+
+    def bare() -> None:
+        with torch.inference_mode():
+            model(pixels)
+
+    def attended() -> None:
+        with torch.inference_mode(), settings.attend(["image"], pixels) as attending:
+            model(pixels)
+        attending.finish()
+
+    what = f"attention of the {len(found.calls)} layers of vit_b_16 / bare"
+    return f"{ratio(what, attended, bare)}  (goal 1.5)"
 
 
 def observed(model: torch.nn.Module, layers: tuple, pixels: torch.Tensor) -> Callable[[], object]:
