@@ -15,11 +15,13 @@ from hookcli.hooks.change import Change, change, change_input_gradients
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_backward, call_model
+from hookcli.passes.find_operations import find_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.edits.resolve import Edits
     from hookcli.models.inputs import ModelInputs
@@ -63,8 +65,8 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
 
     The producer is the innermost call whose inputs and parameters hold no such value and whose
     output does. If that module has submodules and none of them is the producer, an operation
-    between them is. Values that only go into modules and come out of none, as a mask of minus
-    infinity does, are not reported.
+    between them is, which is then looked for in another forward. Values that only go into modules
+    and come out of none, as a mask of minus infinity does, are not reported.
 
     Args:
         model: the model, in evaluation mode.
@@ -78,8 +80,46 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
         torch.inference_mode(),
         watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
-        call_model(model, feed.arguments_of(pixels))
-    return {kind: made for kind, made in watcher.made.items() if kind in watcher.came_out}
+        call_model(model, feed.arguments_of(pixels.clone()))
+    operations = _find_operations(model, feed, pixels, watcher.between)
+    return {
+        kind: f"{made}, by {operations[kind]}" if kind in operations else made
+        for kind, made in watcher.made.items()
+        if kind in watcher.came_out
+    }
+
+
+def _find_operations(
+    model: nn.Module, feed: ModelInputs, pixels: Tensor, between: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the operation that made each kind of value, as far as one is seen to make it.
+
+    Args:
+        model: the model.
+        feed: how the model is called with pixels.
+        pixels: the pixels of one image, (1, …).
+        between: the path of the module inside which each kind was made between modules.
+    """
+    made: dict[str, str] = {}
+    given: list[frozenset[str]] = []
+
+    def started(_call: Call, inputs: object) -> None:
+        given.append(_kinds(tensor for _, tensor in named_tensors(inputs)))
+
+    def finished(call: Call, output: object) -> None:
+        module_path, _ = split_path(call.layer.module_path)
+        kinds = _kinds(tensor for _, tensor in named_tensors(output)) - given.pop()
+        for kind in sorted(kinds - made.keys()):
+            if between.get(kind) == module_path:
+                made[kind] = call.id
+
+    if between:
+        with contextlib.suppress(ForwardError):
+            found = find_operations(model, feed.arguments_of(pixels.clone()))
+            layers = [each.layer for each in found if each.computes]
+            with torch.inference_mode(), watch(model, layers, started, finished):
+                call_model(model, feed.arguments_of(pixels))
+    return made
 
 
 def find_backward_origin(
@@ -161,18 +201,20 @@ class _Watcher:
         made: sentences that name the producers, by ``NaN`` and ``Inf``.
         running: the calls that have started and not ended, the outermost first.
         came_out: which of the two some module has returned.
+        between: the path of the module inside which each was made between modules.
     """
 
     model: nn.Module
     made: dict[str, str]
     running: list[_Running] = field(default_factory=list)
     came_out: set[str] = field(default_factory=set)
+    between: dict[str, str] = field(default_factory=dict)
 
     def started(self, call: Call, inputs: object) -> None:
         kinds = _kinds(tensor for _, tensor in named_tensors(inputs))
         for kind in sorted(kinds - self.made.keys()):
             if self.running:
-                self.made[kind] = _between(self.running[-1], kind, f"before {call.id}")
+                self.made[kind] = self._between(self.running[-1], kind, f"before {call.id}")
             else:
                 self.made[kind] = (
                     f"{kind} is made from the pixels before the model's forward begins"
@@ -197,13 +239,13 @@ class _Watcher:
             if kind in _kinds([values]):
                 return f"{ended.name} has {kind} in its own {name}"
         if module._modules and ended.last_child:
-            return _between(ended, kind, "before its end")
+            return self._between(ended, kind, "before its end")
         return f"{kind} is made by {ended.name}: {ended.given}"
 
-
-def _between(parent: _Running, kind: str, end: str) -> str:
-    place = f"after {parent.last_child}" if parent.last_child else "at its start"
-    return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
+    def _between(self, parent: _Running, kind: str, end: str) -> str:
+        self.between[kind] = parent.call.layer.module_path
+        place = f"after {parent.last_child}" if parent.last_child else "at its start"
+        return f"{kind} is made inside {parent.name}, {place} and {end}, between modules"
 
 
 def _kinds(tensors: Iterable[Tensor]) -> frozenset[str]:
