@@ -80,6 +80,8 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
         console.say(error.message)
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, plan))
+    if config.attention is not None:
+        console.say("the files of --attention are not counted: a forward with weights finds it")
     if plan.operations:
         found = count(plan.operations, "operation")
         console.say(f"{found} of these were found by one forward of blank pixels")

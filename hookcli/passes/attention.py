@@ -60,6 +60,8 @@ class AttentionSettings:
         rollout: the attention is rolled out over all calls.
         keeps: the probabilities are saved.
         limit: the most bytes of the maps of one image for the page.
+        found: the attention of forwards of the shapes of pixels that were seen so far, without the
+            leading axis.
     """
 
     model: nn.Module
@@ -70,7 +72,7 @@ class AttentionSettings:
     rollout: bool = False
     keeps: bool = False
     limit: int = 4_000_000
-    _found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
+    found: dict[tuple[int, ...], FoundAttention] = field(default_factory=dict)
 
     def find(self, pixels: Tensor) -> FoundAttention:
         """Return the attention in forwards of pixels (N, …) of this shape.
@@ -80,10 +82,10 @@ class AttentionSettings:
             ForwardError: the model raised an exception.
         """
         shape = tuple(pixels.shape[1:])
-        if shape not in self._found:
+        if shape not in self.found:
             blank = torch.zeros_like(pixels[:1])
-            self._found[shape] = find_attention(self.model, self.feed, self.layers, blank)
-        return self._found[shape]
+            self.found[shape] = find_attention(self.model, self.feed, self.layers, blank)
+        return self.found[shape]
 
     def attend(self, keys: Sequence[str], pixels: Tensor) -> AbstractContextManager[Attending]:
         """Return a block around the forward of images that have these keys and pixels."""

@@ -118,7 +118,7 @@ def make_plan(
     if config.tensors.save is not None:
         # a gradient is as large as the tensor that it belongs to
         total = estimate_bytes(loaded, layers, config.at, config.tensors.save) * count
-        _check_disk(total, config.tensors.max_disk)
+        check_disk(total, config.tensors.max_disk)
         size += total
         files += 1 + chunks
     return Plan(
@@ -182,7 +182,7 @@ def _measure_top(
     )
 
 
-def _check_disk(total: float, most: float) -> None:
+def check_disk(total: float, most: float) -> None:
     """Check that the saved tensors, ``total`` bytes, take no more than ``most`` 1e9 bytes.
 
     Raises:

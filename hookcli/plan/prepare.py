@@ -221,6 +221,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) -> PreparedRun:
     from hookcli.models.device import count_threads
+    from hookcli.plan.attention import add_attention
     from hookcli.plan.estimate import make_plan
     from hookcli.plan.focus import find_focus
 
@@ -237,6 +238,9 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
         channels_last=len(sources) > 1 and loaded.use_channels_last(),
     )
     ready = add_score(prepared, settings)
+    if ready.attention is not None:
+        plan = add_attention(settings.plan, ready.attention, config.tensors.max_disk)
+        ready = replace(ready, settings=replace(settings, plan=plan))
     workers = count_workers(config.machine.workers, sources)
     focus = find_focus(config.focus, loaded, sources)
     return replace(ready, focus=focus, workers=workers, seconds=clock.seconds)

@@ -358,7 +358,8 @@ def test_a_leaf_that_makes_nan_of_finite_values_is_the_producer():
 def test_an_operation_between_modules_is_put_between_them():
     made = made_by(Divides())
     assert made["Inf"] == (
-        "Inf is made inside (model) (Divides), after first and before second, between modules, by op:div"
+        "Inf is made inside (model) (Divides), after first and before second, between modules, "
+        "by op:div"
     )
 
 
