@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from hookcli.activations.token_places import TokenTrails
 from hookcli.errors import RequestError
-from hookcli.hooks.layers import family_of, list_layers
+from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operations import split_path
 from hookcli.passes.find_operations import run_aside
 from hookcli.records.attention import AttentionRow
@@ -124,7 +124,7 @@ def _list_hidden(
     attentions = [
         path
         for path, module in model.named_modules()
-        if any(family_of(base) == "attention" for base in type(module).__mro__)
+        if any(name in type(module).__name__ for name in ("Attention", "Attn"))
     ]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
