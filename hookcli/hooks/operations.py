@@ -115,7 +115,8 @@ def listen_to_operations(
     Args:
         model: a model that is neither compiled nor scripted.
         watchable: the modules on which hooks fire.
-        listener: called in the thread of this block, and not for what hooks of hookcli call.
+        listener: called for what this thread calls, but not for what hooks of hookcli call. A mode
+            of torch sees nothing of other threads.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -221,18 +222,20 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self._begin, self._end = hidden(listener.begin), hidden(listener.end)
         self._running: list[_Place] = []
+        self._thread = threading.get_ident()
 
     def entered(self, place: _Place) -> Callable[..., None]:
         """Return a hook that notes that a module is called."""
 
         def hook(_module: nn.Module, _args: object, _kwargs: object) -> None:
-            self._running.append(place)
+            if threading.get_ident() == self._thread:
+                self._running.append(place)
 
         return hook
 
     def left(self, _module: nn.Module, _args: object, _output: object) -> None:
         """Note that the innermost module has returned or raised."""
-        if self._running:
+        if self._running and threading.get_ident() == self._thread:
             self._running.pop()
 
     def __torch_function__(

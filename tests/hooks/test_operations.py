@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -219,6 +220,26 @@ def test_one_watcher_does_not_take_what_another_computes_for_the_models():
         with change(net, [doubled]), observe(net, every, look), observe(net, every, look):
             assert torch.equal(net(IMAGE), plain)
     assert len(seen) == 2 * (8 + 2 + 1 + 1)
+
+
+def test_a_branch_in_another_thread_does_not_disturb_the_names():
+    class Threaded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch, self.inner = Block(), nn.Identity()
+
+        def forward(self, x):
+            started, goes_on = Event(), Event()
+            self.inner.register_forward_hook(lambda *_: (started.set(), goes_on.wait(10)))
+            thread = Thread(target=self.inner, args=(x,))
+            thread.start()
+            started.wait(10)
+            x = x + 1
+            goes_on.set()
+            thread.join()
+            return x + 1
+
+    assert [each.layer.module_path for each in found(Threaded())] == ["op:add"]
 
 
 def test_an_error_in_an_operation_is_the_models():
