@@ -223,15 +223,19 @@ def test_one_watcher_does_not_take_what_another_computes_for_the_models():
 
 
 def test_a_branch_in_another_thread_does_not_disturb_the_names():
+    class Waits(nn.Module):
+        def forward(self, started, goes_on):
+            started.set()
+            goes_on.wait(10)
+
     class Threaded(nn.Module):
         def __init__(self):
             super().__init__()
-            self.branch, self.inner = Block(), nn.Identity()
+            self.inner = Waits()
 
         def forward(self, x):
             started, goes_on = Event(), Event()
-            self.inner.register_forward_hook(lambda *_: (started.set(), goes_on.wait(10)))
-            thread = Thread(target=self.inner, args=(x,))
+            thread = Thread(target=self.inner, args=(started, goes_on))
             thread.start()
             started.wait(10)
             x = x + 1
