@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torchvision.models.swin_transformer import ShiftedWindowAttention
+from torchvision.models.swin_transformer import ShiftedWindowAttention, ShiftedWindowAttentionV2
 from torchvision.models.video.mvit import MSBlockConfig, MViT
 from torchvision.models.video.swin_transformer import SwinTransformer3d
 
@@ -197,6 +197,22 @@ def test_a_window_of_swin_is_what_its_pixels_give_one_by_one(size, shift):
     (call,) = attention_of(model, pixels)
     expected = swin_by_hand(attention, pixels[0].permute(1, 2, 0).numpy(), shift)
     for cell in range(size[0] * size[1]):
+        found = query_map(call.ordered[0], call.places, cell)
+        assert np.abs(found.numpy() - expected[cell]).max() < 1e-5
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_a_window_of_swin_v2_is_what_its_pixels_give_one_by_one(shift):
+    """Cosines of queries and keys, with the bias that a small network gives."""
+    torch.manual_seed(1)
+    attention = ShiftedWindowAttentionV2(6, [4, 4], [shift, shift], 2).eval()
+    with torch.no_grad():
+        attention.qkv.bias.normal_()
+        attention.logit_scale.normal_(2, 1)
+    pixels = random(1, 6, 8, 7)
+    (call,) = attention_of(nn.Sequential(ChannelsLast(), attention), pixels)
+    expected = swin_by_hand(attention, pixels[0].permute(1, 2, 0).numpy(), shift)
+    for cell in range(8 * 7):
         found = query_map(call.ordered[0], call.places, cell)
         assert np.abs(found.numpy() - expected[cell]).max() < 1e-5
 
@@ -467,6 +483,15 @@ class ChannelsLast(nn.Module):
         return pixels.permute(0, 2, 3, 1)
 
 
+def continuous_bias(attention, apart: tuple[int, int], side: int) -> np.ndarray:
+    """The bias of each head for two cells so far apart, as the paper of Swin v2 defines it."""
+    steps = 8 * np.array(apart, np.float64) / (side - 1)
+    steps = np.sign(steps) * np.log2(np.abs(steps) + 1) / 3
+    first, _, last = attention.cpb_mlp
+    inner = first.weight.detach().numpy() @ steps + first.bias.detach().numpy()
+    return 16 / (1 + np.exp(-(last.weight.detach().numpy() @ np.maximum(inner, 0))))
+
+
 def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
     """The map of each cell and head, (cells, heads, rows, columns), one pair of pixels at a time.
 
@@ -477,7 +502,13 @@ def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
     heads, side = attention.num_heads, 4
     weight = attention.qkv.weight.detach().numpy()
     bias = attention.qkv.bias.detach().numpy()
-    table = attention.relative_position_bias_table.detach().numpy()
+    cosine = isinstance(attention, ShiftedWindowAttentionV2)
+    if cosine:
+        bias = bias.copy()
+        bias[channels : 2 * channels] = 0  # keys have none
+        steepness = np.minimum(np.exp(attention.logit_scale.detach().numpy()[:, 0, 0]), 100)
+    else:
+        table = attention.relative_position_bias_table.detach().numpy()
     high, wide = (-(-length // side) * side for length in (rows, columns))
     down, across = (shift if length > side else 0 for length in (high, wide))
 
@@ -503,9 +534,15 @@ def swin_by_hand(attention, values: np.ndarray, shift: int) -> np.ndarray:
             if (low // side, right // side) != (top // side, left // side):
                 continue
             query, key = project(row, column, 0), project(*other, 1)
-            score = (query * key).sum(1) / math.sqrt(channels // heads)
-            index = (top - low + side - 1) * (2 * side - 1) + left - right + side - 1
-            score = score + table[index]
+            score = (query * key).sum(1)
+            if cosine:
+                lengths = np.linalg.norm(query, axis=1) * np.linalg.norm(key, axis=1)
+                score = score / np.maximum(lengths, 1e-12) * steepness
+                score = score + continuous_bias(attention, (top - low, left - right), side)
+            else:
+                score = score / math.sqrt(channels // heads)
+                index = (top - low + side - 1) * (2 * side - 1) + left - right + side - 1
+                score = score + table[index]
             together = region(top, high, down) == region(low, high, down) and region(
                 left, wide, across
             ) == region(right, wide, across)
