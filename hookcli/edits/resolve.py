@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.activations.stats import name_not_finite
+from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import read_edit
-from hookcli.edits.operations import apply_edit, check_channels
 from hookcli.errors import NoLayerMatchedError, RequestError
 from hookcli.foreign import ask
 from hookcli.hooks.change import Change

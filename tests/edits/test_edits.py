@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import Edit, read_edit
-from hookcli.edits.operations import apply_edit, check_channels
 from hookcli.errors import EditSyntaxError, RequestError
 from tests.conftest import every_pair
 
