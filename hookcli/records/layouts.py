@@ -149,15 +149,22 @@ def recall_layout(
 ) -> Layout:
     """Return the layout that ``resolve_layout`` gave this name, or ``UNKNOWN`` if no layout fits.
 
-    The name alone does not tell the size of the feature maps, nor how many tokens come before them.
+    The name alone does not tell the size of the feature maps, nor how many tokens come before them:
+    of tokens, the fewest are taken that leave an image.
 
     Args:
         name: ``Layout.name``.
         shape: the shape that ``resolve_layout`` was given.
         pixels: the height and width that ``resolve_layout`` was given.
     """
-    layout = resolve_layout(shape, "last" if name.endswith("C") else "first", pixels)
-    return layout if layout.name == name else UNKNOWN
+    channels = "last" if name.endswith("C") else "first"
+    layout = resolve_layout(shape, channels, pixels)
+    if layout.name != name:
+        return UNKNOWN
+    for before in range(2, _MOST_BEFORE + 1) if name == "NLC" else ():
+        if not layout.is_spatial:
+            layout = resolve_layout(shape, channels, pixels, Tokens(before=before))
+    return layout
 
 
 def _three_axes(

@@ -241,3 +241,9 @@ def test_only_clips_have_an_axis_of_frames():
 
 def test_an_unknown_layout_has_no_order_that_puts_channels_first():
     assert UNKNOWN.channels_first == ()
+
+
+@pytest.mark.parametrize(("length", "before"), [(196, 0), (197, 1), (198, 2), (201, 5), (200, 4)])
+def test_tokens_of_a_saved_run_are_those_that_leave_an_image(length, before):
+    layout = recall_layout("NLC", (1, length, 8), (224, 224))
+    assert (layout.height, layout.width, layout.prefix) == (14, 14, before)
