@@ -8,7 +8,7 @@ from torchvision.ops import MultiScaleRoIAlign, RoIPool
 
 from hookcli.hooks.layers import list_layers
 from hookcli.records.calls import LayerInfo
-from hookcli.records.layouts import Layout, Tokens, resolve_layout
+from hookcli.records.layouts import Layout, Tokens, recall_layout, resolve_layout
 from tests import toy_models as toys
 
 UNKNOWN = Layout("unknown", None)
