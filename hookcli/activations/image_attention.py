@@ -23,8 +23,10 @@ class ImageAttention:
         query: the map of the query that is drawn, (heads, h, w); None if there is no such query.
         mark: left, top, width and height of that query's patch, as shares of what the network saw;
             None for a class token.
-        levels: the maps of all queries as one picture, (heads * h, queries * w) in 256 levels; None
-            if no pictures are drawn or the places of the tokens are not known.
+        levels: the maps of all queries as one picture, (rows * heads * h, columns * w) in 256
+            levels: a block for each query where it stands on the image, and in a block the maps of
+            its heads one below the other; None if no pictures are drawn or the places of the tokens
+            are not known.
         query_grid: the rows and columns of the queries in ``levels``.
         map_grid: the rows and columns of a map in ``levels``.
         is_thinned: these are fewer than those that the model computed.

@@ -217,11 +217,14 @@ class Attending:
                 values = torch.zeros(places.heads, *places.key_grid)
             tiles.append(thin_map(values, self._side)[0])
         together = torch.stack(tiles)  # (queries, heads, h, w)
-        queries, heads, height, width = together.shape
-        picture = together.permute(1, 2, 0, 3).reshape(heads * height, queries * width)
+        _, heads, height, width = together.shape
         side = self._side
-        grid = tuple(length if side is None else min(length, side) for length in places.query_grid)
-        return picture.cpu(), grid, (height, width)
+        rows, columns = (
+            length if side is None else min(length, side) for length in places.query_grid
+        )
+        blocks = together.reshape(rows, columns, heads * height, width)
+        picture = blocks.transpose(1, 2).reshape(rows * heads * height, columns * width)
+        return picture.cpu(), (rows, columns), (height, width)
 
 
 def _one_frame(values: Tensor) -> Tensor:

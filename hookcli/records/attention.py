@@ -67,15 +67,18 @@ class AttentionRow:
 class AttentionMaps:
     """The maps of one attention call for one image, in one picture for the page.
 
-    Column by column the picture holds the maps of one query, row by row those of one head. A pixel
-    is the share of the largest value of its map, from 0 to 255.
+    The picture has a block for each query, where the query stands on the image; a block holds the
+    maps of the heads one below the other. The index of a pixel in the palette is its share of the
+    largest value of its map, from 0 to 255. The palette makes of it a colour to be laid over the
+    image in grey.
 
     Attributes:
         image: the image's key.
         call_id: the id of the call.
         file: the file of the picture, relative to the run folder.
         heads: the number of heads.
-        query_grid: the rows and columns of the queries that have maps, evenly over the image.
+        patch_grid: the rows and columns of the patches of the image.
+        query_grid: the rows and columns of the patches that have maps, evenly over the image.
         map_grid: the rows and columns of a map.
         is_thinned: the maps or the queries are fewer than those that the model computed.
     """
@@ -84,6 +87,7 @@ class AttentionMaps:
     call_id: str
     file: str
     heads: int
+    patch_grid: tuple[int, ...]
     query_grid: tuple[int, ...]
     map_grid: tuple[int, ...]
     is_thinned: bool

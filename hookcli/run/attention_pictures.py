@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from PIL import Image
-
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import HeatPicture
-from hookcli.render.draw.attention_grid import draw_heads
+from hookcli.render.draw.attention_grid import draw_heads, draw_maps
 from hookcli.render.draw.grid_writer import grid_name
 from hookcli.store.names import attention_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from torch import Tensor
 
     from hookcli.activations.image_attention import ImageAttention
 
@@ -65,12 +60,13 @@ def write_attention(
             drawn.pictures.append(HeatPicture(each.image, kind, call_id, file))
         if each.levels is not None and each.call is not None and each.row is not None:
             name = _name_of(each).removesuffix(".png") + ".maps.png"
-            file = write(attention_file(each.image, name), _encode(each.levels))
+            file = write(attention_file(each.image, name), draw_maps(each.levels.numpy()))
             maps = AttentionMaps(
                 each.image,
                 each.call.id,
                 file,
                 each.row.heads,
+                each.row.query_grid,
                 each.query_grid,
                 each.map_grid,
                 each.is_thinned,
@@ -98,9 +94,3 @@ def _draw_query(seen: bytes, attention: ImageAttention) -> bytes:
         ]
     heading = [f"{what}   {attention.image}"]
     return draw_heads(seen, attention.query.numpy(), labels, heading, attention.mark)
-
-
-def _encode(levels: Tensor) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(levels.numpy()).save(stream, "PNG", optimize=False, compress_level=6)
-    return stream.getvalue()

@@ -20,7 +20,7 @@ from hookcli.render.draw.canvas import (
     to_png,
     write_text,
 )
-from hookcli.render.draw.heatmap import lay_over
+from hookcli.render.draw.heatmap import choose_colours, lay_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,19 @@ def draw_heads(
         pixels = lay_over(grey, _shares(values, size))
         whole.paste(_framed(Image.fromarray(pixels), mark), place)
     return to_png(whole)
+
+
+def draw_maps(levels: NDArray[np.uint8]) -> bytes:
+    """Return a PNG file of levels from 0 to 255, each a colour to be laid over a grey picture.
+
+    The index of a pixel in the palette is its level. Over a picture in grey whose brightness is
+    0.55, the colours are those of ``draw_heads``.
+    """
+    colours, cover = choose_colours(np.linspace(0, 1, 256, dtype=np.float32))
+    image = Image.fromarray(levels)
+    image.putpalette(colours.round().astype(np.uint8).tobytes())
+    image.info["transparency"] = (255 * cover).round().astype(np.uint8).tobytes()
+    return to_png(image)
 
 
 def _columns(count: int) -> int:

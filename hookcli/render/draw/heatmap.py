@@ -123,12 +123,20 @@ def _ramp(picture: Image.Image) -> NDArray[np.float32]:
     return np.linspace(0, 1, picture.width, dtype=np.float32)[None]
 
 
-def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return grey pixels under colours, (H, W, 3), denser and lighter for larger shares."""
+def choose_colours(
+    shares: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the colours of shares, (…, 3), and how much of what is below they cover, (…)."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
-    cover = (_DENSEST * np.sqrt(shares))[..., None]
-    mixed = grey[..., None] * (1 - cover) + colours * cover
+    cover: NDArray[np.float32] = _DENSEST * np.sqrt(shares)
+    return colours, cover
+
+
+def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return grey pixels under colours, (H, W, 3), denser and lighter for larger shares."""
+    colours, cover = choose_colours(shares)
+    mixed = grey[..., None] * (1 - cover[..., None]) + colours * cover[..., None]
     pixels: NDArray[np.uint8] = mixed.round().astype(np.uint8)
     return pixels
 

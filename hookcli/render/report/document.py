@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from msgspec import Meta
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hookcli.store.run_files import RunFiles
+
+PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
@@ -197,11 +199,11 @@ def findings_by_image(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     return found
 
 
-def grids_by_image(grids: Iterable[Grid]) -> dict[str, list[Grid]]:
-    """Return the grids of each image, by the key of the image."""
-    found: dict[str, list[Grid]] = {}
-    for grid in grids:
-        found.setdefault(grid.image, []).append(grid)
+def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:
+    """Return the pictures of each image, by the key of the image."""
+    found: dict[str, list[PictureT]] = {}
+    for picture in pictures:
+        found.setdefault(picture.image, []).append(picture)
     return found
 
 

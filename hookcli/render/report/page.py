@@ -22,14 +22,15 @@ from hookcli.files import read_regular
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
 from hookcli.render.charts.flow_svg import draw_flow_svg
+from hookcli.render.report.attention import attention_for_script, mean_over_heads, shorten
 from hookcli.render.report.document import (
     AS_LEFT,
     choose_images,
     explain_flat,
     findings_by_image,
     for_script,
-    grids_by_image,
     list_pictures,
+    pictures_by_image,
     read_report,
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
@@ -65,7 +66,8 @@ class RunPage:
         images: the images that have a section of their own.
         image_of: all images, by key.
         findings_of: the findings that name an image, by the key of the image.
-        heats_of: the maps that were drawn over an image, by the key of the image.
+        heats_of: the Grad-CAMs and saliency maps of an image, by the key of the image.
+        rollouts_of: the attention rolled out over depth of an image, by the key of the image.
         links: the texts and addresses of links to pictures, if only some images have a section.
         anchors: the anchors of calls on the page, by call id.
         place_of: the positions of calls in the table, by call id.
@@ -78,7 +80,10 @@ class RunPage:
         depth: the drawing over depth; empty without one.
         data: the JSON about the page for the script.
         grid_data: the JSON about the grids of each image for the script.
+        attention_data: the JSON about the attention of an image for the script, by the position of
+            the image; only of images with pictures of attention.
         script: the text of the script.
+        attention_script: the text of the script that shows the attention of an image.
         hashes: the hashes of the scripts that may run, for the Content-Security-Policy.
         style: the style sheet.
     """
@@ -90,6 +95,7 @@ class RunPage:
     image_of: dict[str, ImageResult]
     findings_of: dict[str, list[Finding]]
     heats_of: dict[str, list[HeatPicture]]
+    rollouts_of: dict[str, list[HeatPicture]]
     links: list[tuple[str, str]]
     anchors: dict[str, str]
     place_of: dict[str, int]
@@ -102,7 +108,9 @@ class RunPage:
     depth: Markup
     data: Markup
     grid_data: list[Markup]
+    attention_data: dict[int, Markup]
     script: Markup
+    attention_script: Markup
     hashes: Markup
     style: Markup
 
@@ -155,7 +163,13 @@ def render_report(
 def _compile_template() -> Template:
     """Return the template of the page; compiling it takes 45 ms."""
     environment = make_environment()
-    environment.filters |= {"focused": _focused, "number": _number}
+    environment.filters |= {
+        "focused": _focused,
+        "log": math.log,
+        "mean_over_heads": mean_over_heads,
+        "number": _number,
+        "shorten": shorten,
+    }
     return environment.get_template("page.html.j2")
 
 
@@ -164,12 +178,10 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     backwards = document.command[1] == "gradients"
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     places = {row.call_id: index for index, row in enumerate(layers)}
-    grids = grids_by_image(document.grids)
+    grids = pictures_by_image(document.grids)
     first = grids.get(images[0].key, []) if images else []
-    heats: dict[str, list[HeatPicture]] = {}
-    for heat in document.heats:
-        heats.setdefault(heat.image, []).append(heat)
-    script = asset("page.js")
+    attention = _attention_data(document, images, address)
+    script, attention_script = asset("page.js"), asset("attention.js")
     shown_calls = [escape.for_page(row.call_id) for row in layers]
     return RunPage(
         command=markup_escape(escape.for_shell(document.command)),
@@ -178,7 +190,10 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
         images=images,
         image_of={image.key: image for image in document.images},
         findings_of=findings_by_image(document.findings),
-        heats_of=heats,
+        heats_of=pictures_by_image(
+            heat for heat in document.heats if heat.kind in ("cam", "saliency")
+        ),
+        rollouts_of=pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
         links=[(name, linked(place)) for name, place in list_pictures(document)],
         anchors=anchors,
         place_of=places,
@@ -204,10 +219,26 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
             )
             for index, image in enumerate(images)
         ],
+        attention_data=attention,
         script=ours(script),
-        hashes=ours(" ".join(_hashes([script]))),
-        style=ours(asset("page.css")),
+        attention_script=ours(attention_script),
+        hashes=ours(" ".join(_hashes([script, attention_script] if attention else [script]))),
+        style=ours(asset("page.css") + (asset("attention.css") if document.attention else "")),
     )
+
+
+def _attention_data(
+    document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
+) -> dict[int, Markup]:
+    """Return what the script needs to know about attention, by the position of the image."""
+    maps, heats = pictures_by_image(document.attention_maps), pictures_by_image(document.heats)
+    facts = [
+        attention_for_script(
+            document.attention, maps.get(image.key, ()), heats.get(image.key, ()), address
+        )
+        for image in images
+    ]
+    return {index: ours(_script_data(own)) for index, own in enumerate(facts) if own}
 
 
 def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str, str]:

@@ -1,0 +1,69 @@
+"""The attention that the page shows: the figures of calls, and the pictures of an image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hookcli.records.attention import AttentionMaps, AttentionRow
+    from hookcli.records.pictures import HeatPicture
+
+
+def attention_for_script(
+    rows: Iterable[AttentionRow],
+    maps: Iterable[AttentionMaps],
+    heats: Iterable[HeatPicture],
+    address: Callable[[str], str],
+) -> list[dict[str, object]]:
+    """Return what the script of the page needs to know about the attention calls of one image.
+
+    Only calls with a picture are among them, in their order.
+
+    Args:
+        rows: the figures of the calls.
+        maps: the maps of the image.
+        heats: the maps that were drawn over the image.
+        address: a function that returns the address of a picture.
+    """
+    maps_of = {each.call_id: each for each in maps}
+    drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}
+    facts: list[dict[str, object]] = []
+    for row in rows:
+        own, drawn = maps_of.get(row.call_id), drawn_of.get(row.call_id)
+        if own is not None or drawn is not None:
+            facts.append(
+                {
+                    "call": escape.for_page(shorten(row.call_id)),
+                    "entropy": row.entropy,
+                    "drawn": None if drawn is None else address(drawn),
+                    "maps": None if own is None else _describe(own, address(own.file)),
+                }
+            )
+    return facts
+
+
+def _describe(maps: AttentionMaps, address: str) -> dict[str, object]:
+    return {
+        "src": address,
+        "file": escape.for_page(maps.file),
+        "heads": maps.heads,
+        "patches": maps.patch_grid,
+        "queries": maps.query_grid,
+        "size": maps.map_grid,
+        "thinned": maps.is_thinned,
+    }
+
+
+def shorten(call_id: str) -> str:
+    """Return the id of an attention call without the word attention in front of it."""
+    return call_id.removeprefix("attention:")
+
+
+def mean_over_heads(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are known; None if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
