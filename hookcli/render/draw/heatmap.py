@@ -129,8 +129,7 @@ def choose_colours(
     """Return the colours of shares, (…, 3), and how much of what is below they cover, (…)."""
     table = np.array(load_palette(EMBER), np.float32).reshape(-1, 3)
     colours = table[(_DARKEST + shares * (LEVELS - 1 - _DARKEST)).round().astype(int)]
-    cover: NDArray[np.float32] = _DENSEST * np.sqrt(shares)
-    return colours, cover
+    return colours, (_DENSEST * np.sqrt(shares)).astype(np.float32)
 
 
 def lay_over(grey: NDArray[np.float32], shares: NDArray[np.float32]) -> NDArray[np.uint8]:

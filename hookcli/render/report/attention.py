@@ -38,7 +38,7 @@ def attention_for_script(
             facts.append(
                 {
                     "call": escape.for_page(shorten(row.call_id)),
-                    "entropy": row.entropy,
+                    "entropy": row.entropy if row.images == 1 else (),  # of many: their mean
                     "drawn": None if drawn is None else address(drawn),
                     "maps": None if own is None else _describe(own, address(own.file)),
                 }

@@ -26,7 +26,7 @@ from hookcli.distance.tolerance import Metric, Tolerance
 from hookcli.documents import SCHEMA_VERSION
 from hookcli.models.zoo.catalog import TASKS, CatalogEntry
 from hookcli.passes.survey import SurveyRow
-from hookcli.records import images, pictures, rows
+from hookcli.records import attention, images, pictures, rows
 from hookcli.records import runs as run_records
 from hookcli.render.draw.grid import Places
 from hookcli.store.shards import SavedTensor
@@ -50,6 +50,7 @@ KINDS = [
         images.SkippedImage,
     ),
     *(run_records.Finding, pictures.Grid, pictures.HeatPicture, Places, SavedTensor),
+    *(attention.AttentionRow, attention.AttentionMaps),
 ]
 
 CPU = ("--device", "cpu")
@@ -108,6 +109,17 @@ COMMANDS = {
         "--saliency",
         "--layers",
         "conv[-1]",
+    ),
+    "attention": (
+        "inspect",
+        "net.py:Attends",
+        "cat.png",
+        *CPU,
+        "--layers",
+        "leaf",
+        "--attention",
+        "all",
+        "--rollout",
     ),
     "channels": ("ablate", "net.py:Net", "pixels.npy", "text.png", *CPU, "--layers", "leaf"),
     "channels of NaN": ("ablate", "net.py:Net", *OWN),
@@ -483,6 +495,7 @@ def test_no_dataclass_that_comes_out_was_forgotten():
     ours = [
         *vars(rows).values(),
         *vars(images).values(),
+        *vars(attention).values(),
         *vars(pictures).values(),
         *vars(run_records).values(),
         *vars(compared).values(),

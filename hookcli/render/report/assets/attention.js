@@ -76,7 +76,7 @@
         const tile = element("div", "tile", ...(seen ? [picture("photo", seen)] : []), map, element("div", "frame"));
         tile.setAttribute("role", "img");
         tile.setAttribute("aria-label", `What the patch looks at, head ${head}`);
-        const mean = typeof entropy[head] === "number" ? element("span", "dim", ` entropy ${entropy[head].toFixed(2)}`) : "";
+        const mean = typeof entropy[head] === "number" ? element("span", "dim", `, entropy ${entropy[head].toFixed(2)}`) : "";
         return element("figure", "", tile, element("figcaption", "", `head ${head}`, mean));
       }));
       show();
