@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.render.draw.attention_grid import draw_heads
+from hookcli.render.draw.attention_grid import draw_heads, draw_maps
 from hookcli.render.draw.canvas import heading_height
+from hookcli.render.draw.heatmap import lay_over
 
 SIDE, LEFT, STEP = 168, 10, 178
 CAPTION = 15
@@ -97,3 +98,15 @@ def tile(png: bytes, place: int) -> np.ndarray:
     """The picture (place 0) or a map of the first row."""
     left = LEFT + place * STEP
     return decode(png)[TOP : TOP + SIDE, left : left + SIDE]
+
+
+def test_maps_laid_over_the_picture_in_grey_have_the_colours_of_the_tiles():
+    """A browser mixes the two as ``alpha_composite`` does."""
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    maps = Image.open(io.BytesIO(draw_maps(levels)))
+    assert (np.asarray(maps) == levels).all()
+    grey = np.full((16, 16), 200 * 0.55, np.float32)
+    below = Image.fromarray(np.full((16, 16, 4), (110, 110, 110, 255), np.uint8))
+    mixed = np.asarray(Image.alpha_composite(below, maps.convert("RGBA")))[..., :3]
+    wanted = lay_over(grey, levels / np.float32(255))
+    assert np.abs(mixed - wanted.astype(float)).max() <= 1.01

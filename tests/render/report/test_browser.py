@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,13 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from hookcli.__main__ import _run
+from hookcli.render.draw.attention_grid import draw_maps
 from hookcli.render.report.document import read_report
 from hookcli.render.report.page import render_report as render_folder
 from hookcli.store.run_files import RunFiles
+from tests.render.report.test_attention import maps as attention_maps
+from tests.render.report.test_attention import row as attention_row
 from tests.render.report.test_page import SEEN, TURNED, all_named, document, render_report
 
 pytestmark = pytest.mark.browser
@@ -417,3 +422,220 @@ def test_maps_over_the_image_are_seen(gradients, backwards):
         gradients.wait_for_function(
             "n => document.querySelectorAll('.heats img')[n].naturalWidth > 400", arg=index
         )
+
+
+HEADS, ROWS, COLUMNS = 2, 2, 3  # heads, and the rows and columns of patches and of maps
+
+
+def lit(row, column, head):
+    """The cell of the map of a query and a head that is the only one that is not 0."""
+    return divmod((COLUMNS * row + column + head + 1) % (ROWS * COLUMNS), COLUMNS)
+
+
+def lit_maps():
+    """The maps of all queries and heads as one picture, in each of them one cell lit."""
+    levels = np.zeros((ROWS * HEADS * ROWS, COLUMNS * COLUMNS), np.uint8)
+    for row, column, head in np.ndindex(ROWS, COLUMNS, HEADS):
+        down, across = lit(row, column, head)
+        levels[ROWS * (HEADS * row + head) + down, COLUMNS * column + across] = 255
+    return draw_maps(levels)
+
+
+def write_attended(home, calls=3, images=1):
+    """A page with attention calls: the first with all its patches, the others thinned, damaged."""
+    whole = document()
+    keys = [f"i{number}" for number in range(images)]
+    rows = [attention_row(order=n + 1, call_id=f"attention:block{n}") for n in range(calls)]
+    pictures = []
+    for key in keys:
+        (home / "attention" / key).mkdir(parents=True)
+        Image.new("RGB", (300, 200), (120, 120, 120)).save(home / f"{key}.jpg")
+        for number in range(calls):
+            file = f"attention/{key}/{number}.png"
+            (home / file).write_bytes(b"damaged" if number == 2 else lit_maps())
+            patches = [ROWS, COLUMNS] if number == 0 else [4 * ROWS, 4 * COLUMNS]
+            pictures.append(
+                attention_maps(
+                    image=key,
+                    call_id=f"attention:block{number}",
+                    file=file,
+                    patch_grid=patches,
+                    query_grid=[ROWS, COLUMNS],
+                    map_grid=[ROWS, COLUMNS],
+                    is_thinned=number > 0,
+                )
+            )
+    Image.new("RGB", (300, 200)).save(home / "heads.png")
+    Image.new("RGB", (100, 60)).save(home / "grid.png")
+    drawn = [{"image": key, "call_id": "attention:block0", "file": "heads.png"} for key in keys]
+    image = whole["images"][0]
+    whole |= {
+        "images": [image | {"key": key, "seen": f"{key}.jpg"} for key in keys],
+        "grids": [whole["grids"][0] | {"image": keys[0], "file": "grid.png"}],
+        "attention": rows,
+        "attention_maps": pictures,
+        "heats": [each | {"kind": kind} for each in drawn for kind in ("attention", "rollout")],
+    }
+    (home / "report.html").write_text(render_report(whole), encoding="utf-8")
+    return whole
+
+
+@pytest.fixture(params=[False, True], ids=["links", "one file"])
+def attended(request, browser, tmp_path):
+    """The page of three attention calls, and the same with its pictures in it."""
+    whole, home = write_attended(tmp_path), tmp_path
+    if request.param:
+        home = tmp_path / "alone"
+        home.mkdir()
+        (home / "report.html").write_text(
+            render_report(whole, RunFiles(tmp_path)), encoding="utf-8"
+        )
+    yield from opened(browser, home)
+
+
+def lit_cell(page, head):
+    """The cell of the tile of a head that is the brightest on the screen."""
+    tile = page.locator(".attend .tile").nth(head)
+    tile.scroll_into_view_if_needed()
+    shot = np.asarray(Image.open(io.BytesIO(tile.screenshot())).convert("L"), float)
+    middles = [
+        [
+            shot[int((r + 0.5) * len(shot) / ROWS), int((c + 0.5) * shot.shape[1] / COLUMNS)]
+            for c in range(COLUMNS)
+        ]
+        for r in range(ROWS)
+    ]
+    return divmod(int(np.argmax(middles)), COLUMNS)
+
+
+def pick(page, row, column):
+    """Click the middle of a patch of the image."""
+    page.wait_for_selector(".attend .map")
+    box = page.locator(".picked").bounding_box()
+    at = {"x": (column + 0.5) / COLUMNS * box["width"], "y": (row + 0.5) / ROWS * box["height"]}
+    page.locator(".picked").click(position=at)
+
+
+def test_a_patch_is_clicked_and_the_map_of_every_head_is_that_of_the_patch(attended):
+    for row, column in [(0, 0), (0, 2), (1, 1)]:
+        pick(attended, row, column)
+        assert attended.inner_text(".where") == f"patch row {row + 1}, column {column + 1} of 2 x 3"
+        for head in range(HEADS):
+            style = (
+                attended.locator(".attend .map")
+                .nth(head)
+                .evaluate(
+                    "each => [each.style.left, each.style.top, each.style.width, each.style.height]"
+                )
+            )
+            assert style == [f"{-100 * column}%", f"{-100 * (2 * row + head)}%", "300%", "400%"]
+            assert lit_cell(attended, head) == lit(row, column, head)
+
+
+def test_the_frame_is_around_the_patch_that_was_clicked(attended):
+    pick(attended, 1, 2)
+    for outer in (".picked", ".attend .tile"):
+        whole = attended.locator(outer).first.bounding_box()
+        frame = attended.locator(f"{outer} .frame").first.bounding_box()
+        assert whole["width"] / whole["height"] == pytest.approx(1.5, rel=0.01)
+        assert frame["x"] - whole["x"] == pytest.approx(2 / 3 * whole["width"], abs=1.5)
+        assert frame["y"] - whole["y"] == pytest.approx(whole["height"] / 2, abs=1.5)
+        assert frame["width"] == pytest.approx(whole["width"] / 3, abs=1.5)
+        assert frame["height"] == pytest.approx(whole["height"] / 2, abs=1.5)
+
+
+def test_the_arrow_keys_go_from_patch_to_patch_and_stop_at_the_edge(attended):
+    attended.wait_for_selector(".attend .map")
+    attended.locator("button.on").focus()
+    attended.keyboard.press("Tab")
+    outline = attended.locator(".picked").evaluate("each => getComputedStyle(each).outlineStyle")
+    said = [attended.inner_text(".where")]
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowRight"):
+        attended.keyboard.press(key)
+        said.append(attended.inner_text(".where"))
+    assert outline == "solid"  # the ring of what has the focus
+    places = [(2, 2), (1, 2), (1, 2), (1, 1), (1, 2), (1, 3), (1, 3)]
+    assert said == [f"patch row {row}, column {column} of 2 x 3" for row, column in places]
+    assert lit_cell(attended, 0) == lit(0, 2, 0)
+
+
+def test_another_call_keeps_the_place_and_says_that_its_maps_are_thinned(attended):
+    pick(attended, 0, 2)
+    assert attended.inner_text(".thinned") == ""
+    attended.click("button.on")
+    attended.wait_for_selector(".thinned:not(:empty)")
+    assert attended.inner_text(".thinned") == (
+        "Thinned for this page: 2 x 3 of 8 x 12 patches have maps, averaged down to 2 x 3. "
+        "--save attention keeps all."
+    )
+    assert attended.inner_text(".where") == "patch row 3, column 11 of 8 x 12"
+    assert attended.locator(".which").input_value() == "1"
+    assert lit_cell(attended, 1) == lit(0, 2, 1)
+
+
+def test_maps_that_cannot_be_read_are_told_and_the_next_call_is_shown(attended):
+    attended.wait_for_selector(".attend .map")
+    attended.select_option(".which", "2")
+    attended.wait_for_selector(".trouble:not([hidden])")
+    said = "The maps of this call are missing or damaged: attention/i0/2.png"
+    assert attended.inner_text(".trouble") == said
+    assert attended.locator(".attend .tile").first.is_hidden()
+    assert attended.locator("button.on").is_disabled()
+    attended.click("button.back")
+    attended.wait_for_selector(".attend .tile")
+    assert attended.locator(".trouble").is_hidden()
+
+
+def test_maps_of_another_size_than_the_run_says_are_not_shown(browser, tmp_path):
+    write_attended(tmp_path)
+    Image.new("P", (9, 9)).save(tmp_path / "attention/i0/0.png")
+    for page in opened(browser, tmp_path):
+        page.wait_for_selector(".trouble:not([hidden])")
+        assert page.inner_text(".trouble").startswith("The maps of this call have another size")
+        assert page.locator(".attend .tile").count() == 0
+
+
+def test_of_300_calls_and_many_images_only_the_maps_that_are_looked_at_are_loaded(
+    browser, tmp_path
+):
+    write_attended(tmp_path, calls=300, images=2)
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    asked = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((tmp_path / "report.html").as_uri())
+    assert [url for url in asked if "/attention/" in url] == []
+    tab.locator("details.image summary").nth(1).click()
+    tab.wait_for_selector("#image-1 .attend .map")
+    tab.locator("#image-1 button.on").click()
+    tab.wait_for_timeout(200)
+    wanted = ["attention/i1/0.png", "attention/i1/1.png"]
+    assert sorted({url.partition("attention/")[2] for url in asked if "/attention/" in url}) == [
+        name.partition("/")[2] for name in wanted
+    ]
+    assert tab.locator("#image-1 .which option").count() == 300
+    tab.close()
+
+
+def test_the_picture_of_the_class_token_comes_when_it_is_opened(attended):
+    drawn = attended.locator(".attend .drawn")
+    drawn.locator("summary").click()
+    wait_for_picture(attended, ".attend .drawn img")
+    attended.click("button.on")  # a call of which none was drawn
+    assert drawn.is_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_attention_has_no_serious_fault_of_accessibility(attended, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    attended.emulate_media(color_scheme=scheme)
+    pick(attended, 0, 1)
+    faults = Axe().run(attended).response["violations"]
+    assert [(f["id"], f["impact"]) for f in faults] == []
+
+
+def test_the_page_of_attention_fits_a_phone(attended):
+    attended.set_viewport_size({"width": 390, "height": 800})
+    pick(attended, 1, 0)
+    assert attended.evaluate("document.documentElement.scrollWidth") <= 390
+    assert lit_cell(attended, 1) == lit(1, 0, 1)

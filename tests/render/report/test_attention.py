@@ -1,0 +1,190 @@
+"""What the page of a run says about attention."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from PIL import Image
+
+from hookcli.store.run_files import RunFiles
+from tests.render.report.test_page import HOSTILE, TURNED, Page, document, render_report, texts
+
+CALL = "attention:block.attn"
+FILE = "attention/cat/001_block.attn.maps.png"
+
+
+def row(**more):
+    """A call of 2 heads, whose mean entropy is 1.5 and whose queries are 5 tokens."""
+    known = {
+        "order": 1,
+        "call_id": CALL,
+        "module_path": "block.attn",
+        "function": "softmax",
+        "images": 1,
+        "windows": 4,
+        "heads": 2,
+        "queries": 5,
+        "keys": 8,
+        "query_grid": [2, 2],
+        "key_grid": [2, 2],
+        "prefix": 1,
+        "entropy": [1.0, 2.0],
+        "prefix_share": [0.25, None],
+        "distance": [3.0, 4.0],
+        "row_error": 0.0,
+        "broken": 0,
+        "reason": "",
+    }
+    return known | more
+
+
+def heat(kind, call_id=CALL, image="cat"):
+    return {"image": image, "kind": kind, "call_id": call_id, "file": f"{kind}/{image}.png"}
+
+
+def maps(**more):
+    known = {
+        "image": "cat",
+        "call_id": CALL,
+        "file": FILE,
+        "heads": 2,
+        "patch_grid": [4, 4],
+        "query_grid": [2, 2],
+        "map_grid": [2, 2],
+        "is_thinned": True,
+    }
+    return known | more
+
+
+def attended(*rows, **more):
+    """The document of a run of one layer with one attention call, its maps and a rollout."""
+    known = {
+        "attention": list(rows) or [row()],
+        "attention_maps": [maps()],
+        "heats": [heat("attention"), heat("rollout", "")],
+    }
+    return document(**(known | more))
+
+
+def cells(text):
+    """The rows of the table of attention calls, as words."""
+    table = text.partition('<table id="attention-table">')[2].partition("</table>")[0]
+    return [[" ".join(cell.split()) for cell in texts(each, "td")] for each in rows_of(table)]
+
+
+def rows_of(table):
+    return re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.DOTALL)
+
+
+def facts(text):
+    """What the script is told about the attention of each image."""
+    found = re.findall(r'data-attention="(\d+)">(.*?)</script>', text, re.DOTALL)
+    return {int(index): json.loads(own) for index, own in found}
+
+
+def test_the_table_has_means_over_the_heads():
+    """Two heads with entropy 1 and 2; of 8 keys it is at most log(8) = 2.08."""
+    assert cells(render_report(attended())) == [
+        ["1", "block.attn", "2", "5 to 8", "4", "1.50 of 2.08", "25.0%", "3.5"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"function": "", "reason": "it shows nothing"}, ["not visible: it shows nothing"]),
+        (
+            {"distance": [], "reason": "no grid", "prefix": 0, "queries": 8, "broken": 3},
+            ["2", "8", "4", "1.50 of 2.08 3 not finite", "none", "unknown: no grid"],
+        ),
+        ({"entropy": [None, None], "distance": []}, ["2", "5 to 8", "4", "", "25.0%", ""]),
+    ],
+)
+def test_what_is_not_known_of_a_call_is_said_with_its_reason(more, said):
+    assert cells(render_report(attended(row(**more)))) == [["1", "block.attn", *said]]
+
+
+def test_the_script_is_told_where_the_maps_are_and_how_they_lie():
+    assert facts(render_report(attended())) == {
+        0: [
+            {
+                "call": "block.attn",
+                "entropy": [1.0, 2.0],
+                "drawn": "attention/cat.png",
+                "maps": {
+                    "src": FILE,
+                    "file": FILE,
+                    "heads": 2,
+                    "patches": [4, 4],
+                    "queries": [2, 2],
+                    "size": [2, 2],
+                    "thinned": True,
+                },
+            }
+        ]
+    }
+
+
+def test_a_call_without_pictures_is_in_the_table_alone():
+    late = row(order=2, call_id="attention:late")
+    text = render_report(attended(row(), late))
+    assert [each[1] for each in cells(text)] == ["block.attn", "late"]
+    assert [each["call"] for each in facts(text)[0]] == ["block.attn"]
+
+
+def test_each_of_several_images_has_its_own_maps_and_no_entropy_that_is_not_its_own():
+    images = [document()["images"][0] | {"key": key} for key in ("cat", "dog")]
+    both = [maps(), maps(image="dog", file="attention/dog/001.maps.png")]
+    text = render_report(attended(row(images=2), images=images, attention_maps=both, heats=[]))
+    found = facts(text)
+    assert [found[index][0]["maps"]["file"] for index in (0, 1)] == [each["file"] for each in both]
+    assert [found[index][0]["entropy"] for index in (0, 1)] == [[], []]
+    assert re.findall('class="attend" data-image="(.)"', text) == ["0", "1"]
+
+
+def test_a_rollout_stands_under_its_own_heading_and_a_grad_cam_in_its_own_section():
+    heats = [heat("cam", "conv"), heat("rollout", ""), heat("attention")]
+    text = render_report(attended(heats=heats))
+    own = text.partition('<section id="attention">')[2].partition("</section>")[0]
+    over = text.partition('<section id="heats">')[2].partition("</section>")[0]
+    assert texts(own, "h3") == ["Rollout"]
+    assert re.findall('<img .*?src="(.*?)"', own) == ["rollout/cat.png"]
+    assert re.findall('<img .*?src="(.*?)"', over) == ["cam/cat.png"]
+
+
+def test_a_page_without_attention_has_nothing_of_it():
+    assert "attend" not in render_report(document())
+
+
+def test_figures_without_pictures_have_no_script():
+    text = render_report(attended(attention_maps=[], heats=[]))
+    assert len(cells(text)) == 1
+    assert "attending" not in text
+
+
+def test_a_page_of_one_file_holds_the_maps_once(tmp_path):
+    for file in (FILE, "attention/cat.png", "rollout/cat.png"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("P", (4, 4)).save(tmp_path / file)
+    text = render_report(attended(), RunFiles(tmp_path))
+    (call,) = facts(text)[0]
+    assert call["maps"]["src"].startswith("data:image/png;base64,")
+    assert call["drawn"].startswith("data:image/png;base64,")
+    assert FILE not in text.replace(json.dumps(FILE), "")
+
+
+def test_names_of_calls_that_mean_harm_are_text():
+    call = f"attention:{HOSTILE}"
+    text = render_report(attended(row(call_id=call), attention_maps=[maps(call_id=call)]))
+    assert len(Page(text).all("script")) == 5  # of the page 3, of attention 2
+    assert not any(name.startswith("on") for _, attrs in Page(text).tags for name in attrs)
+
+
+def test_no_name_of_a_call_turns_the_text_around():
+    reasons = [row(call_id=TURNED, function="", reason=TURNED), row(call_id=TURNED)]
+    text = render_report(attended(*reasons, attention_maps=[maps(call_id=TURNED, file=TURNED)]))
+    assert "\u202e" not in text
+    ((call,),) = facts(text).values()
+    assert "\u202e" not in call["call"] + call["maps"]["file"]
