@@ -544,6 +544,16 @@ def test_the_frame_is_around_the_patch_that_was_clicked(attended):
         assert frame["height"] == pytest.approx(whole["height"] / 2, abs=1.5)
 
 
+def test_maps_and_patches_have_names_for_those_who_do_not_see_them(attended):
+    attended.wait_for_selector(".attend .map")
+    for head in range(HEADS):
+        name = f"What the patch looks at, head {head}"
+        assert attended.get_by_role("img", name=name).count() == 1
+    name = "Choose a patch with the arrow keys"
+    assert attended.get_by_role("application", name=name).count() == 1
+    assert attended.locator(".where").get_attribute("aria-live") == "polite"
+
+
 def test_the_arrow_keys_go_from_patch_to_patch_and_stop_at_the_edge(attended):
     attended.wait_for_selector(".attend .map")
     attended.locator("button.on").focus()
@@ -586,9 +596,10 @@ def test_maps_that_cannot_be_read_are_told_and_the_next_call_is_shown(attended):
     assert attended.locator(".trouble").is_hidden()
 
 
-def test_maps_of_another_size_than_the_run_says_are_not_shown(browser, tmp_path):
+@pytest.mark.parametrize("size", [(9, 9), (10, 8)])  # it should be 9 by 8
+def test_maps_of_another_size_than_the_run_says_are_not_shown(browser, tmp_path, size):
     write_attended(tmp_path)
-    Image.new("P", (9, 9)).save(tmp_path / "attention/i0/0.png")
+    Image.new("P", size).save(tmp_path / "attention/i0/0.png")
     for page in opened(browser, tmp_path):
         page.wait_for_selector(".trouble:not([hidden])")
         assert page.inner_text(".trouble").startswith("The maps of this call have another size")
