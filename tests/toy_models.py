@@ -507,22 +507,6 @@ class Breaks(Net):
         raise RuntimeError("not today")
 
 
-class Attends(nn.Module):
-    '''Each of 7 by 7 patches and a class token look at all of them, with 3 heads.'''
-
-    def __init__(self):
-        super().__init__()
-        self.patches = nn.Conv2d(3, 3, 32, 32)
-        self.first = nn.Parameter(torch.zeros(1, 1, 3))
-        self.attention = nn.MultiheadAttention(3, 3, batch_first=True)
-        self.fc = nn.Linear(3, 2)
-
-    def forward(self, x):
-        tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.first.expand(len(x), 1, 3), tokens], 1)
-        return self.fc(self.attention(tokens, tokens, tokens)[0][:, 0])
-
-
 class NoWayBack(Net):
     '''The second ReLU writes over what the backward of the first one needs.'''
 

@@ -84,18 +84,14 @@ def test_every_probability_is_saved_if_that_is_asked_for(run):
     np.testing.assert_allclose(np.asarray(kept[0, 0, 1]), shares(), atol=1e-5)
 
 
-def test_the_maps_for_the_page_hold_each_query_in_a_column(run):
+def test_the_page_has_the_maps_of_all_queries_and_pictures_of_the_class_token(run):
     assert run("inspect", MODEL, save_quarters(), *WORDS, "--rollout").code == 0
     document = json.loads(Path("out/report.json").read_text())
     (maps,) = document["attention_maps"]
     assert (maps["heads"], maps["query_grid"], maps["map_grid"]) == (2, [2, 2], [2, 2])
     assert not maps["is_thinned"]
-    levels = np.asarray(Image.open(Path("out", maps["file"])).convert("L"))
-    assert levels.shape == (2 * 2, 4 * 2)
-    table = shares()[1:, 1:]
-    for query in range(4):
-        wanted = (table[query] / table[query].max() * 255).round().reshape(2, 2)
-        np.testing.assert_allclose(levels[:2, 2 * query : 2 * query + 2], wanted, atol=1)
+    with Image.open(Path("out", maps["file"])) as picture:
+        assert picture.size == (2 * 2, 2 * 2 * 2)
     kinds = sorted((heat["kind"], heat["call_id"]) for heat in document["heats"])
     assert kinds == [("attention", "attention:attn"), ("rollout", "")]
     assert all(Path("out", heat["file"]).exists() for heat in document["heats"])

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
-import pytest
+import torch
 from PIL import Image
-from safetensors.numpy import load_file
+from torch import nn
 
-from tests.conftest import PHOTOS, run_in
-from tests.toy_models import SMALL_NET
+import hookcli
+from tests.conftest import PHOTOS
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A run of a model with 7 by 7 patches, a class token and 3 heads."""
-    home = tmp_path_factory.mktemp("attention")
-    (home / "net.py").write_text(SMALL_NET)
-    photo, attention = PHOTOS / "cat.png", ("--attention", "all", "--save", "attention")
-    words = ("net.py:Attends", photo, "--layers", "fc", *attention, "--device", "cpu")
-    ended = run_in(home, "inspect", *words, "-o", "run")
-    assert ended.code == 0, ended.err
-    return home / "run"
+MODEL = "tests.run.test_attention_pictures:Attends"
 
 
-def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(folder):
-    (saved,) = load_file(folder / "tensors/shard-000000.safetensors").values()
-    (maps,) = json.loads((folder / "report.json").read_text())["attention_maps"]
-    assert [maps[name] for name in ("heads", "patch_grid", "query_grid", "map_grid")] == [
-        3,
-        [7, 7],
-        [7, 7],
-        [7, 7],
-    ]
-    assert not maps["is_thinned"]
-    levels = np.asarray(Image.open(folder / maps["file"]))
+class Attends(nn.Module):
+    """Each of 7 by 7 patches and a class token look at all of them, with 3 heads that differ."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 3, 32, 32)
+        self.first = nn.Parameter(torch.zeros(1, 1, 3))
+        self.attention = nn.MultiheadAttention(3, 3, batch_first=True)
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.first.expand(len(x), 1, 3), tokens], 1)
+        return self.fc(self.attention(tokens, tokens, tokens)[0][:, 0])
+
+
+def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(run):
+    words = ("--layers", "fc", "--attention", "all", "--save", "attention", "--device", "cpu")
+    assert run("inspect", MODEL, PHOTOS / "cat.png", *words, "-o", "out").code == 0
+    saved = np.asarray(hookcli.load_run("out")["attention:attention"])
+    (maps,) = json.loads(Path("out/report.json").read_text())["attention_maps"]
+    grids = [maps[name] for name in ("patch_grid", "query_grid", "map_grid")]
+    assert (maps["heads"], grids, maps["is_thinned"]) == (3, [[7, 7]] * 3, False)
+    levels = np.asarray(Image.open(Path("out", maps["file"])))
     assert levels.shape == (7 * 3 * 7, 7 * 7)
     for row, column, head in np.ndindex(7, 7, 3):
         seen = saved[0, 0, head, 1 + 7 * row + column, 1:].reshape(7, 7)  # without the class token

@@ -112,9 +112,11 @@ COMMANDS = {
     ),
     "attention": (
         "inspect",
-        "net.py:Attends",
+        "tests.toy_models:Looks",
         "cat.png",
         *CPU,
+        "--size",
+        "32",
         "--layers",
         "leaf",
         "--attention",
