@@ -32,11 +32,17 @@ class Attends(nn.Module):
         return self.fc(self.attention(tokens, tokens, tokens)[0][:, 0])
 
 
-def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(run):
+def attend(run):
+    """A run of it, and what ``report.json`` says of its maps."""
     words = ("--layers", "fc", "--attention", "all", "--save", "attention", "--device", "cpu")
     assert run("inspect", MODEL, PHOTOS / "cat.png", *words, "-o", "out").code == 0
-    saved = np.asarray(hookcli.load_run("out")["attention:attention"])
     (maps,) = json.loads(Path("out/report.json").read_text())["attention_maps"]
+    return maps
+
+
+def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(run):
+    maps = attend(run)
+    saved = np.asarray(hookcli.load_run("out")["attention:attention"])
     grids = [maps[name] for name in ("patch_grid", "query_grid", "map_grid")]
     assert (maps["heads"], grids, maps["is_thinned"]) == (3, [[7, 7]] * 3, False)
     levels = np.asarray(Image.open(Path("out", maps["file"])))
@@ -46,3 +52,13 @@ def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(ru
         top, left = 7 * (3 * row + head), 7 * column
         wanted = 255 * seen / seen.max()
         assert np.abs(levels[top : top + 7, left : left + 7] - wanted).max() <= 0.51
+
+
+def test_maps_that_are_missing_are_told_by_the_report(run):
+    file = attend(run)["file"]
+    Path("out", file).unlink()
+    ended = run("report", "out", "--format", "json")
+    assert json.loads(ended.out)["missing"] == [file]
+    assert f"Pictures are missing</strong> from the folder: {file}" in Path(
+        "out/report.html"
+    ).read_text(encoding="utf-8")

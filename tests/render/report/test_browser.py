@@ -596,6 +596,17 @@ def test_maps_that_cannot_be_read_are_told_and_the_next_call_is_shown(attended):
     assert attended.locator(".trouble").is_hidden()
 
 
+def test_a_call_without_maps_of_patches_shows_its_picture(browser, tmp_path):
+    whole = write_attended(tmp_path, calls=1)
+    text = render_report(whole | {"attention_maps": []})
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    for page in opened(browser, tmp_path):
+        wait_for_picture(page, ".attend .drawn img")
+        assert page.locator(".attend .drawn img").is_visible()
+        assert page.inner_text(".trouble").startswith("No maps of patches")
+        assert page.locator(".picked").is_hidden()
+
+
 @pytest.mark.parametrize("size", [(9, 9), (10, 8)])  # it should be 9 by 8
 def test_maps_of_another_size_than_the_run_says_are_not_shown(browser, tmp_path, size):
     write_attended(tmp_path)
@@ -629,6 +640,7 @@ def test_of_300_calls_and_many_images_only_the_maps_that_are_looked_at_are_loade
 
 def test_the_picture_of_the_class_token_comes_when_it_is_opened(attended):
     drawn = attended.locator(".attend .drawn")
+    assert drawn.locator("img").get_attribute("src") is None
     drawn.locator("summary").click()
     wait_for_picture(attended, ".attend .drawn img")
     attended.click("button.on")  # a call of which none was drawn

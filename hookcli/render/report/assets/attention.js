@@ -42,14 +42,23 @@
       part("on").disabled = index === calls.length - 1;
       const { drawn, maps: own } = calls[index];
       part("drawn").hidden = drawn === null;
-      if (drawn !== null) part("drawn").querySelector("img").src = drawn;
+      showDrawn();
       part("trouble").hidden = true;
-      if (own === null) return takeAway("Only the picture below was drawn of this call: its tokens form no patches of one image.");
+      if (own === null) {
+        part("drawn").open = true;
+        return takeAway("No maps of patches, only the picture below: the tokens of this call form no patches of one picture.");
+      }
       const whole = new Image();
       whole.addEventListener("load", () => call === index && take(own, whole));
       whole.addEventListener("error", () => call === index && takeAway(`The maps of this call are missing or damaged: ${own.file}`));
       whole.src = own.src;
     }
+
+    function showDrawn() {  // when it is looked at
+      const { drawn } = calls[call];
+      if (part("drawn").open && drawn !== null) part("drawn").querySelector("img").src = drawn;
+    }
+    part("drawn").addEventListener("toggle", showDrawn);
 
     function takeAway(reason) {
       maps = null;
