@@ -47,8 +47,8 @@ Layers = Annotated[
         metavar="FORM",
         help="Which layers to observe: an alias (conv linear norm act pool attention dropout leaf "
         "all), a class name, a module path, a glob, 're:REGEX', or '@file'; 'conv[16]' is the "
-        "16th, counted from 1. Repeatable, or separated by commas. Quote it, since shells "
-        "replace [ ] * !.",
+        "16th, counted from 1; 'op:add' are the additions between modules. Repeatable, or "
+        "separated by commas. Quote it, since shells replace [ ] * !.",
     ),
 ]
 Exclude = Annotated[
@@ -388,10 +388,11 @@ class TensorOptions:
     """Tensors: which are kept, in addition to their figures."""
 
     save: Annotated[
-        tuple[Literal["tensors", "attention"], ...],
+        tuple[str, ...],
         typer.Option(
+            metavar="tensors|attention",
             help="Also save the tensors, or all probabilities of --attention, for hookcli.load_run "
-            "and hookcli export. Repeatable."
+            "and hookcli export. Repeatable.",
         ),
     ] = ()
     pool: Annotated[
@@ -431,11 +432,12 @@ class TensorOptions:
         Raises:
             RequestError: an option cannot be read, or is for tensors that are not saved.
         """
-        if "attention" in self.save and not has_attention:
+        saved = parse.read_saved(self.save)
+        if "attention" in saved and not has_attention:
             raise RequestError("--save attention is for hookcli inspect --attention")
         channels = parse.read_channels(self.tensor_channels, "--tensor-channels")
         style = config.SaveStyle(self.pool, self.tensor_dtype, channels)
-        save = parse.read_save(style, saves="tensors" in self.save)
+        save = parse.read_save(style, saves="tensors" in saved)
         return config.TensorRequest(save, self.max_disk, self.sketch)
 
 

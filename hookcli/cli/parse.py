@@ -160,6 +160,18 @@ def _list_keys(text: str) -> Iterator[str]:
     yield from found
 
 
+def read_saved(words: Sequence[str]) -> frozenset[str]:
+    """Return which of ``tensors`` and ``attention`` are saved, given the words of ``--save``.
+
+    Raises:
+        RequestError: a word is neither.
+    """
+    saved = frozenset(part for word in words for part in word.split(","))
+    for word in sorted(saved - {"tensors", "attention"}):
+        raise RequestError(f"--save cannot be {word!r}", "one of: tensors, attention")
+    return saved
+
+
 def read_save(style: SaveStyle, *, saves: bool) -> SaveStyle | None:
     """Return which tensors are kept on disk; None for none.
 

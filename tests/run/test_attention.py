@@ -135,6 +135,7 @@ def test_figures_of_many_images_are_their_means_also_after_a_resume(run, monkeyp
         (("--attention", "head"), "--attention head: no attention runs inside", "--attention all"),
         (("--attention", "nothing"), "--attention: no layer matches 'nothing'", "hookcli layers"),
         (("--patch", "1,1"), "are for attention that is computed", "add --attention all"),
+        (("--save", "tensor"), "--save cannot be 'tensor'", "one of: tensors, attention"),
         (("--save", "attention"), "are for attention that is computed", "add --attention all"),
         (("--attention", "all", "--patch", "x"), "--patch cannot read 'x'", "X,Y"),
         (("--attention", "all", "--patch", "32,0"), "is not inside the image", ""),

@@ -51,7 +51,7 @@ def inspect(
         at=at,
         batch_size=batch_size,
         focus=parse.read_box(pictures.focus),
-        attention=attention.request(save="attention" in tensors.save),
+        attention=attention.request(save="attention" in parse.read_saved(tensors.save)),
         overview=pictures.overview,
         top_images=pictures.top_images,
     )
