@@ -74,7 +74,7 @@ def attention() -> str:
             model(pixels)
 
     def attended() -> None:
-        with torch.inference_mode(), settings.attend(["image"], pixels) as attending:
+        with torch.inference_mode(), settings.attend("image", pixels) as attending:
             model(pixels)
         attending.finish()
 

@@ -59,7 +59,7 @@ class BatchResult:
         score: the number from which the backward started; None without a backward.
         unedited_score: the score without edits.
         heats: the maps that are to be drawn over the images.
-        attention: what each attention call does with each image.
+        attention: what the attention calls do with the image; None if that was not asked for.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -72,7 +72,7 @@ class BatchResult:
     score: Score | None = None
     unedited_score: Score | None = None
     heats: tuple[Heat, ...] = ()
-    attention: tuple[ImageAttention, ...] = ()
+    attention: ImageAttention | None = None
 
 
 class LeadingAxisError(Exception):

@@ -1,4 +1,4 @@
-"""What one attention call does with one image."""
+"""What the attention calls of a forward do with its image."""
 
 from __future__ import annotations
 
@@ -13,33 +13,74 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageAttention:
-    """What one attention call does with one image.
+class QueryMap:
+    """What one query attends to.
 
     Attributes:
-        image: the image's key.
-        call: the call; None for the rollout over all calls, and for an attention that is hidden.
-        row: its figures; None for the rollout.
-        query: the map of the query that is drawn, (heads, h, w); None if there is no such query.
-        mark: left, top, width and height of that query's patch, as shares of what the network saw;
-            None for a class token.
-        levels: the maps of all queries as one picture, (rows * heads * h, columns * w) in 256
-            levels: a block for each query where it stands on the image, and in a block the maps of
-            its heads one below the other; None if no pictures are drawn or the places of the tokens
-            are not known.
-        query_grid: the rows and columns of the queries in ``levels``.
-        map_grid: the rows and columns of a map in ``levels``.
+        values: the map of each head, (heads, h, w).
+        mark: left, top, width and height of the patch of the query, as shares of what the network
+            saw; None for a class token.
+    """
+
+    values: Tensor
+    mark: tuple[float, float, float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMaps:
+    """What all queries of a call attend to.
+
+    Attributes:
+        levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels: a block for
+            each query where it stands on the image, and in a block the maps of its heads one below
+            the other.
+        query_grid: the rows and columns of the queries.
+        map_grid: the rows and columns of a map.
         is_thinned: these are fewer than those that the model computed.
+    """
+
+    levels: Tensor
+    query_grid: tuple[int, ...]
+    map_grid: tuple[int, ...]
+    is_thinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttention:
+    """What one attention call does with an image.
+
+    Attributes:
+        call: the call.
+        row: its figures.
+        query: the map of the query that is drawn; None if there is no such query, or no pictures.
+        maps: the maps of all queries for the page; None if there are none.
         kept: the probabilities (1, windows, heads, queries, keys); None unless they are saved.
     """
 
-    image: str
-    call: Call | None = None
-    row: AttentionRow | None = None
-    query: Tensor | None = None
-    mark: tuple[float, float, float, float] | None = None
-    levels: Tensor | None = None
-    query_grid: tuple[int, ...] = ()
-    map_grid: tuple[int, ...] = ()
-    is_thinned: bool = False
+    call: Call
+    row: AttentionRow
+    query: QueryMap | None = None
+    maps: QueryMaps | None = None
     kept: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAttention:
+    """What the attention calls of a forward do with its image.
+
+    Attributes:
+        image: the image's key.
+        calls: the calls whose attention is visible, in running order.
+        hidden: the rows of the calls whose attention is not visible.
+        rollout: the attention of a query rolled out over all calls; None if that was not asked for.
+    """
+
+    image: str
+    calls: tuple[CallAttention, ...]
+    hidden: tuple[AttentionRow, ...] = ()
+    rollout: QueryMap | None = None
+
+    @property
+    def rows(self) -> tuple[AttentionRow, ...]:
+        """The rows of all calls."""
+        return (*(each.row for each in self.calls), *self.hidden)

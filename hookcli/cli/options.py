@@ -168,7 +168,8 @@ class EditOptions:
         tuple[str, ...],
         typer.Option(
             metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
-            help="Change what passes there: 'conv[3]:zero', 'input:layer1.*{3,7}:scale=0.1'. SIDE "
+            help="Change what passes there: 'conv[3]:zero', 'op:add[2]:scale=0', "
+            "'input:layer1.*{3,7}:scale=0.1'. SIDE "
             "is output or input, in hookcli gradients also grad_output, grad_input or param; WHAT "
             "is zero, scale=, clamp=LO:HI, clip-norm=, mean or set=. Repeatable; the order counts.",
         ),

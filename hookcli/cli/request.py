@@ -84,7 +84,7 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
         console.say("the files of --attention are not counted: a forward with weights finds it")
     if plan.operations:
         found = count(plan.operations, "operation")
-        console.say(f"{found} of these were found by one forward of blank pixels")
+        console.say(f"the layers include {found}, found by one forward of blank pixels")
     warn_of_skipped(plan.skipped)
     raise typer.Exit(errors.SKIPPED if plan.skipped else errors.DONE)
 

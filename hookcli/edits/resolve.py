@@ -97,7 +97,7 @@ class Edits:
         for text in sorted(self.unused):
             raise RequestError(
                 f"--edit {text!r} changed nothing: none of its layers ran or got a gradient",
-                "hookcli layers MODEL shows what runs",
+                "hookcli layers MODEL shows what runs; only floating-point numbers are changed",
             )
 
     @contextmanager
@@ -167,6 +167,14 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
         return ResolvedEdit(edit, parameters=matched)
     chosen = select_layers(model, [edit.layers], operations=operations)
     modules = [layer for layer in chosen if not layer.is_operation]
+    paths = {layer.module_path for layer in chosen}
+    views = [each.layer.label for each in operations if each.is_view_of(paths)]
+    if views:
+        raise RequestError(
+            f"--edit {edit.text!r}: {views[0]} returns a view or a copy of values that others may "
+            "use too",
+            "edit what computes the values",
+        )
     if len(modules) < len(chosen) and not edit.side.endswith("output"):
         raise RequestError(
             f"--edit {edit.text!r}: of an operation only outputs can be changed",

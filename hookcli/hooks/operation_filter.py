@@ -88,6 +88,25 @@ def keep_calls(
             yield replace(layer, chosen_calls=() if len(calls) == len(every) else calls)
 
 
+def add_operations(
+    layers: Sequence[LayerInfo], operations: Sequence[FoundOperation]
+) -> tuple[LayerInfo, ...]:
+    """Return layers with all operations that run inside any of the modules among them."""
+    known = {layer.module_path for layer in layers}
+    paths = [layer.module_path for layer in layers if not layer.is_operation]
+    inside = (
+        each.layer
+        for each in operations
+        if each.layer.module_path not in known
+        and any(_is_inside(split_path(each.layer.module_path)[0], path) for path in paths)
+    )
+    return (*layers, *inside)
+
+
+def _is_inside(module_path: str, other: str) -> bool:
+    return not other or module_path == other or module_path.startswith(f"{other}.")
+
+
 def _matches(inside: str | None, module_path: str) -> bool:
     """Return whether a module path matches the part of a form before ``op:``."""
     if inside is None:
@@ -106,6 +125,11 @@ def _in_order(
     if not found:
         paths = [each.layer.module_path for each in operations]
         kinds = {f"{OPERATION}{each.layer.module_type}" for each in operations}
+        inside, slash, name = form.rpartition("/")
+        deeper = f"{inside}.*/{name}"
+        if slash and any(fnmatch.fnmatchcase(path, deeper) for path in paths):
+            paths.insert(0, deeper)
+            kinds = set()
         raise NoLayerMatchedError(form, [*sorted(kinds), *paths], "operation")
     return [(path, call) for path, call in _all_calls(found)]
 

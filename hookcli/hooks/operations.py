@@ -21,7 +21,7 @@ from hookcli.hooks.placed import PlacedHooks
 from hookcli.records.calls import OPERATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from hookcli.records.calls import LayerInfo
 
@@ -34,20 +34,38 @@ _OPERATORS = frozenset(
 )
 _SAME = {
     "absolute": "abs",
+    "arccos": "acos",
+    "arcsin": "asin",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "bitwise_left_shift": "lshift",
+    "bitwise_right_shift": "rshift",
     "and": "bitwise_and",
     "clip": "clamp",
     "concat": "cat",
     "concatenate": "cat",
     "divide": "div",
+    "fix": "trunc",
     "floordiv": "floor_divide",
+    "greater": "gt",
+    "greater_equal": "ge",
     "invert": "bitwise_not",
+    "less": "lt",
+    "less_equal": "le",
     "mod": "remainder",
     "multiply": "mul",
+    "moveaxis": "movedim",
     "negative": "neg",
+    "not_equal": "ne",
     "or": "bitwise_or",
     "rdiv": "div",
     "rsub": "sub",
+    "special_expit": "sigmoid",
+    "special_log_softmax": "log_softmax",
+    "special_softmax": "softmax",
     "subtract": "sub",
+    "swapaxes": "transpose",
+    "swapdims": "transpose",
     "true_divide": "div",
     "truediv": "div",
     "xor": "bitwise_xor",
@@ -68,6 +86,10 @@ class FoundOperation:
     layer: LayerInfo
     moments: tuple[int, ...]
     computes: bool
+
+    def is_view_of(self, paths: Collection[str]) -> bool:
+        """Return whether it is among these layers, and returns values that exist already."""
+        return not self.computes and self.layer.module_path in paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +269,9 @@ class _Mode(TorchFunctionMode):
     ) -> object:
         kwargs = kwargs or {}
         begun = None
-        if self._running and not _OWN.runs:
+        # inside torch.vmap and the like, tensors stand for many others and have no values
+        is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        if self._running and not (_OWN.runs or is_transformed):
             place = self._running[-1]
             path = operation_path(place.module_path, name_operation(func))
             begun = self._begin(OperationCall(path, func, args, kwargs, place.in_torch))

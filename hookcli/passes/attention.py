@@ -6,6 +6,7 @@ reduced while the call is running, so that at most those of one call of one imag
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -28,13 +29,18 @@ from hookcli.activations.attention_maps import (
     thin_map,
     thin_queries,
 )
-from hookcli.activations.image_attention import ImageAttention
+from hookcli.activations.image_attention import (
+    CallAttention,
+    ImageAttention,
+    QueryMap,
+    QueryMaps,
+)
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.operations import listen_to_operations
 from hookcli.passes.find_attention import FUNCTIONS, find_attention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -43,7 +49,11 @@ if TYPE_CHECKING:
     from hookcli.hooks.operations import OperationCall
     from hookcli.models.inputs import ModelInputs
     from hookcli.passes.find_attention import AttentionCall, FoundAttention
+    from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import LayerInfo
+
+_OTHER_TOKENS = "it has other queries and keys than in the forward of blank pixels"
+_NOT_CALLED = "it was called in the forward of blank pixels, and not for this image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,40 +97,26 @@ class AttentionSettings:
             self.found[shape] = find_attention(self.model, self.feed, self.layers, blank)
         return self.found[shape]
 
-    def attend(self, keys: Sequence[str], pixels: Tensor) -> AbstractContextManager[Attending]:
-        """Return a block around the forward of images that have these keys and pixels."""
-        return _attend(self, Attending(self, self.find(pixels), tuple(keys)))
+    def attend(self, key: str, pixels: Tensor) -> AbstractContextManager[Attending]:
+        """Return a block around the forward of one image that has this key and pixels (1, …)."""
+        return _attend(Attending(self, key, self.find(pixels)))
 
 
-@dataclass(slots=True)
 class Attending:
-    """The listener of one forward of the run.
+    """The listener of the forward of one image."""
 
-    Attributes:
-        results: what each call does with each image, so far.
-    """
-
-    settings: AttentionSettings
-    found: FoundAttention
-    keys: tuple[str, ...]
-    results: list[ImageAttention] = field(default_factory=list)
-    _wanted: dict[tuple[str, int], AttentionCall] = field(init=False)
-    _counts: Counter[str] = field(default_factory=Counter)
-    _side: int | None = None
-    _rollouts: dict[str, Tensor] = field(default_factory=dict)
-    _can_roll_out: bool = False
-
-    def __post_init__(self) -> None:
-        calls = self.found.calls
-        self._wanted = {(each.path, each.place): each for each in calls}
-        visible = [each.places for each in calls if each.places.key_grid]
-        sizes = [
-            (places.heads, places.query_grid, places.key_grid[-2:])
-            for places in visible
-            if places.query_grid
-        ]
-        self._side = choose_side(sizes, self.settings.limit)
-        self._can_roll_out = not refuse_rollout([each.places for each in calls])
+    def __init__(self, settings: AttentionSettings, key: str, found: FoundAttention) -> None:
+        self.settings, self.key, self.found = settings, key, found
+        places = [call.places for call in found.calls]
+        self._wanted = {(call.path, call.place): call for call in found.calls}
+        self._can_roll_out = not refuse_rollout(places)
+        drawn = [each for each in places if len(each.query_grid) == 2 == len(each.key_grid)]
+        sizes = [(each.heads, each.query_grid, each.key_grid) for each in drawn]
+        self._side = choose_side(sizes, settings.limit)
+        self._counts = Counter[str]()
+        self._calls: list[CallAttention] = []
+        self._other: list[AttentionRow] = []
+        self._rollout: Tensor | None = None
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
         """Note that an operation is called; None if it is no attention that is wanted."""
@@ -128,88 +124,66 @@ class Attending:
             return None
         place = self._counts[operation.path]
         self._counts[operation.path] += 1
-        wanted = self._wanted.get((operation.path, place))
+        wanted = self._wanted.pop((operation.path, place), None)
         return None if wanted is None else (wanted, operation)
 
     def end(self, begun: object, output: object) -> None:
-        """Compute the probabilities of a call that has returned, image by image."""
+        """Compute the probabilities of a call that has returned."""
         if output is None:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", begun)
-        for index, key in enumerate(self.keys):
-            raw = image_probabilities(
-                wanted.function,
-                operation.args,
-                operation.kwargs,
-                output,
-                index,
-                len(self.keys),
-            )
-            self._take(key, wanted, wanted.places.arrange(raw))
+        raw = image_probabilities(wanted.function, operation.args, operation.kwargs, output)
+        places = wanted.places
+        tokens = (places.queries.shape[1], places.keys.shape[1])
+        if raw.shape[-2:] == tokens and math.prod(raw.shape[:-2]) == math.prod(places.shape):
+            self._take(wanted, places.arrange(raw))
+        else:
+            self._other.append(wanted.hidden_row(_OTHER_TOKENS))
 
-    def finish(self) -> tuple[ImageAttention, ...]:
-        """Return what was seen of all images, and their rollouts."""
-        hidden = [
-            ImageAttention(key, row=row) for key in self.keys for row in self.found.hidden_rows
-        ]
-        rollouts = []
-        for key, rolled in self._rollouts.items():
-            query = self._query_map(rolled[None, None], self.found.calls[0].places)
-            rollouts.append(ImageAttention(key, query=query[0], mark=query[1]))
-        return (*self.results, *hidden, *rollouts)
+    def finish(self) -> ImageAttention:
+        """Return what was seen of the image."""
+        absent = [call.hidden_row(_NOT_CALLED) for call in self._wanted.values()]
+        hidden = [*self._other, *absent, *self.found.hidden_rows]
+        rollout = None
+        if self._rollout is not None:
+            rollout = self._query_map(self._rollout[None, None], self.found.calls[0].places)
+        return ImageAttention(self.key, tuple(self._calls), tuple(hidden), rollout)
 
-    def _take(self, key: str, wanted: AttentionCall, probabilities: Tensor) -> None:
-        """Reduce the probabilities (windows, heads, queries, keys) of one call for one image."""
+    def _take(self, wanted: AttentionCall, probabilities: Tensor) -> None:
+        """Reduce the probabilities (windows, heads, queries, keys) of one call."""
         settings, places = self.settings, wanted.places
-        row = measure_attention(wanted.call, wanted.function, probabilities, places)
-        values = mark = levels = None
-        query_grid: tuple[int, ...] = ()
-        map_grid: tuple[int, ...] = ()
+        query = maps = kept = None
         if settings.draws:
-            values, mark = self._query_map(probabilities, places)
-            if len(places.query_grid) == 2 and len(places.key_grid) == 2:
-                levels, query_grid, map_grid = self._all_maps(probabilities, places)
+            query = self._query_map(probabilities, places)
+            if len(places.query_grid) == 2 == len(places.key_grid):
+                maps = self._all_maps(probabilities, places)
         if settings.rollout and self._can_roll_out:
-            self._rollouts[key] = roll_out(self._rollouts.get(key), probabilities)
-        kept = probabilities[None].cpu().clone() if settings.keeps else None
-        self.results.append(
-            ImageAttention(
-                key,
-                wanted.call,
-                row,
-                values,
-                mark,
-                levels,
-                query_grid,
-                map_grid,
-                (query_grid, map_grid) != (places.query_grid, places.key_grid),
-                kept,
-            )
-        )
+            self._rollout = roll_out(self._rollout, probabilities)
+        if settings.keeps:
+            kept = probabilities[None].cpu().clone()
+        row = measure_attention(wanted.call, wanted.function, probabilities, places)
+        self._calls.append(CallAttention(wanted.call, row, query, maps, kept))
 
-    def _query_map(
-        self, probabilities: Tensor, places: TokenPlaces
-    ) -> tuple[Tensor | None, tuple[float, float, float, float] | None]:
-        """Return the map of the query that is drawn, and the place of its patch."""
+    def _query_map(self, probabilities: Tensor, places: TokenPlaces) -> QueryMap | None:
+        """Return the map of the query that is drawn; None if there is no such query."""
         point = self.settings.point
         if point is None:
             values = query_map(probabilities, places, CLASS_TOKEN)
             if values is not None:
-                return _one_frame(values), None
+                return QueryMap(_one_frame(values), None)
             point = (0.5, 0.5)
         if not places.query_grid:
-            return None, None
+            return None
         cell = cell_of(places, *point)
         values = query_map(probabilities, places, cell)
+        if values is None:
+            return None
         rows, columns = places.query_grid[-2:]
         row, column = cell // columns, cell % columns
-        mark = (column / columns, row / rows, 1 / columns, 1 / rows)
-        return (None if values is None else _one_frame(values)), mark
+        return QueryMap(_one_frame(values), (column / columns, row / rows, 1 / columns, 1 / rows))
 
-    def _all_maps(
-        self, probabilities: Tensor, places: TokenPlaces
-    ) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
-        """Return the maps of all queries that are kept as one picture, and both its grids."""
+    def _all_maps(self, probabilities: Tensor, places: TokenPlaces) -> QueryMaps:
+        """Return the maps of all queries that are kept, as one picture."""
         tiles = []
         for cell in thin_queries(places.query_grid, self._side):
             values = query_map(probabilities, places, cell)
@@ -223,8 +197,9 @@ class Attending:
             length if side is None else min(length, side) for length in places.query_grid
         )
         blocks = together.reshape(rows, columns, heads * height, width)
-        picture = blocks.transpose(1, 2).reshape(rows * heads * height, columns * width)
-        return picture.cpu(), (rows, columns), (height, width)
+        levels = blocks.transpose(1, 2).reshape(rows * heads * height, columns * width).cpu()
+        grids = ((rows, columns), (height, width))
+        return QueryMaps(levels, *grids, grids != (places.query_grid, places.key_grid))
 
 
 def _one_frame(values: Tensor) -> Tensor:
@@ -234,14 +209,20 @@ def _one_frame(values: Tensor) -> Tensor:
 
 
 @contextmanager
-def _attend(settings: AttentionSettings, attending: Attending) -> Iterator[Attending]:
-    watchable = list_watchable(settings.model)
-    with listen_to_operations(settings.model, watchable, attending):
+def _attend(attending: Attending) -> Iterator[Attending]:
+    model = attending.settings.model
+    with listen_to_operations(model, list_watchable(model), attending):
         yield attending
 
 
 def attend(
-    settings: AttentionSettings | None, keys: Sequence[str], pixels: Tensor
+    settings: AttentionSettings | None, key: str, pixels: Tensor
 ) -> AbstractContextManager[Attending | None]:
-    """Return a block around a forward, in which its attention is computed if it is wanted."""
-    return nullcontext() if settings is None else settings.attend(keys, pixels)
+    """Return a block around a forward of one image, in which its attention is computed.
+
+    Args:
+        settings: what is computed; None for nothing.
+        key: the key of the image.
+        pixels: the pixels of the image, (1, …).
+    """
+    return nullcontext() if settings is None else settings.attend(key, pixels)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
 
 FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax")
-_HIDDEN = "it calls no function of torch that is given queries and keys"
+_HIDDEN = "no softmax over a product of queries and keys was seen in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class AttentionCall:
     function: str
     places: TokenPlaces
 
+    def hidden_row(self, reason: str) -> AttentionRow:
+        """Return the row of the call for an image of which no figures are known."""
+        return _hidden_row(self.call, reason)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention:
@@ -67,16 +71,16 @@ class FoundAttention:
         """A row for each attention that is not visible."""
         first = len(self.calls) + 1
         return [
-            AttentionRow(
-                first + place,
-                Call(layer, side="attention").id,
-                layer.module_path,
-                layer.module_type,
-                images=1,
-                reason=_HIDDEN,
-            )
+            _hidden_row(Call(layer, order=first + place, side="attention"), _HIDDEN)
             for place, layer in enumerate(self.hidden)
         ]
+
+
+def _hidden_row(call: Call, reason: str) -> AttentionRow:
+    layer = call.layer
+    return AttentionRow(
+        call.order, call.id, layer.module_path, layer.module_type, images=1, reason=reason
+    )
 
 
 def find_attention(
@@ -122,9 +126,7 @@ def _list_hidden(
 ) -> Iterator[LayerInfo]:
     """Yield the innermost modules of attention that are wanted and ran, and show nothing."""
     attentions = [
-        path
-        for path, module in model.named_modules()
-        if any(name in type(module).__name__ for name in ("Attention", "Attn"))
+        path for path, module in model.named_modules() if _has_name_of_attention(path, module)
     ]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
@@ -134,6 +136,12 @@ def _list_hidden(
         has_run = any(_is_inside(each, path) for each in finder.ran)
         if has_run and not inner and not is_seen and any(_is_inside(path, each) for each in wanted):
             yield finder.layers[path]
+
+
+def _has_name_of_attention(path: str, module: nn.Module) -> bool:
+    """Return whether the class or the place of a module says that it is an attention."""
+    kind, place = type(module).__name__, path.rpartition(".")[2].lower()
+    return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
 
 
 def _is_inside(path: str, other: str) -> bool:

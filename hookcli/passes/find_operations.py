@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hookcli.hooks.filter import name_operations
 from hookcli.hooks.layers import list_layers, list_watchable
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.hooks.operations import FoundOperation, listen_to_operations, split_path
 from hookcli.passes.call import call_model
 from hookcli.passes.unchanged import unchanged
@@ -70,14 +70,17 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
         ForwardError: the model raised an exception.
     """
     finder = _Finder()
-    run_aside(model, arguments, finder)
+    with torch.inference_mode(False):  # its tensors do not count how often they are written
+        own = map_tensors(arguments, lambda _, tensor: tensor.clone())
+        run_aside(model, cast("tuple[object, ...]", own), finder)
     modules = {layer.module_path: layer for layer in list_layers(model)}
     found = []
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
         if seen.returns:
             depth = module_path.count(".") + 2 if module_path else 1
-            computes = seen.computes and name not in _COPIES
+            from_nothing = name.startswith("new_") or name.endswith("_like")
+            computes = seen.computes and not from_nothing and name not in _COPIES
             channels = "same" if name in _ELEMENTWISE else "unknown"
             around = modules.get(module_path, modules[""])
             layer = LayerInfo(path, name, depth, channels=channels, tokens=around.tokens)
@@ -93,7 +96,7 @@ def run_aside(model: nn.Module, arguments: tuple[object, ...], listener: Listene
     """
     with (
         unchanged(model),
-        torch.no_grad(),  # not inference mode, in which tensors do not count what is written
+        torch.no_grad(),
         listen_to_operations(model, list_watchable(model), listener),
     ):
         call_model(model, arguments)
@@ -149,5 +152,11 @@ def _count_writes(tensors: Iterable[Tensor]) -> int:
 
 
 def _memory(tensor: Tensor) -> int:
-    """Return the identity of the memory that a tensor shares with its views."""
-    return int(tensor.untyped_storage()._cdata)
+    """Return the identity of the memory that a tensor shares with its views.
+
+    A sparse tensor, and one inside ``torch.vmap``, has no memory of its own to be told by.
+    """
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)

@@ -153,7 +153,8 @@ def run_forward(
     if len(keys) == 1:
         return _run_batch(settings, keys, pixels, first_image=first_image)
     cannot_share = False
-    if not settings.feed.alone:
+    # what one image attends to is told apart from that of others only in a forward of its own
+    if not (settings.feed.alone or settings.attention is not None):
         try:
             # cloned since a model may write over its input, and the images may have to run again
             return _run_batch(settings, keys, pixels.clone(), first_image=first_image)
@@ -207,7 +208,7 @@ def _observe_batch(
         ):
             unedited_output = call_observed(settings, pixels.clone(), collector)
     overwritten: dict[str, str] = {}
-    block = attend(settings.attention, keys, pixels)
+    block = attend(settings.attention, keys[0], pixels)
     with (
         change(model, settings.edits.changes(size, len(keys))),
         _find_overwriting(settings, overwritten) if first_image else torch.inference_mode(),
@@ -218,7 +219,7 @@ def _observe_batch(
     result = replace(
         collector.result(output),
         unedited=unedited_output,
-        attention=() if attending is None else attending.finish(),
+        attention=None if attending is None else attending.finish(),
     )
     return PassResult((result,), collector.has_other_leading_axis, overwritten)
 

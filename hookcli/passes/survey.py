@@ -151,7 +151,7 @@ def survey(
             layout = layer.layout_of(tuple(entry.tensor.shape), size)
             row = _row(entry, layout, count, several, lead, written)
             if row.module_path in copies:
-                row = replace(row, traps=("a view or a copy, which op:* leaves out", *row.traps))
+                row = replace(row, traps=("no new values, so op:* leaves it out", *row.traps))
             rows.append(row)
     rows.sort(key=lambda row: row.order or 0)
     shown = {entry.call.layer.module_path for entry in outputs}

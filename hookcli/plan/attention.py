@@ -68,7 +68,9 @@ def choose_attention(
     if not (found.calls or found.hidden):
         raise RequestError(
             f"--attention {', '.join(request.layers)}: no attention runs inside these layers",
-            "all of the model's: --attention all" * ("all" not in request.layers),
+            "this model shows none: hookcli layers MODEL lists what it is made of"
+            if "all" in request.layers
+            else "all of the model's: --attention all",
         )
     reason = refuse_rollout([call.places for call in found.calls]) if request.rollout else ""
     if reason:
@@ -94,7 +96,8 @@ def add_attention(plan: Plan, settings: AttentionSettings, max_disk: float) -> P
             for call in found.calls
         )
         saved = of_image * _FLOAT_BYTES * plan.images
-        check_disk(saved, max_disk)
+        hint = "fewer layers in --attention, fewer images, or a greater --max-disk"
+        check_disk(saved, max_disk, hint)
         size += saved
         files += 2
     return replace(plan, files=plan.files + files, megabytes=plan.megabytes + size / 1e6)

@@ -182,7 +182,11 @@ def _measure_top(
     )
 
 
-def check_disk(total: float, most: float) -> None:
+def check_disk(
+    total: float,
+    most: float,
+    hint: str = "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
+) -> None:
     """Check that the saved tensors, ``total`` bytes, take no more than ``most`` 1e9 bytes.
 
     Raises:
@@ -192,7 +196,7 @@ def check_disk(total: float, most: float) -> None:
         raise RequestError(
             f"the tensors would take {_more_than(most, total / 1e9)} GB, "
             f"more than --max-disk {most:g}",
-            "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
+            hint,
         )
 
 

@@ -273,6 +273,14 @@ def prepare_ablation(config: AblationConfig) -> PreparedAblation:
     _check_ablation(config)
     prepared = prepare_model(config.run, find_images(config.run))
     loaded = prepared.loaded
+    paths = {layer.module_path for layer in prepared.layers}
+    for operation in _find_operations(loaded, config.run):
+        if operation.is_view_of(paths):
+            raise RequestError(
+                f"{operation.layer.label} returns a view or a copy of values that others may use "
+                "too, so its channels cannot be zeroed",
+                "choose what computes the values",
+            )
     return PreparedAblation(
         prepared,
         config,

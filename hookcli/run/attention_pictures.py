@@ -14,7 +14,8 @@ from hookcli.store.names import attention_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.activations.image_attention import ImageAttention
+    from hookcli.activations.image_attention import ImageAttention, QueryMap
+    from hookcli.records.attention import AttentionRow
 
 _ROLLOUT = "000_rollout.png"
 
@@ -38,59 +39,52 @@ class DrawnAttention:
 
 
 def write_attention(
-    write: Callable[[str, bytes], str], seen: bytes, attention: Sequence[ImageAttention]
+    write: Callable[[str, bytes], str], seen: bytes, attention: ImageAttention
 ) -> DrawnAttention:
     """Draw the attention of an image into the run folder.
 
     Args:
         write: writes a file of the run folder.
         seen: the JPEG of what the network saw of the image.
-        attention: what each attention call does with the image.
+        attention: what the attention calls do with the image.
 
     Raises:
         OutputError: a file cannot be written.
     """
-    drawn = DrawnAttention()
-    for each in attention:
+    drawn, image = DrawnAttention(), attention.image
+    if attention.rollout is not None:
+        what = f"Attention rollout {_name_query(attention.rollout)}   {image}"
+        data = _draw(seen, attention.rollout, ["all layers"], what)
+        file = write(attention_file(image, _ROLLOUT), data)
+        drawn.pictures.append(HeatPicture(image, "rollout", "", file))
+    for each in attention.calls:
+        name, call_id = grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
-            name = _ROLLOUT if each.call is None else _name_of(each)
-            file = write(attention_file(each.image, name), _draw_query(seen, each))
-            kind = "rollout" if each.call is None else "attention"
-            call_id = "" if each.call is None else each.call.id
-            drawn.pictures.append(HeatPicture(each.image, kind, call_id, file))
-        if each.levels is not None and each.call is not None and each.row is not None:
-            name = _name_of(each).removesuffix(".png") + ".maps.png"
-            file = write(attention_file(each.image, name), draw_maps(each.levels.numpy()))
-            maps = AttentionMaps(
-                each.image,
-                each.call.id,
-                file,
-                each.row.heads,
-                each.row.query_grid,
-                each.query_grid,
-                each.map_grid,
-                each.is_thinned,
+            what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {image}"
+            data = _draw(seen, each.query, _label_heads(each.row), what)
+            file = write(attention_file(image, name), data)
+            drawn.pictures.append(HeatPicture(image, "attention", call_id, file))
+        if (maps := each.maps) is not None:
+            name = name.removesuffix(".png") + ".maps.png"
+            file = write(attention_file(image, name), draw_maps(maps.levels.numpy()))
+            grids = (each.row.query_grid, maps.query_grid, maps.map_grid)
+            drawn.maps.append(
+                AttentionMaps(image, call_id, file, each.row.heads, *grids, maps.is_thinned)
             )
-            drawn.maps.append(maps)
     return drawn
 
 
-def _name_of(attention: ImageAttention) -> str:
-    assert attention.call is not None  # noqa: S101
-    return grid_name(replace(attention.call, side="output"))
+def _name_query(query: QueryMap) -> str:
+    return "of the class token" if query.mark is None else "of the framed patch"
 
 
-def _draw_query(seen: bytes, attention: ImageAttention) -> bytes:
-    assert attention.query is not None  # noqa: S101
-    query = "of the class token" if attention.mark is None else "of the framed patch"
-    if attention.call is None or attention.row is None:
-        what, labels = f"Attention rollout {query}", ["all layers"]
-    else:
-        what = f"Attention of {attention.call.layer.label} {query}"
-        entropies = attention.row.entropy
-        labels = [
-            f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
-            for head, entropy in enumerate(entropies)
-        ]
-    heading = [f"{what}   {attention.image}"]
-    return draw_heads(seen, attention.query.numpy(), labels, heading, attention.mark)
+def _label_heads(row: AttentionRow) -> list[str]:
+    """Return a label for each head; its entropy is the mean over all queries."""
+    return [
+        f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
+        for head, entropy in enumerate(row.entropy)
+    ]
+
+
+def _draw(seen: bytes, query: QueryMap, labels: Sequence[str], heading: str) -> bytes:
+    return draw_heads(seen, query.values.numpy(), labels, [heading], query.mark)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.collector import BatchResult
     from hookcli.activations.feature_maps import Picture
+    from hookcli.activations.image_attention import ImageAttention
     from hookcli.config import OnError
     from hookcli.images.prepare import PreparedImage
     from hookcli.models.load import LoadedModel
@@ -314,34 +315,29 @@ class ChunkRunner:
             self._add(result)
             for kind in kinds:
                 self.chunk.broken.setdefault(kind, result.keys[0])
-            if result.attention:
-                self._collect_attention(batch, pixels, result)
+            index = [image.key for image in batch].index(result.keys[0])
+            if result.attention is not None:
+                self._collect_attention(result.attention, pixels[index])
             if result.heats:
-                index = [image.key for image in batch].index(result.keys[0])
                 seen = loaded.show(pixels[index].float().cpu())
                 drawn = write_heats(self._write, result, seen)
                 self.chunk.heats += drawn
                 self.chunk.written_files += [heat.file for heat in drawn]
 
-    def _collect_attention(
-        self, batch: Sequence[PreparedImage], pixels: Tensor, result: BatchResult
-    ) -> None:
-        """Add the attention of a forward to the chunk, and write its pictures."""
+    def _collect_attention(self, attention: ImageAttention, pixels: Tensor) -> None:
+        """Add the attention of an image to the chunk, and write its pictures."""
         chunk = self.chunk
-        for index, image in enumerate(batch):
-            own = [each for each in result.attention if each.image == image.key]
-            for each in own:
-                if each.row is not None:
-                    tally = AttentionTally.of(each.row)
-                    merge_attention(chunk.attention, {each.row.call_id: tally})
-                if each.call is not None and each.kept is not None:
-                    self._kept.setdefault(each.call.id, {})[image.key] = each.kept
-            if any(each.query is not None or each.levels is not None for each in own):
-                seen = self._settings.loaded.show(pixels[index].float().cpu())
-                drawn = write_attention(self._write, seen, own)
-                chunk.heats += drawn.pictures
-                chunk.attention_maps += drawn.maps
-                chunk.written_files += drawn.files
+        for row in attention.rows:
+            merge_attention(chunk.attention, {row.call_id: AttentionTally.of(row)})
+        for each in attention.calls:
+            if each.kept is not None:
+                self._kept.setdefault(each.call.id, {})[attention.image] = each.kept
+        if attention.rollout or any(each.query or each.maps for each in attention.calls):
+            seen = self._settings.loaded.show(pixels.float().cpu())
+            drawn = write_attention(self._write, seen, attention)
+            chunk.heats += drawn.pictures
+            chunk.attention_maps += drawn.maps
+            chunk.written_files += drawn.files
 
     def _warn_of_halves(self, count: int) -> None:
         if not self._has_halved:

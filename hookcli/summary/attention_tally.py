@@ -72,6 +72,11 @@ class AttentionTally:
     def merge(self, other: AttentionTally) -> None:
         """Add the tally of later images."""
         self.images += other.images
+        if not self.row.function:  # of the images before, no figures were known
+            self.row = replace(other.row, reason=other.row.reason or self.row.reason)
+            self.entropy, self.prefix_share = other.entropy, other.prefix_share
+            self.distance = other.distance
+            return
         errors = [each for each in (self.row.row_error, other.row.row_error) if each is not None]
         self.row = replace(
             self.row,

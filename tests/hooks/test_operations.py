@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hookcli
+from hookcli.edits.resolve import resolve_edits
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.change import Change, change
 from hookcli.hooks.filter import select_layers
@@ -390,3 +391,51 @@ def test_gradients_of_operations_are_those_of_autograd(name):
     got = [gradients[order] for order in sorted(gradients)]
     for one, two in zip(got, [each for each in wanted if each is not None], strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-7)
+
+
+def test_a_form_for_what_is_deeper_is_told_how_to_reach_it():
+    with pytest.raises(RequestError) as raised:
+        select_layers(Net(), ["blo*/op:neg"], operations=found(Net()))
+    assert "did you mean" in raised.value.hint
+    net = nn.Sequential(Net())
+    with pytest.raises(RequestError) as raised:
+        select_layers(net, ["0/op:relu"], operations=found(net))
+    assert raised.value.hint.startswith("did you mean 0.*/op:relu")
+
+
+def test_edits_of_views_are_refused():
+    net = Net()
+    with pytest.raises(RequestError, match="block/op:flatten returns a view or a copy"):
+        resolve_edits(net, ["op:flatten:zero"], "output", found(net))
+
+
+def test_operations_are_found_in_inference_mode_too():
+    with torch.inference_mode():
+        every = [each.layer.module_path for each in found(Net()) if each.computes]
+    assert every == ["block/op:add", "block/op:relu", "op:neg", "op:cat"]
+
+
+class Odd(nn.Module):
+    """A scripted part, a sparse tensor, a function under ``vmap``, a list that grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.scripted = torch.jit.script(nn.ReLU())
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(len(self.seen))
+        y = self.scripted(x) + len(self.seen)
+        y = torch.vmap(lambda row: row * 2)(y)
+        sparse = y.flatten(1).to_sparse()
+        return torch.sparse.mm(sparse, torch.ones(4, 2)) + torch.zeros_like(y[0, 0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
+def test_odd_parts_of_a_model_do_not_disturb_the_search():
+    model = Odd()
+    names = {each.layer.module_type: each.computes for each in found(model)}
+    assert names["add"]
+    assert not names["zeros_like"]
+    assert "mul" not in names
+    assert model.seen == []

@@ -60,7 +60,7 @@ def test_a_row_of_the_table_holds_the_figures_of_each_head(run):
     distance = (inside * apart).sum() / inside.sum()
     assert numbers(seen["distance"]) == pytest.approx([distance] * 2, rel=1e-5)
     assert hidden["call_id"] == "attention:gate"
-    assert "no function of torch that is given queries and keys" in hidden["reason"]
+    assert "no softmax over a product of queries and keys" in hidden["reason"]
     assert "gate: not visible" in ended.out
     assert f"entropy {entropy:.2f} of {math.log(5):.2f}" in ended.out
 

@@ -35,7 +35,7 @@ class ListedOptions:
         bool,
         typer.Option(
             "--ops",
-            help="Also list the operations between modules, such as additions and torch.cat.",
+            help="Also list what runs between modules inside these layers: additions, torch.cat.",
         ),
     ] = False
 
@@ -62,6 +62,7 @@ def layers(
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.hooks.filter import select_layers
+    from hookcli.hooks.operation_filter import add_operations
     from hookcli.models.load import build_skeleton
     from hookcli.passes.find_operations import find_named_operations
     from hookcli.passes.survey import SurveyRow, survey
@@ -73,8 +74,9 @@ def layers(
         loaded = build_skeleton(request)
         every = ("re:op:",) * listed.ops
         operations = find_named_operations(loaded, listed.layers, listed.exclude, every)
-        forms = listed.layers + every * bool(operations)
-        chosen = select_layers(loaded.module, forms, listed.exclude, operations)
+        chosen = select_layers(loaded.module, listed.layers, listed.exclude, operations)
+        if listed.ops:
+            chosen = add_operations(chosen, operations)
         rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
     save_model_names()
     document: dict[str, object] = {
