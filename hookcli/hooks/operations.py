@@ -183,6 +183,8 @@ def is_torch_leaf(module: nn.Module) -> bool:
     What it calls is a part of it. Parametrizations, such as a weight norm, do not count as modules
     inside it.
     """
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
     inside = module._modules.keys() - {"parametrizations"}
     is_leaf = not inside or isinstance(module, nn.MultiheadAttention)
     return is_leaf and type(module).forward.__module__.startswith("torch.")

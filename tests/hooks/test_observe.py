@@ -420,3 +420,12 @@ def test_the_watcher_keeps_no_output_alive():
     with torch.no_grad(), watch(model, list_layers(model), watcher.started, watcher.finished):
         model(torch.ones(1, 1, 2, 2))
     assert all(returned.tensor() is None for returned in watcher._intact)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
+def test_a_scripted_part_is_observed_as_a_whole():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), torch.jit.script(nn.ReLU()))
+    seen = []
+    with observe(model, list_layers(model), lambda call, _: seen.append(call.id)):
+        model(torch.ones(1, 1, 2, 2))
+    assert seen == ["0", "1", "(model)"]
