@@ -5,6 +5,7 @@ Only weak references to tensors are kept, so the memory of the forward does not 
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,6 +18,36 @@ if TYPE_CHECKING:
     from hookcli.records.calls import Call, LayerInfo
 
     _Shape = tuple[int, ...]
+
+# These work value by value, so that their output has the layout of their first input.
+_ELEMENTWISE = frozenset(
+    {"add", "sub", "mul", "div", "neg", "abs", "exp", "sqrt", "pow", "clamp", "dropout"}
+    | {"relu", "relu6", "gelu", "silu", "mish", "elu", "leaky_relu", "sigmoid", "tanh"}
+    | {"hardswish", "hardsigmoid", "hardtanh", "softplus", "where", "masked_fill"}
+)
+# These keep the axes in their order: an output with as many axes as the input has the same ones.
+_KEEP_AXES = frozenset(
+    {"cat", "chunk", "split", "narrow", "getitem", "pad", "roll", "flip", "softmax", "normalize"}
+    | {"mean", "sum", "amax", "amin", "var", "std", "layer_norm", "rms_norm"}
+)
+_FIRST = frozenset(
+    {"batch_norm", "group_norm", "instance_norm", "local_response_norm"}
+    | {"interpolate", "upsample", "grid_sample", "pixel_shuffle", "pixel_unshuffle"}
+    | {"channel_shuffle"}
+)
+
+
+def channels_of_operation(name: str) -> str:
+    """Return ``LayerInfo.channels`` of the functional operation of this name."""
+    if name in _FIRST or name.startswith("conv") or "pool" in name:
+        return "first"
+    if name in ("linear", "embedding"):
+        return "last"
+    if name in _ELEMENTWISE:
+        return "by value"
+    if name == "scaled_dot_product_attention":
+        return "by nothing"  # its heads stand where maps have rows, whatever norm its inputs had
+    return "by axes" if name in _KEEP_AXES else "by shape"
 
 
 @dataclass(slots=True)
@@ -38,10 +69,15 @@ class LayoutWatcher:
     them must agree. For a module that may transpose, no other axis may be as long as that of the
     channels, since the transposed tensor would have the same shape.
 
+    Operations are followed in the same way, with two more rules. One that keeps the axes in their
+    order, such as ``cat``, has the layout of inputs with as many axes. And an output of two axes is
+    NC if it has, for each image, all the values or one for each channel of an input.
+
     Attributes:
         size: the height and width of what the layers see.
         inferred: the names of the layouts that were inferred for a layer, by its module path.
-        told: the names of those that its type or the shapes of its tensors told.
+        told: the names of those that its type or the shapes of its tensors told; of an operation
+            also a question mark for each axis of an output of which nothing is known.
     """
 
     size: tuple[int, int]
@@ -85,7 +121,7 @@ class LayoutWatcher:
         shape = tuple(tensor.shape)
         layout = layer.layout_of(shape, self.size)
         own = "" if layout.channel_axis is None else layout.name
-        if not layer.needs_inference or len(shape) < 3:
+        if not layer.needs_inference or (len(shape) < 3 and not layer.is_operation):
             return own
         name = self._recall(tensor)
         if not name:
@@ -93,17 +129,24 @@ class LayoutWatcher:
             if layer.is_elementwise and self._running:
                 shapes.append(self._running[-1].parts)
             names = next((found[shape] for found in shapes if shape in found), set())
-            name = _agreed(names, shape, transposes=not layer.is_elementwise)
+            is_input = shape in evidence.inputs or not layer.is_operation
+            transposes = not (layer.is_elementwise and is_input)
+            name = _agreed(names, shape, transposes=transposes)
+            if not name and layer.is_operation:
+                name = _derived(evidence.inputs, shape, keeps_axes=layer.channels == "by axes")
         if name and name != own:
             self.inferred.setdefault(layer.module_path, set()).add(name)
         elif own:
             self.told.setdefault(layer.module_path, set()).add(own)
+        elif layer.is_operation:  # its other calls must not lend their layout to this one
+            self.told.setdefault(layer.module_path, set()).add("?" * len(shape))
         return name or own
 
     def _recall(self, tensor: Tensor) -> str:
         """Return the name of the layout in which a tensor came out of a call; empty if none did."""
         reference, name = self._known.get(id(tensor), (None, ""))
-        return name if reference is not None and reference() is tensor else ""
+        is_same = reference is not None and reference() is tensor
+        return name if is_same and len(name) == tensor.dim() else ""  # unsqueeze_ adds an axis
 
 
 def _has_other(name: str, names: set[str]) -> bool:
@@ -116,6 +159,31 @@ def _agreed(names: set[str], shape: _Shape, *, transposes: bool) -> str:
     if len(names) != 1:
         return ""
     (name,) = names
+    return "" if transposes and _is_alike(name, shape) else name
+
+
+def _is_alike(name: str, shape: _Shape) -> bool:
+    """Return whether another axis besides the first is as long as that of the channels."""
     axis = name.index("C")
-    is_alike = shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
-    return "" if transposes and is_alike else name
+    return shape[axis] in (*shape[1:axis], *shape[axis + 1 :])
+
+
+def _derived(inputs: dict[_Shape, set[str]], shape: _Shape, *, keeps_axes: bool) -> str:
+    """Return the layout of an operation's output whose shape is none of its inputs'.
+
+    Args:
+        inputs: the layouts of the inputs, by shape.
+        shape: the shape of the output.
+        keeps_axes: the operation keeps the axes in their order.
+    """
+    if keeps_axes:
+        names = {n for given, found in inputs.items() if len(given) == len(shape) for n in found}
+        if names:
+            return names.pop() if len(names) == 1 else ""
+    for given, names in inputs.items() if len(shape) == 2 else ():
+        if given[0] == shape[0] and len(names) == 1:
+            (name,) = names
+            is_channels = given[name.index("C")] == shape[1] and not _is_alike(name, given)
+            if is_channels or math.prod(given[1:]) == shape[1]:
+                return "NC"
+    return ""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hookcli.hooks.filter import name_operations
 from hookcli.hooks.layers import list_layers, list_watchable
+from hookcli.hooks.layouts import channels_of_operation
 from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.hooks.operations import FoundOperation, listen_to_operations, split_path
 from hookcli.passes.call import call_model
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 _COPIES = frozenset(
     {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
-)
-# These work value by value, so that their output has the layout of their first input.
-_ELEMENTWISE = frozenset(
-    {"add", "sub", "mul", "div", "neg", "abs", "exp", "sqrt", "pow", "clamp", "dropout"}
-    | {"relu", "relu6", "gelu", "silu", "mish", "elu", "leaky_relu", "sigmoid", "tanh"}
-    | {"hardswish", "hardsigmoid", "hardtanh", "softplus", "where", "masked_fill"}
 )
 
 
@@ -81,7 +76,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
             depth = module_path.count(".") + 2 if module_path else 1
             from_nothing = name.startswith("new_") or name.endswith("_like")
             computes = seen.computes and not from_nothing and name not in _COPIES
-            channels = "same" if name in _ELEMENTWISE else "unknown"
+            channels = channels_of_operation(name)
             around = modules.get(module_path, modules[""])
             layer = LayerInfo(path, name, depth, channels=channels, tokens=around.tokens)
             found.append(FoundOperation(layer, tuple(seen.moments), computes))

@@ -13,6 +13,7 @@ from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_model
+from hookcli.passes.find_operations import find_operations
 from hookcli.passes.unchanged import unchanged
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
         return tuple(layers)
     like = next(iter(parameters), torch.empty(0))
     pixels = torch.zeros(loaded.prepare.nominal_shape, device=like.device, dtype=like.dtype)
-    operations = [layer for layer in layers if layer.is_operation]
-    watched = [*list_watchable(module), *operations]
+    watched = list(list_watchable(module))
     with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
+        if any(layer.is_operation for layer in layers):  # its input may come from any other
+            found = find_operations(module, feed.arguments_of(pixels))
+            watched += [each.layer for each in found]
         watcher = LayoutWatcher(feed.size_of(pixels))
         with watch(module, watched, watcher.started, watcher.finished):
             call_model(module, feed.arguments_of(pixels))

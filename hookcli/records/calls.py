@@ -41,6 +41,10 @@ class LayerInfo:
             ``last``, ``likely first`` or ``likely last`` (it works value by value, and the type of
             a neighbour tells), ``same`` (it works value by value, and no neighbour tells),
             ``windows`` (last, and the other axes are no longer those of the image), or ``unknown``.
+            An operation that does not tell has the axes of one of its inputs, and its shape alone
+            tells nothing: ``by value`` (it works value by value), ``by axes`` (it keeps the axes in
+            their order, but not their lengths), ``by shape`` (of an input of the same shape), or
+            ``by nothing`` (it has other axes).
         tokens: what the model tells about its sequences of tokens.
         inferred: the name of the layout of its output, inferred from other tensors of the same
             shape (``hooks.layouts``); empty if it was not. It is the same layer with and without.
@@ -70,12 +74,12 @@ class LayerInfo:
     @property
     def needs_inference(self) -> bool:
         """Whether its type does not tell, or only makes likely, where it puts channels."""
-        return self.channels == "unknown" or self.is_elementwise
+        return self.channels in ("unknown", "by axes", "by shape") or self.is_elementwise
 
     @property
     def is_elementwise(self) -> bool:
         """Whether it works value by value, so that its output has the layout of its input."""
-        return self.channels == "same" or self.channels.startswith("likely")
+        return self.channels in ("same", "by value") or self.channels.startswith("likely")
 
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
         """Return the layout of a tensor that this module takes or returns.

@@ -129,7 +129,7 @@ def resolve_layout(
             a pixel). None means square.
         tokens: ``LayerInfo.tokens`` of the module.
     """
-    if 0 in shape:
+    if 0 in shape or channels.startswith("by "):
         return UNKNOWN
     if channels == "windows":
         return Layout("NHWC", 3) if len(shape) == 4 else UNKNOWN

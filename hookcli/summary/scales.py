@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.records.calls import OPERATION
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -47,10 +49,12 @@ def role_of(module_path: str) -> Role:
 
     A number that a name follows is that of a block. A number at the end belongs to the layer
     (``mlp.3``, ``conv2``) unless the path has no other: then the layers stand in a row
-    (``features.3``). The number of an operation (``op:add#1``) always belongs to it.
+    (``features.3``). Numbers in the name of an operation (``op:conv2d``) always belong to it.
     """
     groups: list[list[re.Match[str]]] = []
-    for match in _NUMBER.finditer(module_path):
+    name_start = module_path.rfind("/") + 1
+    is_operation = module_path.startswith(OPERATION, name_start)
+    for match in _NUMBER.finditer(module_path, 0, name_start if is_operation else len(module_path)):
         if groups and module_path[groups[-1][-1].end() : match.start()] in (".", "-", "_"):
             groups[-1].append(match)
         else:
@@ -101,7 +105,7 @@ class _Place:
     @property
     def row(self) -> tuple[str, object]:
         """The same for calls of one type of layer with the same parent."""
-        return self.module_path.rpartition(".")[0], self.form
+        return re.sub(r"[./]?[^./]*$", "", self.module_path), self.form
 
 
 @dataclass(frozen=True, slots=True)

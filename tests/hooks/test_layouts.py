@@ -12,6 +12,7 @@ from torch import nn
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.watch import watch
+from hookcli.passes.find_operations import find_operations
 
 SIZE = (6, 6)
 
@@ -133,6 +134,126 @@ def test_a_guess_from_a_neighbour_gives_way_to_the_tensor_that_came_in():
 
 def test_what_the_shape_tells_is_not_said_to_be_inferred():
     assert inferred_in(nn.Sequential(nn.Linear(4, 4), Own(double)), tokens(36, 4)) == {}
+
+
+def layouts_of_operations(function, *parts):
+    """The layouts, by name, of the operations of a module that sees 6 x 6 pixels of 4 channels."""
+    model, pixels = Own(function, *parts), torch.rand(1, 4, *SIZE)
+    operations = [found.layer for found in find_operations(model, (pixels,))]
+    layers = [*list_watchable(model), *operations]
+    watcher, shapes = LayoutWatcher(SIZE), {}
+
+    def finished(call, output):
+        shapes.setdefault(call.layer.module_path, output.shape)
+        watcher.finished(call, output)
+
+    with torch.no_grad(), watch(model, layers, watcher.started, finished):
+        model(pixels)
+    return {
+        layer.module_type: watcher.infer(layer)
+        .layout_of(tuple(shapes[layer.module_path]), SIZE)
+        .name
+        for layer in operations
+    }
+
+
+def conv():
+    return nn.Conv2d(4, 5, 1)
+
+
+def test_an_operation_of_tensors_of_unknown_layout_has_none_whatever_its_shape():
+    own = layouts_of_operations(lambda x: (x + 1).softmax(1).flatten(1))
+    assert own == {"add": "unknown", "softmax": "unknown", "flatten": "unknown"}
+
+
+def test_heads_of_attention_are_no_picture():
+    def attend(x):
+        heads = x.flatten(2).transpose(1, 2).reshape(1, 36, 5, 1).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads)
+
+    assert set(layouts_of_operations(attend, conv()).values()) == {"unknown"}
+
+
+def test_attention_has_other_axes_than_the_norm_of_its_inputs():
+    def attend(x):
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    assert layouts_of_operations(attend, conv()) == {"scaled_dot_product_attention": "unknown"}
+
+
+def test_a_table_of_indices_has_no_channels():
+    def look_up(x):
+        index = torch.arange(5)
+        return x * (index[:, None] - index[None]).sum()
+
+    assert layouts_of_operations(look_up, conv())["sub"] == "unknown"
+
+
+def test_operations_in_a_row_pass_the_layout_on():
+    own = layouts_of_operations(lambda x: (x.relu() + 1).roll(1, 2), conv())
+    assert own == {"relu": "NCHW", "add": "NCHW", "roll": "NCHW"}
+
+
+def test_an_operation_that_keeps_the_axes_has_the_layout_of_inputs_of_other_lengths():
+    own = layouts_of_operations(lambda x: torch.cat([x[:, :2], x], 1).mean((2, 3), True), conv())
+    assert own == {"getitem": "NCHW", "cat": "NCHW", "mean": "NCHW"}
+
+
+def test_a_product_of_matrices_has_the_layout_only_of_an_input_of_its_shape():
+    own = layouts_of_operations(lambda x: x @ torch.ones(6, 2), conv())
+    assert own["matmul"] == "unknown"
+
+
+def test_convolutions_and_pools_that_are_functions_put_channels_first_and_linear_last():
+    def forward(x):
+        x = nn.functional.conv2d(x, torch.ones(3, 4, 1, 1))
+        x = nn.functional.max_pool2d(x, 2)
+        return nn.functional.linear(x.permute(0, 2, 3, 1), torch.ones(2, 3))
+
+    own = layouts_of_operations(forward)
+    assert own == {"ones": "unknown", "conv2d": "NCHW", "max_pool2d": "NCHW"} | {
+        "permute": "unknown",
+        "linear": "NHWC",
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "layout"),
+    [
+        (lambda x: x.flatten(1), "flatten", "NC"),
+        (lambda x: x.mean((2, 3)), "mean", "NC"),
+        (lambda x: x[:, :, 0, 0], "getitem", "NC"),
+        (lambda x: x[:, 0, 0], "getitem", "unknown"),  # a row of the first map
+        (lambda x: x[0, :, :, 0], "getitem", "unknown"),
+        (lambda x: x[0, 0, :2, :5], "getitem", "unknown"),
+    ],
+)
+def test_two_axes_are_channels_if_all_values_or_one_of_each_channel_are_left(
+    function, name, layout
+):
+    assert layouts_of_operations(function, conv())[name] == layout
+
+
+def test_a_call_of_which_nothing_is_known_keeps_the_layout_from_the_others():
+    def forward(x):
+        return x.relu().sum() + torch.ones(1, 2, 6, 6).relu()
+
+    assert layouts_of_operations(forward, conv())["relu"] == "unknown"
+
+
+def test_a_tensor_that_lost_an_axis_in_place_has_another_layout():
+    own = layouts_of_operations(lambda x: x.squeeze_(0).softmax(0), nn.Linear(6, 5))
+    assert own == {"squeeze": "unknown", "softmax": "unknown"}
+
+
+def test_what_works_on_a_transposed_tensor_of_the_same_shape_has_no_layout():
+    own = layouts_of_operations(lambda x: x.transpose(2, 3).relu(), nn.Linear(6, 6))
+    assert own == {"transpose": "unknown", "relu": "unknown"}
+
+
+def test_two_axes_are_no_channels_if_there_are_as_many_rows():
+    own = layouts_of_operations(lambda x: x[:, 0, 0], nn.Conv2d(4, 6, 1))
+    assert own == {"getitem": "unknown"}
 
 
 def test_no_tensor_is_kept_alive():

@@ -54,6 +54,9 @@ def blocks(*spreads, names=("norm", "conv", "act")):
         ("layer1.0/op:add", Role("layer*.*/op:add", ("1.0",))),
         ("layer1.0/op:add#1", Role("layer*.*/op:add#1", ("1.0",))),
         ("op:add#12", Role("op:add#12", ())),
+        ("features.3/op:conv2d", Role("features.*/op:conv2d", ("3",))),
+        ("layer1.0/op:conv2d#2", Role("layer*.*/op:conv2d#2", ("1.0",))),
+        ("op:conv2d#2", Role("op:conv2d#2", ())),
         ("classifier", Role("classifier", ())),
     ],
 )
@@ -143,6 +146,13 @@ def test_operations_are_compared_with_those_of_the_same_number():
     assert found(large, kind="add") == [
         ("exploding", "layer1.1/op:add", 3000, "layer1.0/op:add"),
     ]
+
+
+def test_operations_of_different_modules_are_not_compared():
+    """The detection models of torchvision normalize the image inside ``transform``."""
+    assert found({"body.stem": 1.0, "transform/op:sub": 1.0, "op:sub": 1000.0}, kind="sub") == []
+    within = {"stem": 1.0, "head.a": 1.0, "head/op:sub": 100.0}
+    assert found(within, kind="sub") == [("exploding", "head/op:sub", 100, "head.a")]
 
 
 def test_a_block_ends_after_its_parts():
