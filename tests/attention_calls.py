@@ -38,7 +38,7 @@ class Watching(TorchFunctionMode):
     def __init__(self, model: nn.Module, pixels: Tensor) -> None:
         super().__init__()
         first = pixels[:1].clone()
-        self.trails: TokenTrails | None = TokenTrails(first)
+        self.trails: TokenTrails | None = TokenTrails(first, list(map(vars, model.modules())))
         self.places: list[TokenPlaces | None] = []
         self.calls: list[SeenCall] = []
         self.images = len(pixels)

@@ -55,6 +55,9 @@ def image_probabilities(
 
 
 def _rows_of(tensor: Tensor, image: int, images: int) -> Tensor:
+    """Return the rows of one image, or all rows if they are too few to be those of each image."""
+    if len(tensor) < images:
+        return tensor
     rows = len(tensor) // images
     return tensor[image * rows : (image + 1) * rows]
 
@@ -72,7 +75,7 @@ def _of_products(
     enable_gqa: bool = False,  # noqa: FBT001
 ) -> Tensor:
     """Return the probabilities of ``scaled_dot_product_attention``, whose arguments these are."""
-    if attn_mask is not None and attn_mask.dim() == query.dim() and len(attn_mask) > 1:
+    if attn_mask is not None and attn_mask.dim() == query.dim():
         attn_mask = _rows_of(attn_mask, image, images)
     queries, keys = (_rows_of(part, image, images).float() for part in (query, key))
     if enable_gqa:
@@ -103,15 +106,16 @@ def _softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _of_modules(image: int, images: int, given: Mapping[str, Any]) -> Tensor:
-    """Return the probabilities of ``multi_head_attention_forward``, (1, heads, queries, keys).
+    """Return the probabilities of ``multi_head_attention_forward``, (N, heads, queries, keys).
 
-    Only queries and keys are projected again, half of what the function does. The rare forms with
-    further keys, which are not computed from the image, are left to torch.
+    N is the number of sequences of one image: its windows, or 1. Only queries and keys are
+    projected again, half of what the function does. The rare forms with further keys, which are not
+    computed from the image, are left to torch.
     """
     one = dict(given)
     if given["query"].dim() == 3:
         for name in ("query", "key", "value"):
-            one[name] = given[name][:, image : image + 1]
+            one[name] = _rows_of(given[name].transpose(0, 1), image, images).transpose(0, 1)
     for name, axes in (("key_padding_mask", 2), ("attn_mask", 3)):
         mask = given.get(name)
         if mask is not None and mask.dim() == axes:
@@ -119,27 +123,31 @@ def _of_modules(image: int, images: int, given: Mapping[str, Any]) -> Tensor:
     if any(given.get(name) is not None for name in ("bias_k", "static_k")) or one["add_zero_attn"]:
         one |= {"need_weights": True, "average_attn_weights": False, "training": False}
         weights: Any = functional.multi_head_attention_forward(**one)[1]
-        return torch.as_tensor(weights).float().reshape(1, *weights.shape[-3:])
+        return torch.as_tensor(weights).float().reshape(-1, *weights.shape[-3:])
     width, heads = one["embed_dim_to_check"], one["num_heads"]
     queries, keys = (
-        _project(one, place, name).reshape(-1, heads, width // heads).transpose(0, 1)
+        _project(one, place, name).unflatten(-1, (heads, width // heads)).movedim(0, -2)
         for place, name in enumerate(("query", "key"))
     )
     scores = (queries * (width // heads) ** -0.5) @ keys.transpose(-2, -1)
     mask, padding = one.get("attn_mask"), one.get("key_padding_mask")
+    if mask is not None and mask.dim() == 3:
+        mask = mask.reshape(scores.shape)
+    if padding is not None:
+        padding = padding.reshape(-1, 1, 1, scores.shape[-1])
     for hidden in (mask, padding):  # unlike in the function above, True hides a key
         if hidden is not None and hidden.dtype == torch.bool:
             scores.masked_fill_(hidden, -torch.inf)
         elif hidden is not None:
             scores += hidden
-    return _softmax(scores, None)[None]
+    return _softmax(scores, None)
 
 
 def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:
-    """Return the projected queries (place 0) or keys (place 1) of one image, (tokens, width)."""
+    """Return the projected queries (place 0) or keys (place 1) of one image, (tokens, N, width)."""
     width = given["embed_dim_to_check"]
     part = slice(place * width, (place + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]
     own = given[f"{name[0]}_proj_weight"] if given.get("use_separate_proj_weight") else weight[part]
-    tokens = given[name].reshape(-1, own.shape[1])
+    tokens = given[name] if given[name].dim() == 3 else given[name][:, None]
     return functional.linear(tokens, own, None if bias is None else bias[part]).float()

@@ -8,6 +8,9 @@ computes values keeps their places. The product of two tensors, such as queries 
 trails, that of its rows and that of its columns; a softmax over such a product is an attention, and
 no other softmax is.
 
+What is computed from parameters and buffers alone was learned, and stands for no part of the image.
+What comes from code that shows no function of torch, such as a scripted one, could not be followed.
+
 Nothing here changes a tensor of the model.
 """
 
@@ -44,6 +47,15 @@ _MOVING = {
 }  # fmt: skip
 _REDUCING = {"amax", "amin", "mean", "sum"}
 _PRODUCTS = {"bmm", "einsum", "matmul"}
+_CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
+_REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
+# Other functions that write over a tensor, and not value by value as add_ and relu_ do.
+_WRITING = {
+    "addbmm_", "addmm_", "addmv_", "addr_", "as_strided_", "baddbmm_", "index_add_", "index_copy_",
+    "index_fill_", "index_put_", "index_reduce_", "masked_scatter_", "put_", "resize_",
+    "resize_as_", "scatter_", "scatter_add_", "scatter_reduce_", "set_", "squeeze_", "swapaxes_",
+    "swapdims_", "t_", "transpose_", "unsqueeze_",
+}  # fmt: skip
 _SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
 _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
@@ -65,7 +77,8 @@ class TokenPlaces:
         query_grid: the rows and columns of the grid of the queries, for a clip the frames before
             them; empty if the queries have no places.
         key_grid: the same of the keys, which are fewer where a model pools them.
-        unknown: why the places are not known, then ``NO_PLACE`` stands for all; empty if they are.
+        unknown: why the places of queries and keys are not known, or that none has one; then
+            ``NO_PLACE`` stands for all. Empty if any has a place.
     """
 
     shape: tuple[int, ...]
@@ -111,17 +124,26 @@ class TokenTrails:
     """The trails of the tensors of one forward of one image.
 
     Example:
-        >>> trails = TokenTrails(pixels)
+        >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
         >>> # for every function that the model calls, right after it returned:
         >>> places = trails.follow(function, args, kwargs, output)
     """
 
-    def __init__(self, pixels: Tensor) -> None:
-        """``pixels`` is the tensor that the model is given, (1, C, H, W) or (1, C, T, H, W)."""
+    def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
+        """Begin a forward.
+
+        Args:
+            pixels: the tensor that the model is given, (1, C, H, W) or (1, C, T, H, W).
+            learned: tensors that are not computed from the pixels, such as parameters and buffers,
+                also in lists and dictionaries.
+        """
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, _Trail] = WeakIdKeyDictionary()
         count = math.prod(self._sizes)
         each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
+        self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
+        self._learned.update(dict.fromkeys(_tensors_in(learned)))
+        self._learned.pop(pixels, None)
         self._trails[pixels] = _Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -137,7 +159,7 @@ class TokenTrails:
             function: the function as torch's ``TorchFunctionMode`` names it.
             args: its positional arguments.
             kwargs: its keyword arguments.
-            output: what it returned.
+            output: what it returned, None if it raised or returns nothing.
 
         Returns:
             The places of queries and keys if the call is an attention, or the softmax of one.
@@ -146,16 +168,32 @@ class TokenTrails:
         if name in _FUSED:
             return self._follow_fused(name, args, kwargs, output)
         args, kwargs = _first_by_place(args, kwargs)
-        given = [part for part in _tensors_in((args, *kwargs.values())) if part in self._trails]
-        if not given or name.startswith("new_"):
+        tensors = list(_tensors_in((args, kwargs)))
+        outputs = list(_tensors_in(args[:1] if name == "__setitem__" else output))
+        is_new = name.startswith("new_") or name.endswith("_like")
+        if not outputs or is_new or all(part in self._learned for part in tensors):
+            self._learned.update(dict.fromkeys(outputs))
             return None
-        outputs = list(_tensors_in(output))
+        given = [part for part in tensors if part in self._trails]
         try:
             trails = self._trails_of(function, name, args, kwargs, given, output)
         except (IndexError, RuntimeError, TypeError, ValueError):  # it takes no integers, and so on
             trails = [_Trail(_everywhere(_LOST, part)) for part in outputs]
-        self._trails.update(zip(outputs, trails, strict=True))
+        for part, trail in zip(outputs, trails, strict=True):
+            if any(part is each for each in tensors):
+                self._write(part, trail)
+            self._trails[part] = trail
         return self._find_softmax(args, kwargs) if name == "softmax" else None
+
+    def _write(self, target: Tensor, trail: _Trail) -> None:
+        """Forget the places of all that shares the memory of a tensor that gets other places."""
+        if torch.equal(self._own(target), trail.own):
+            return
+        memory = target.untyped_storage()._cdata
+        for part in [*self._trails, *self._learned]:
+            if part.untyped_storage()._cdata == memory:
+                self._learned.pop(part, None)
+                self._trails[part] = _Trail(_everywhere(_LOST, part))
 
     def _follow_fused(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: object
@@ -173,16 +211,17 @@ class TokenTrails:
         if name == "multi_head_attention_forward":  # (tokens, N), or (tokens,) without a batch
             given = MULTI_HEAD_ARGUMENTS.bind(*args, **kwargs).arguments
             heads, added = given["num_heads"], (given["bias_k"] is not None, given["add_zero_attn"])
-            queries, keys = (part.reshape(len(part), -1)[:, 0] for part in (queries, keys))
+            queries, keys = (part.reshape(len(part), -1).T[:, None] for part in (queries, keys))
             keys = torch.nn.functional.pad(keys, (0, sum(added)), value=_LEARNED)
-            return self._places(queries.expand(1, heads, -1), keys.expand(1, heads, -1))
-        if keys.shape[:-1] != queries.shape[:-1]:  # groups of heads share their keys
-            keys = keys[..., :1, :].expand(*queries.shape[:-1], keys.shape[-1])
-        return self._places(queries, keys)
+            return self._places(*(part.expand(-1, heads, -1) for part in (queries, keys)))
+        if kwargs.get("enable_gqa"):  # groups of heads share their keys
+            keys = keys[..., :1, :]
+        shape = torch.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
+        return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TokenPlaces | None:
         """Return the places of a softmax, if it is taken over the product of two tensors."""
-        own, columns = self._trails[args[0]]
+        own, columns = self._trails.get(args[0], _Trail(self._own(args[0])))
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
         if columns is None or own.dim() < 3 or axis not in (-1, own.dim() - 1):
             return None
@@ -200,6 +239,10 @@ class TokenTrails:
         output: object,
     ) -> list[_Trail]:
         """Return the trails of the tensors that a function returned."""
+        if name in _REPLACING:
+            return [self._replace(name, *args, *kwargs.values())]
+        if name in _WRITING or kwargs.get("out") is not None or _chooses(name, args, given):
+            return [_Trail(_everywhere(_LOST, part)) for part in _tensors_in(output)]
         if isinstance(output, Tensor):
             return [self._trail_of(function, name, args, kwargs, given, output)]
         if name in _MOVING:
@@ -235,6 +278,31 @@ class TokenTrails:
             if name in _REDUCING and output.dim() > 1:
                 return _Trail(_reduce(trail.own, *args[1:2], **kwargs))
         return self._keep(given, output)
+
+    def _replace(self, name: str, target: Tensor, *options: Any) -> _Trail:
+        """Return the trail of a tensor of which a part, or all for ``copy_``, was replaced."""
+        index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
+        own, columns = self._trails.get(target, _Trail(self._own(target)))
+        given = self._trails.get(value) if isinstance(value, Tensor) else None
+        is_learned = all(part in self._learned for part in _tensors_in(value))
+        is_mask = isinstance(index, Tensor) and index.shape == own.shape
+        if is_learned and (columns is not None or is_mask):
+            return _Trail(own, columns)  # a token stays where it is if some of its values are set
+        if any(part in self._trails for part in _tensors_in(index)) or not (is_learned or given):
+            return _Trail(_everywhere(_LOST, own))
+        if given is None:
+            written = torch.zeros_like(own, dtype=torch.bool)
+            written[index] = True
+            axes = (axis for axis in range(own.dim()) if _varies(written, axis))
+            if any(not _varies(own, axis) for axis in axes):  # such as some channels of all tokens
+                return _Trail(own)
+            return _Trail(own.masked_fill(written & (own > _OUTSIDE), _LEARNED))
+        own = own.clone()
+        if given.columns is not None:
+            columns = torch.full_like(own, _LEARNED) if columns is None else columns.clone()
+            columns[index] = given.columns
+        own[index] = given.own
+        return _Trail(own, columns)
 
     def _multiply(self, name: str, args: Sequence[Any], output: Tensor) -> _Trail | None:
         """Return the trail of a product of two tensors, None for one with learned weights."""
@@ -278,9 +346,10 @@ class TokenTrails:
         return _Trail(_everywhere(_LOST, output))
 
     def _own(self, tensor: Tensor) -> Tensor:
-        """Return where a tensor stands; what was not computed from the pixels was learned."""
-        trail = self._trails.get(tensor)
-        return _everywhere(_LEARNED, tensor) if trail is None else trail.own
+        """Return where a tensor stands; it is lost if no function was seen to make it."""
+        if tensor in self._trails:
+            return self._trails[tensor].own
+        return _everywhere(_LEARNED if tensor in self._learned else _LOST, tensor)
 
     def _places(self, queries: Tensor, keys: Tensor) -> TokenPlaces:
         """Return the places of queries (…, L) and keys (…, M) of the same leading axes."""
@@ -302,8 +371,10 @@ class TokenTrails:
             why = "the places of its tokens could not be followed from the pixels on"
             return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
         (query_cells, query_grid), (key_cells, key_grid) = (self._cells(part) for part in at)
+        why = "its tokens stand for no parts of the image, as far as they could be followed"
+        why = "" if query_grid or key_grid else why
         return TokenPlaces(
-            tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid
+            tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid, why
         )
 
     def _cells(self, pixels: Tensor) -> tuple[Tensor, tuple[int, ...]]:
@@ -369,6 +440,11 @@ def _reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
     first = torch.amin(trail, *axes, **options)
     of_all = _varies(trail.reshape(-1), 0) and not _varies(first.reshape(-1), 0)
     return _everywhere(_LEARNED, first) if of_all else first
+
+
+def _chooses(name: str, args: Sequence[Any], given: Sequence[Tensor]) -> bool:
+    """Return whether a function takes values from where other values of the image tell."""
+    return name in _CHOOSING and any(part is not args[0] for part in given)
 
 
 def _is_weights(trail: _Trail) -> bool:
@@ -440,9 +516,11 @@ def _first_by_place(
 
 
 def _tensors_in(values: object) -> Iterator[Tensor]:
-    """Yield the tensors among arguments, and in lists of them."""
+    """Yield the tensors among values, and in lists and dictionaries of them."""
     if isinstance(values, Tensor):
         yield values
+    elif isinstance(values, dict):
+        yield from _tensors_in(list(values.values()))
     elif isinstance(values, (tuple, list)):
         for value in values:
             yield from _tensors_in(value)

@@ -103,7 +103,8 @@ def find_attention(
         raise RequestError(
             "--attention follows the pixels of one picture or clip, and this model takes others"
         )
-    finder = _Finder(pixels, {layer.module_path: layer for layer in list_layers(model)})
+    learned = [arguments, *map(vars, model.modules())]
+    finder = _Finder(pixels, learned, {layer.module_path: layer for layer in list_layers(model)})
     run_aside(model, arguments, finder)
     calls = tuple(call for call in finder.calls if _is_chosen(call, layers))
     return FoundAttention(calls, tuple(_list_hidden(model, layers, finder)))
@@ -154,6 +155,7 @@ class _Finder:
     """The listener of the forward that finds the attention calls, with the trails of its tokens."""
 
     pixels: Tensor
+    learned: list[object]
     layers: Mapping[str, LayerInfo]
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
@@ -162,19 +164,17 @@ class _Finder:
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._trails = TokenTrails(self.pixels)
+        self._trails = TokenTrails(self.pixels, self.learned)
 
     def begin(self, operation: OperationCall) -> OperationCall:
         return operation
 
     def end(self, begun: object, output: object) -> None:
-        if output is None:
-            return
         operation = cast("OperationCall", begun)
         module_path, name = split_path(operation.path)
         self.ran.add(module_path)
         places = self._trails.follow(operation.function, operation.args, operation.kwargs, output)
-        if name not in FUNCTIONS:
+        if name not in FUNCTIONS or output is None:
             return
         place = self._counts[operation.path]
         self._counts[operation.path] += 1
