@@ -125,10 +125,7 @@ def _of_modules(image: int, images: int, given: Mapping[str, Any]) -> Tensor:
         weights: Any = functional.multi_head_attention_forward(**one)[1]
         return torch.as_tensor(weights).float().reshape(-1, *weights.shape[-3:])
     width, heads = one["embed_dim_to_check"], one["num_heads"]
-    queries, keys = (
-        _project(one, place, name).unflatten(-1, (heads, width // heads)).movedim(0, -2)
-        for place, name in enumerate(("query", "key"))
-    )
+    queries, keys = (_project(one, place, name) for place, name in enumerate(("query", "key")))
     scores = (queries * (width // heads) ** -0.5) @ keys.transpose(-2, -1)
     mask, padding = one.get("attn_mask"), one.get("key_padding_mask")
     if mask is not None and mask.dim() == 3:
@@ -144,10 +141,11 @@ def _of_modules(image: int, images: int, given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:
-    """Return the projected queries (place 0) or keys (place 1) of one image, (tokens, N, width)."""
-    width = given["embed_dim_to_check"]
+    """Return the projected queries (place 0) or keys (1) of one image, (N, heads, tokens, width)."""
+    width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(place * width, (place + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]
     own = given[f"{name[0]}_proj_weight"] if given.get("use_separate_proj_weight") else weight[part]
     tokens = given[name] if given[name].dim() == 3 else given[name][:, None]
-    return functional.linear(tokens, own, None if bias is None else bias[part]).float()
+    projected = functional.linear(tokens, own, None if bias is None else bias[part]).float()
+    return projected.reshape(*projected.shape[:2], heads, -1).permute(1, 2, 0, 3)

@@ -28,7 +28,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
 NO_PLACE, PADDING = -1, -2
 
@@ -142,8 +142,7 @@ class TokenTrails:
         count = math.prod(self._sizes)
         each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
-        self._learned.update(dict.fromkeys(_tensors_in(learned)))
-        self._learned.pop(pixels, None)
+        self._learned.update({part: None for part in _tensors_in(learned) if part is not pixels})
         self._trails[pixels] = _Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -171,7 +170,7 @@ class TokenTrails:
         tensors = list(_tensors_in((args, kwargs)))
         outputs = list(_tensors_in(args[:1] if name == "__setitem__" else output))
         is_new = name.startswith("new_") or name.endswith("_like")
-        if not outputs or is_new or all(part in self._learned for part in tensors):
+        if not outputs or is_new or self._are_learned(tensors):
             self._learned.update(dict.fromkeys(outputs))
             return None
         given = [part for part in tensors if part in self._trails]
@@ -192,7 +191,6 @@ class TokenTrails:
         memory = target.untyped_storage()._cdata
         for part in [*self._trails, *self._learned]:
             if part.untyped_storage()._cdata == memory:
-                self._learned.pop(part, None)
                 self._trails[part] = _Trail(_everywhere(_LOST, part))
 
     def _follow_fused(
@@ -216,7 +214,7 @@ class TokenTrails:
             return self._places(*(part.expand(-1, heads, -1) for part in (queries, keys)))
         if kwargs.get("enable_gqa"):  # groups of heads share their keys
             keys = keys[..., :1, :]
-        shape = torch.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
+        shape = (queries[..., 0] + keys[..., 0]).shape  # one of them may serve all windows
         return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
 
     def _find_softmax(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TokenPlaces | None:
@@ -284,7 +282,7 @@ class TokenTrails:
         index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
         own, columns = self._trails.get(target, _Trail(self._own(target)))
         given = self._trails.get(value) if isinstance(value, Tensor) else None
-        is_learned = all(part in self._learned for part in _tensors_in(value))
+        is_learned = self._are_learned(_tensors_in(value))
         is_mask = isinstance(index, Tensor) and index.shape == own.shape
         if is_learned and (columns is not None or is_mask):
             return _Trail(own, columns)  # a token stays where it is if some of its values are set
@@ -344,6 +342,10 @@ class TokenTrails:
             if _spreads_to(trail.own.shape, output.shape):
                 return _each(trail, lambda part: part.expand(output.shape))
         return _Trail(_everywhere(_LOST, output))
+
+    def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
+        """Return whether all tensors, if any, were seen to be computed without the pixels."""
+        return all(part in self._learned and part not in self._trails for part in tensors)
 
     def _own(self, tensor: Tensor) -> Tensor:
         """Return where a tensor stands; it is lost if no function was seen to make it."""

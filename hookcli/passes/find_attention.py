@@ -155,7 +155,7 @@ class _Finder:
     """The listener of the forward that finds the attention calls, with the trails of its tokens."""
 
     pixels: Tensor
-    learned: list[object]
+    learned: Sequence[object]
     layers: Mapping[str, LayerInfo]
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)

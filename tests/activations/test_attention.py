@@ -376,6 +376,215 @@ def test_tokens_that_cannot_be_followed_are_said_to_have_no_known_place(shuffle)
     assert query_map(call.ordered[0], call.places, 0) is None
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`")
+def test_tokens_of_scripted_code_are_not_called_learned():
+    class Scripted(nn.Module):
+        def forward(self, pixels):
+            tokens = torch.jit.script(double)(pixels).flatten(2).transpose(1, 2)
+            return functional.scaled_dot_product_attention(tokens, tokens, tokens)
+
+    (call,) = attention_of(Scripted(), random(1, 3, 4, 3))
+    assert (
+        call.places.unknown == "the places of its tokens could not be followed from the pixels on"
+    )
+
+
+@pytest.mark.parametrize(
+    "held", ["parameter", "buffer", "attribute", "list", "made in the forward"]
+)
+def test_a_class_token_was_learned_wherever_the_model_holds_it(held):
+    class Prefixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            token = torch.ones(1, 1, 3)
+            if held == "parameter":
+                self.token = nn.Parameter(token)
+            elif held == "buffer":
+                self.register_buffer("token", token)
+            else:
+                self.token = {"attribute": token, "list": [token]}.get(held)
+
+        def forward(self, pixels):
+            held_one = torch.ones(1, 1, 3) if self.token is None else self.token
+            token = held_one[0] if isinstance(held_one, list) else held_one
+            tokens = torch.cat([token * 2, pixels.flatten(2).transpose(1, 2)], 1)
+            return functional.scaled_dot_product_attention(tokens, tokens, tokens)
+
+    (call,) = attention_of(Prefixed(), random(1, 3, 4, 3))
+    assert call.places.queries.tolist() == [[NO_PLACE, *range(12)]]
+
+
+def behind_a_blank(tokens):
+    whole = torch.zeros(1, 13, 3)
+    whole[:, 1:] = tokens
+    return whole
+
+
+def in_zeros_of_its_shape(tokens):
+    whole = torch.zeros_like(torch.cat([tokens[:, :1], tokens], 1))
+    whole[:, 1:] = tokens
+    return whole
+
+
+def with_the_first_replaced(tokens):
+    whole = torch.cat([tokens[:, :1], tokens], 1)
+    whole[:, 0] = 0.5
+    return whole
+
+
+@pytest.mark.parametrize("write", [behind_a_blank, in_zeros_of_its_shape, with_the_first_replaced])
+def test_tokens_that_are_written_into_a_tensor_stand_where_they_stood(write):
+    places = places_after(write)
+    assert places.queries.tolist() == places.keys.tolist() == [[NO_PLACE, *range(12)]]
+
+
+def with_some_channels_set(tokens):
+    tokens[..., :2] = 0
+    return tokens
+
+
+def with_negative_values_set(tokens):
+    tokens[tokens < 0] = 0
+    return tokens
+
+
+def with_some_turned(tokens):
+    tokens[:, 3:] = tokens[:, 3:] * 2
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "write", [with_some_channels_set, with_negative_values_set, with_some_turned, torch.relu_]
+)
+def test_tokens_some_of_whose_values_are_written_stay_where_they_are(write):
+    assert places_after(write).queries.tolist() == [list(range(12))]
+
+
+def test_scores_that_are_set_at_some_keys_are_still_those_of_all():
+    class Masked(nn.Module):
+        def forward(self, pixels):
+            tokens = pixels.flatten(2).transpose(1, 2)
+            scores = tokens @ tokens.transpose(1, 2)
+            scores[:, :, 5:] = -torch.inf
+            return scores.softmax(-1)
+
+    (call,) = attention_of(Masked(), random(1, 3, 4, 3))
+    assert call.places.keys.tolist() == [list(range(12))]
+
+
+def copied_into_a_part(tokens):
+    whole = torch.zeros(1, 13, 3)
+    whole[:, 1:].copy_(tokens)
+    return whole
+
+
+def added_to_a_part(tokens):
+    whole = torch.zeros(1, 13, 3)
+    whole[:, 1:].add_(tokens)
+    return whole
+
+
+def copied_by_index(tokens):
+    return torch.zeros(1, 13, 3).index_copy_(1, torch.arange(12).flip(0), tokens)
+
+
+def given_as_out(tokens):
+    whole = torch.empty(1, 13, 3)
+    torch.cat([tokens[:, :1], tokens], 1, out=whole)
+    return whole.clone()
+
+
+def written_where_values_tell(tokens):
+    tokens[:, tokens[0, :, 0].argsort()] = tokens.clone()
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "write",
+    [copied_into_a_part, added_to_a_part, copied_by_index, given_as_out, written_where_values_tell],
+)
+def test_tokens_written_in_a_way_that_is_not_followed_have_no_known_place(write):
+    assert places_after(write).unknown.endswith("could not be followed from the pixels on")
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda tokens, best: tokens.gather(1, best[..., None].expand(-1, -1, 3)),
+        lambda tokens, best: tokens.take_along_dim(best[..., None], 1),
+        lambda tokens, best: tokens.index_select(1, best[0]),
+        lambda tokens, best: tokens[:, best[0]],
+        lambda tokens, best: tokens.repeat_interleave(best[0].argsort() + 1, 1)[:, :5],
+    ],
+)
+def test_tokens_that_values_choose_have_no_known_place(choose):
+    places = places_after(
+        lambda tokens: choose(tokens, tokens.norm(dim=-1).topk(12, dim=1).indices)
+    )
+    assert places.unknown.endswith("could not be followed from the pixels on")
+
+
+def test_tokens_at_indices_that_the_model_holds_are_followed():
+    places = places_after(lambda tokens: tokens[:, torch.tensor([7, 2])])
+    assert (places.queries.tolist(), places.query_grid) == ([[2, 1]], (2, 2))
+
+
+def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image():
+    places = places_after(lambda tokens: torch.ones_like(tokens))
+    assert places.unknown == (
+        "its tokens stand for no parts of the image, as far as they could be followed"
+    )
+
+
+# Windows in the batch axis
+
+
+@pytest.mark.parametrize("options", [{}, {"add_zero_attn": True}], ids=["plain", "a zero key"])
+def test_multihead_attention_is_measured_in_all_windows_of_an_image(options):
+    """4 by 6 cells in windows of 2 by 2, as rows of the batch of an attention module."""
+
+    class Windows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True, **options)
+
+        def forward(self, pixels):
+            cells = pixels.unflatten(3, (3, 2)).unflatten(2, (2, 2))  # (N, 8, 2, 2, 3, 2)
+            windows = cells.permute(0, 2, 4, 3, 5, 1).reshape(-1, 4, 8)
+            return self.attention(windows, windows, windows, average_attn_weights=False)[1]
+
+    torch.manual_seed(0)
+    model, pixels = Windows().eval(), random(2, 8, 4, 6)
+    (call,) = attention_of(model, pixels)
+    with without_fast_path():
+        expected = model(pixels)
+    cells = np.arange(24).reshape(4, 6)
+    blocks = [cells[r : r + 2, c : c + 2].ravel().tolist() for r in (0, 2) for c in (0, 2, 4)]
+    assert call.places.queries.tolist() == blocks
+    assert (torch.cat(call.ordered) - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("side", [2, 4], ids=["windows", "the whole image"])
+def test_learned_queries_may_be_the_same_for_all_images_and_windows(side):
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.queries = nn.Parameter(random(1, 2, 5, 3))
+
+        def forward(self, pixels):
+            cells = pixels.unflatten(3, (-1, side)).unflatten(2, (-1, side))
+            keys = cells.permute(0, 2, 4, 3, 5, 1).reshape(-1, 2, side * side, 3)
+            return functional.scaled_dot_product_attention(self.queries, keys, keys)
+
+    pixels = random(2, 6, 4, 4)[:, [0, 1, 2, 0, 1, 2]]
+    model = Pooled()
+    (call,) = attention_of(model, pixels)
+    *_, values = call.arguments
+    assert call.places.keys.shape == (call.places.windows, side * side)
+    assert (torch.cat(call.raw) @ values - model(pixels)).abs().max() < 1e-5
+    assert call.places.key_grid
+
+
 # Figures
 
 
@@ -463,6 +672,22 @@ def test_a_point_of_the_image_is_in_one_cell(across, down, cell):
 
 
 ATTENTION = Call(LayerInfo("attn", "Attention"), order=1, side="attention")
+
+
+def double(values: torch.Tensor) -> torch.Tensor:
+    return values * 2
+
+
+def places_after(change) -> TokenPlaces:
+    """The places of the tokens of 4 by 3 pixels, after a function of tokens (1, 12, 3)."""
+
+    class Changed(nn.Module):
+        def forward(self, pixels):
+            tokens = change(pixels.flatten(2).transpose(1, 2).contiguous())
+            return functional.scaled_dot_product_attention(tokens, tokens, tokens)
+
+    (call,) = attention_of(Changed(), random(1, 3, 4, 3))
+    return call.places
 
 
 def measure_heads(probabilities: torch.Tensor, places: TokenPlaces) -> AttentionRow:
