@@ -141,7 +141,7 @@ def _of_modules(image: int, images: int, given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], place: int, name: str) -> Tensor:
-    """Return the projected queries (place 0) or keys (1) of one image, (N, heads, tokens, width)."""
+    """Return projected queries (place 0) or keys (1) of one image, (N, heads, tokens, width)."""
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(place * width, (place + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]
