@@ -377,10 +377,18 @@ def test_tokens_that_cannot_be_followed_are_said_to_have_no_known_place(shuffle)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`")
-def test_tokens_of_scripted_code_are_not_called_learned():
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda pixels: torch.jit.script(to_tokens)(pixels),
+        lambda pixels: torch.jit.script(to_tokens)(pixels) * 2,
+    ],
+    ids=["as they come", "computed further"],
+)
+def test_tokens_of_scripted_code_are_not_called_learned(make):
     class Scripted(nn.Module):
         def forward(self, pixels):
-            tokens = torch.jit.script(double)(pixels).flatten(2).transpose(1, 2)
+            tokens = make(pixels)
             return functional.scaled_dot_product_attention(tokens, tokens, tokens)
 
     (call,) = attention_of(Scripted(), random(1, 3, 4, 3))
@@ -485,7 +493,7 @@ def added_to_a_part(tokens):
 
 
 def copied_by_index(tokens):
-    return torch.zeros(1, 13, 3).index_copy_(1, torch.arange(12).flip(0), tokens)
+    return torch.zeros(1, 12, 3).index_copy_(1, torch.arange(12).flip(0), tokens)
 
 
 def given_as_out(tokens):
@@ -674,8 +682,8 @@ def test_a_point_of_the_image_is_in_one_cell(across, down, cell):
 ATTENTION = Call(LayerInfo("attn", "Attention"), order=1, side="attention")
 
 
-def double(values: torch.Tensor) -> torch.Tensor:
-    return values * 2
+def to_tokens(pixels: torch.Tensor) -> torch.Tensor:
+    return pixels.flatten(2).transpose(1, 2)
 
 
 def places_after(change) -> TokenPlaces:
