@@ -169,8 +169,7 @@ class TokenTrails:
         args, kwargs = _first_by_place(args, kwargs)
         tensors = list(_tensors_in((args, kwargs)))
         outputs = list(_tensors_in(args[:1] if name == "__setitem__" else output))
-        is_new = name.startswith("new_") or name.endswith("_like")
-        if not outputs or is_new or self._are_learned(tensors):
+        if not outputs or name.startswith("new_") or self._are_learned(tensors):
             self._learned.update(dict.fromkeys(outputs))
             return None
         given = [part for part in tensors if part in self._trails]
