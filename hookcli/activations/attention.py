@@ -132,6 +132,9 @@ def _of_modules(image: int, images: int, given: Mapping[str, Any]) -> Tensor:
         mask = mask.reshape(scores.shape)
     if padding is not None:
         padding = padding.reshape(-1, 1, 1, scores.shape[-1])
+    if mask is None and padding is None:
+        shares: Tensor = scores.softmax(-1)
+        return shares
     for hidden in (mask, padding):  # unlike in the function above, True hides a key
         if hidden is not None and hidden.dtype == torch.bool:
             scores.masked_fill_(hidden, -torch.inf)
