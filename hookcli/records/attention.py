@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +95,9 @@ class AttentionMaps:
     query_grid: tuple[int, ...]
     map_grid: tuple[int, ...]
     is_thinned: bool
+
+
+def mean_over_heads(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are known; None if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

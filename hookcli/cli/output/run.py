@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
 from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
@@ -115,7 +116,7 @@ def _attention_text(row: AttentionRow) -> str:
         parts.append(count(row.keys, "key"))
     if row.windows > 1:
         parts.append(count(row.windows, "window"))
-    entropy, share, distance = map(_mean, (row.entropy, row.prefix_share, row.distance))
+    entropy, share, distance = map(mean_over_heads, (row.entropy, row.prefix_share, row.distance))
     if entropy is not None and row.keys:
         parts.append(f"entropy {entropy:.2f} of {math.log(row.keys):.2f}")
     if share is not None and row.prefix:
@@ -123,11 +124,6 @@ def _attention_text(row: AttentionRow) -> str:
     if distance is not None:
         parts.append(f"{distance:.1f} patches away")
     return ", ".join([*parts, row.reason] if row.reason else parts)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) -> dict[str, object]:

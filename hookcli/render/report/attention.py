@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from hookcli.records.attention import AttentionMaps, AttentionRow
     from hookcli.records.pictures import HeatPicture
@@ -61,9 +61,3 @@ def _describe(maps: AttentionMaps, address: str) -> dict[str, object]:
 def shorten(call_id: str) -> str:
     """Return the id of an attention call without the word attention in front of it."""
     return call_id.removeprefix("attention:")
-
-
-def mean_over_heads(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that are known; None if there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

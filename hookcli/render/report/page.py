@@ -19,10 +19,11 @@ from hookcli import escape
 from hookcli.documents import MOST_BYTES
 from hookcli.errors import RequestError, first_line
 from hookcli.files import read_regular
+from hookcli.records.attention import mean_over_heads
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
 from hookcli.render.charts.flow_svg import draw_flow_svg
-from hookcli.render.report.attention import attention_for_script, mean_over_heads, shorten
+from hookcli.render.report.attention import attention_for_script, shorten
 from hookcli.render.report.document import (
     AS_LEFT,
     choose_images,
