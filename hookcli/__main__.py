@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from hookcli import errors
 from hookcli.cli import memory
-from hookcli.cli.help import PanelCommand
+from hookcli.cli.help import WIDTH, PanelCommand
 from hookcli.cli.output import console
 
 if TYPE_CHECKING:
@@ -26,21 +26,38 @@ if TYPE_CHECKING:
 # Typer has its own copy of click, whose base class of errors is reached in this way.
 _ClickError: Any = typer.BadParameter.__bases__[0].__bases__[0]
 
-# Each command, and what --help says about it. The module of a command has its name, and is
-# imported when the command is named.
-_COMMANDS = {
-    "inspect": "Write feature-map grids and statistics of chosen layers.",
-    "gradients": "Write gradients of chosen layers, Grad-CAM and saliency.",
-    "ablate": "Zero channels one by one, and list what the score loses.",
-    "diff": "Compare two runs: which layer differs first, and by how much.",
-    "compare": "Run a model two ways: which layer differs first.",
-    "golden": "Write a run as one small file, to compare later runs with.",
-    "layers": "List a model's layers: shapes, cost, traps for hooks.",
-    "models": "List torchvision's models and their weights.",
-    "report": "Make the page of a run again.",
-    "export": "Write the tensors of a run as .npy or .csv files.",
-    "schema": "Print the JSON Schema of what hookcli prints and writes.",
+# The commands by subject, and what --help says about each. The module of a command has its name,
+# and is imported when the command is named.
+_SUBJECTS = {
+    "Look inside": {
+        "inspect": "Write feature maps and statistics, and a page to look at.",
+        "gradients": "Write gradients, Grad-CAM and saliency.",
+        "layers": "List a model's layers: shapes, cost, traps for hooks.",
+        "models": "List torchvision's models and their weights.",
+        "ablate": "Zero channels one by one, and list what the score loses.",
+    },
+    "Compare": {
+        "compare": "Run a model in two ways: which layer differs first.",
+        "golden": "Write a run as one small file, to compare later runs with.",
+        "diff": "Compare two runs: which layer differs first, and by how much.",
+    },
+    "Use a run": {
+        "report": "Make the page of a run again.",
+        "export": "Write saved tensors as .npy or .csv files.",
+        "schema": "Print the JSON Schema of what is printed and written.",
+    },
 }
+_COMMANDS = {name: text for commands in _SUBJECTS.values() for name, text in commands.items()}
+_WELCOME = """\
+hookcli shows what a PyTorch vision model computed. Three commands to start with:
+
+  hookcli layers resnet18               what layers does the model have?
+  hookcli inspect resnet18 photo.jpg    what does each layer make of a photo?
+  hookcli compare resnet18 photo.jpg --against dtype=bfloat16
+                                        which layer differs first?
+
+All commands: hookcli --help
+"""
 
 
 class _Commands(Mapping[str, Any]):
@@ -53,7 +70,10 @@ class _Commands(Mapping[str, Any]):
         if name not in self._imported:
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
-            alone.command(name, cls=PanelCommand, short_help=_COMMANDS[name])(command)
+            settings = {"max_content_width": WIDTH}
+            alone.command(
+                name, cls=PanelCommand, short_help=_COMMANDS[name], context_settings=settings
+            )(command)
             self._imported[name] = typer.main.get_command(alone)
         return self._imported[name]
 
@@ -79,9 +99,13 @@ class _Group(TyperGroup):
         """Import a command; an ImportError inside it is not taken for an unknown command."""
         return self.commands[cmd_name] if cmd_name in _COMMANDS else None
 
-    def format_commands(self, _context: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by subject, and after them the options."""
+        for subject, commands in _SUBJECTS.items():
+            with formatter.section(subject):
+                formatter.write_dl(list(commands.items()))
+        TyperCommand.format_options(self, ctx, formatter)  # type: ignore[arg-type]  # no commands
+        formatter.write("\nThe options of a command: hookcli COMMAND --help\n")
 
 
 app = typer.Typer(
@@ -101,8 +125,9 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _common(
+    context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option(
@@ -110,7 +135,8 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        console.print_data(_WELCOME)
 
 
 def main() -> None:
@@ -153,7 +179,7 @@ def _report_bug(
 def _run() -> int:
     stdout = sys.stdout
     try:
-        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(args=sys.argv[1:], standalone_mode=False)
     except errors.HookcliError as error:
         console.print_error(error.message, error.hint)
         return error.exit_code

@@ -1,31 +1,102 @@
-"""The help of a command, with its options in panels; without Rich, whose import takes 70 ms."""
+"""The help of a command: options in panels, notes on their words, examples at the foot.
+
+It is written without Rich, whose import takes 70 ms.
+"""
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from typer.core import TyperCommand
 
+WIDTH = 120  # of the widest help, in columns
+_EXAMPLES = "\n\nExamples:\n"
+
+# What words in the place of values stand for, if that takes more than one line.
+_NOTES = {
+    "FORM": (
+        "FORM chooses layers; several are separated by commas",
+        (
+            ("conv linear norm act pool", "the layers of a family; also attention, dropout"),
+            ("leaf all", "layers without parts; every module"),
+            ("Conv2d", "a class"),
+            ("layer1.0.conv2", "a module, as hookcli layers lists it"),
+            ("'layer1.*' 're:REGEX'", "names that fit; * stands for dots, too"),
+            ("'conv[16]' 'conv[-1]'", "the 16th, counted from 1; the last"),
+            ("'op:add' 'op:*'", "additions between modules; all operations"),
+            ("@FILE", "a file with one form per line"),
+        ),
+    ),
+    "CHANGE": (
+        "CHANGE is [SIDE:]FORM[{CHANNELS}]:WHAT; several are made in order",
+        (
+            ("'conv[3]:zero'", "WHAT: zero, mean, scale=, set=, clamp=LO:HI, clip-norm="),
+            ("'layer1.*{3,7-9}:scale=2'", "only these channels, counted from 0"),
+            ("'input:fc:zero'", "SIDE: output, input; grad_output, grad_input, param"),
+        ),
+    ),
+}
+
 
 class PanelCommand(TyperCommand):
-    """A command whose help shows its options in panels, in the order of the command's signature."""
+    """A command whose help shows its options in panels, in the order of the command's signature.
+
+    Its docstring is a summary, perhaps a few sentences more, and a section "Examples:" with one
+    command per line, which stands at the foot of the help.
+    """
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the command: MODEL for one that is needed, [IMAGE...] for many."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return ["[OPTIONS]", *map(_name_argument, arguments)]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the docstring says before its examples."""
+        described = copy(self)
+        described.help = (self.help or "").partition(_EXAMPLES)[0]
+        TyperCommand.format_help_text(described, ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, then each panel, then what belongs to none."""
+        """Write the arguments, each panel, what belongs to none, and the notes on their words."""
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         others: list[tuple[str, str]] = []
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is None:
-                continue
+        words = set()
+        parameters: list[Any] = self.get_params(ctx)
+        for parameter in parameters:
             panel = getattr(parameter, "rich_help_panel", None)
+            words.add((getattr(parameter, "metavar", None) or "").partition("=")[0])
             if parameter.param_type_name == "argument":
-                panels["Arguments"].append(record)
+                panels["Arguments"].append((_name_argument(parameter), parameter.help))
             elif panel is None:
-                others.append(record)
+                others.append(_describe_option(parameter, ctx))
             else:
-                panels.setdefault(panel, []).append(record)
-        for title, records in (*panels.items(), ("Options", others)):
+                panels.setdefault(panel, []).append(_describe_option(parameter, ctx))
+        notes = [note for word, note in _NOTES.items() if word in words]
+        for title, records in (*panels.items(), ("Help", others), *notes):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the examples, each on a line of its own."""
+        examples = (self.help or "").partition(_EXAMPLES)[2].split("\n")
+        if lines := [line.strip() for line in examples if line.strip()]:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in lines))
+
+
+def _name_argument(argument: Any) -> str:
+    name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
+    return name if argument.required else f"[{name}]"
+
+
+def _describe_option(option: Any, context: Any) -> tuple[str, str]:
+    """Return an option's names and its help, without the range of a number, which errors tell."""
+    shown = copy(option)
+    shown.min = shown.max = None
+    shown.required = False
+    if option.multiple:
+        shown.metavar = f"{option.metavar}..."
+    names, text = shown.get_help_record(context)
+    return names, text

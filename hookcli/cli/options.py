@@ -19,7 +19,8 @@ from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError
 from hookcli.urls import to_place
 
-LAYERS, IMAGES, OUTPUT = "Layers", "Images", "Output"  # panels of options that are in no group
+# Panels of options that are in no group.
+LAYERS, IMAGES, OUTPUT, CHANGES = "Layers", "Images", "Output", "Changes"
 _DEFAULTS, _GRIDS, _SAVE = config.DEFAULTS, config.DEFAULTS.grids, config.SaveStyle()
 _MODEL, _BACKWARD = config.DEFAULTS.run.model, config.BackwardStyle()
 
@@ -28,8 +29,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A torchvision model, timm:NAME, or your own FILE.py:FACTORY or "
-        "PACKAGE.MODULE:FACTORY, whose code is run.",
+        help="resnet34 (hookcli models lists them), timm:NAME, or a function that makes a model: "
+        "FILE.py:FUNCTION or MODULE:FUNCTION.",
         autocompletion=complete_model,
     ),
 ]
@@ -37,42 +38,33 @@ Images = Annotated[
     list[str],
     typer.Argument(
         metavar="IMAGE",
-        help="Image files, folders, globs, '@LIST' of names, or - for a list on standard input; "
-        ".npy and .safetensors files hold pixels.",
+        help="Files, folders, globs, '@LIST' of names, or - for names on standard input.",
     ),
 ]
 Layers = Annotated[
     tuple[str, ...],
-    typer.Option(
-        metavar="FORM",
-        help="Which layers to observe: an alias (conv linear norm act pool attention dropout leaf "
-        "all), a class name, a module path, a glob, 're:REGEX', or '@file'; 'conv[16]' is the "
-        "16th, counted from 1; 'op:add' are the additions between modules. Repeatable, or "
-        "separated by commas. Quote it, since shells replace [ ] * !.",
-    ),
+    typer.Option(metavar="FORM", help="Layers to observe; FORM is explained below."),
 ]
 Exclude = Annotated[
     tuple[str, ...],
-    typer.Option(metavar="FORM", help="Layers to leave out, written in the same way."),
+    typer.Option(metavar="FORM", help="Layers to leave out."),
 ]
 _STORAGE = typer.Option(
     "--storage-option",
+    rich_help_panel="Output",
     metavar="KEY=VALUE",
-    help="With URLs: an option of their storage, such as endpoint_url=http://localhost:9000, but "
-    "no credentials. Repeatable.",
+    help="Option of the storage behind a URL; no credentials.",
 )
 StorageOptions = Annotated[list[str], _STORAGE]
 At = Annotated[
     config.At,
-    typer.Option(
-        help="Record what a layer returns, what it receives, or both.", rich_help_panel=LAYERS
-    ),
+    typer.Option(metavar="SIDE", help="Observe output, input or both.", rich_help_panel=LAYERS),
 ]
 Pair = Annotated[
     str | None,
     typer.Option(
         metavar="IMAGE",
-        help="The second image for optical flow.  [default: the same image]",
+        help="Second image, for optical flow.  [default: the same]",
         rich_help_panel=IMAGES,
     ),
 ]
@@ -80,7 +72,7 @@ Clip = Annotated[
     bool,
     typer.Option(
         "--clip",
-        help="Take a folder as one clip, whose files are the frames in the order of their names.",
+        help="Take a folder of frames as one video clip.",
         rich_help_panel=IMAGES,
     ),
 ]
@@ -89,7 +81,7 @@ Workers = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Processes that read and prepare images.  [default: depends on the cores]",
+        help="Processes that read images.  [default: by the cores]",
         rich_help_panel=IMAGES,
     ),
 ]
@@ -98,7 +90,7 @@ BatchSize = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="The largest number of images in one forward.",
+        help="Most images in one forward.",
         rich_help_panel=IMAGES,
     ),
 ]
@@ -108,44 +100,50 @@ Size = Annotated[
         metavar="N",
         min=1,
         max=config.LARGEST_SIDE,
-        help="Side of the square that the network sees, in pixels.  [default: as the weights "
-        "were trained]",
+        help="Side of what the network sees, in pixels.",
     ),
 ]
 ModelArg = Annotated[
     tuple[str, ...],
-    typer.Option(
-        metavar="KEY=VALUE", help="An argument of the model's builder: num_classes=50. Repeatable."
-    ),
+    typer.Option(metavar="KEY=VALUE", help="Argument of the model: num_classes=50."),
 ]
 Channels = Annotated[
     str | None,
-    typer.Option(metavar="all|LIST", help="These channels instead, counted from 0: '3,7,10-20'."),
+    typer.Option(metavar="all|LIST", help="Draw these channels, counted from 0: '3,7,10-20'."),
 ]
 Format = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
     typer.Option(
         "--format",
-        help="What is printed on stdout; jsonl has one row per line.",
+        metavar="FORMAT",
+        help="On stdout: table, json, jsonl, csv or md.",
         rich_help_panel=OUTPUT,
     ),
 ]
 FileFormat = Annotated[
     Literal["text", "json", "jsonl"],
-    typer.Option("--format", help="What is printed on stdout: names of files, or more about each."),
+    typer.Option("--format", metavar="FORMAT", help="On stdout: text, json or jsonl."),
 ]
 Quiet = Annotated[
     bool,
     typer.Option(
         "--quiet",
         "-q",
-        help="Print no plan and no summary, only warnings and errors.",
+        help="Print only warnings, errors and what --format asks for.",
         rich_help_panel=OUTPUT,
     ),
 ]
 ShowTime = Annotated[
     bool,
     typer.Option("--time", help="Print how long each stage took.", rich_help_panel=OUTPUT),
+]
+SaveWeights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --prune: write the weights as .safetensors.",
+        rich_help_panel=CHANGES,
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel=OUTPUT)
@@ -166,20 +164,14 @@ class EditOptions:
 
     edit: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="[SIDE:]LAYERS[{CHANNELS}]:WHAT",
-            help="Change what passes there: 'conv[3]:zero', 'op:add[2]:scale=0', "
-            "'input:layer1.*{3,7}:scale=0.1'. SIDE "
-            "is output or input, in hookcli gradients also grad_output, grad_input or param; WHAT "
-            "is zero, scale=, clamp=LO:HI, clip-norm=, mean or set=. Repeatable; the order counts.",
-        ),
+        typer.Option(metavar="CHANGE", help="Change what passes a layer; explained below."),
     ] = ()
     prune: Annotated[
         tuple[str, ...],
         typer.Option(
             "--prune",
-            metavar="LAYERS=AMOUNT[:l1|random|ln]",
-            help="Set this share of the weights to zero first: 'conv=0.3'. Repeatable.",
+            metavar="FORM=SHARE[:HOW]",
+            help="Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.",
         ),
     ] = ()
 
@@ -191,20 +183,20 @@ class ModelOptions:
     weights: Annotated[
         str,
         typer.Option(
-            metavar="auto|pretrained|random|NAME|FILE",
-            help="auto takes trained weights if it can get them, else random ones; NAME is a set "
-            "of weights such as IMAGENET1K_V1; FILE is a .pth, .pt or .safetensors file.",
+            metavar="WEIGHTS",
+            help="auto (trained if available, else random), pretrained, random, a name such as "
+            "IMAGENET1K_V1, or a file.",
         ),
     ] = _MODEL.weights
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of random weights and of random pruning.")
-    ] = _MODEL.seed
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda|cuda:N|mps", help="Where the model runs.")
-    ] = _MODEL.device
-    dtype: Annotated[config.Dtype, typer.Option(help="Type of the weights and the pixels.")] = (
-        _MODEL.dtype
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of random weights and pruning.")] = (
+        _MODEL.seed
     )
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+    ] = _MODEL.device
+    dtype: Annotated[
+        config.Dtype, typer.Option(metavar="DTYPE", help="float32, float16 or bfloat16.")
+    ] = _MODEL.dtype
     size: Size = _MODEL.size
     resize: Annotated[
         int | None,
@@ -212,19 +204,20 @@ class ModelOptions:
             metavar="N",
             min=1,
             max=config.LARGEST_SIDE,
-            help="Short side of the image before its middle is cut out, in pixels.",
+            help="Short side before cropping, in pixels.",
         ),
     ] = _MODEL.resize
     mean: Annotated[
         str | None,
         typer.Option(
             metavar="R,G,B",
-            help="Subtracted from the colours, which are 0 to 1: '0.485,0.456,0.406'.",
+            help="Subtracted from the colours, which are 0 to 1.",
         ),
     ] = None
     std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Divisor of the colours.")] = None
     interpolation: Annotated[
-        config.Interpolation | None, typer.Option(help="How images are resized.")
+        config.Interpolation | None,
+        typer.Option(metavar="HOW", help="Resizing: nearest, bilinear or bicubic."),
     ] = _MODEL.interpolation
     model_arg: ModelArg = ()
 
@@ -259,13 +252,11 @@ class ImageOptions:
     ] = False
     null: Annotated[
         bool,
-        typer.Option(
-            "-0", "--null", help="Names in lists end with NUL, as find -print0 writes them."
-        ),
+        typer.Option("-0", "--null", help="Names in lists end with NUL (find -print0)."),
     ] = False
     on_error: Annotated[
         config.OnError,
-        typer.Option(help="When the model fails on an image: stop the run, or skip the image."),
+        typer.Option(metavar="stop|skip", help="When the model fails on an image."),
     ] = _DEFAULTS.run.on_error
 
     def request(
@@ -280,22 +271,30 @@ class GridOptions:
     """Pictures: how feature maps are drawn."""
 
     grids: Annotated[
-        config.GridMode, typer.Option(help="One picture per layer, one per image, or none.")
+        config.GridMode,
+        typer.Option(
+            metavar="WHICH",
+            help="layers (a picture each), sheet (one per image), none or auto.",
+        ),
     ] = _GRIDS.mode
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of channels in a grid.")] = (
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Channels in a picture.")] = (
         _GRIDS.top or 0
     )
     channels: Channels = None
-    rank: Annotated[config.Rank, typer.Option(help="Which channels come first.")] = _GRIDS.rank
+    rank: Annotated[
+        config.Rank,
+        typer.Option(metavar="BY", help="Order of channels: spread, mean, max or index."),
+    ] = _GRIDS.rank
     scale: Annotated[
         config.Scale,
-        typer.Option(help="Colours span the range of each channel, or of the layer."),
+        typer.Option(metavar="PER", help="One colour range per channel or per layer."),
     ] = _GRIDS.scale
     colormap: Annotated[
-        str, typer.Option(metavar="NAME", help="ember, or any colormap of matplotlib.")
+        str, typer.Option(metavar="NAME", help="ember, or a colormap of matplotlib.")
     ] = _GRIDS.colormap
     tile: Annotated[
-        int, typer.Option(metavar="PX", min=8, max=1024, help="Longest side of a tile, in pixels.")
+        int,
+        typer.Option(metavar="PX", min=8, max=1024, help="Longest side of a channel, in pixels."),
     ] = _GRIDS.tile
 
     def style(self) -> config.GridStyle:
@@ -324,18 +323,16 @@ class PictureOptions:
         str | None,
         typer.Option(
             metavar="X,Y,W,H",
-            help="Rank channels by how much more they fire inside this box, in image pixels.",
+            help="Put channels first that fire inside this box.",
         ),
     ] = None
     overview: Annotated[
         bool,
-        typer.Option("--overview", help="Also draw overview.png, one picture that fits a slide."),
+        typer.Option("--overview", help="Also draw overview.png, which fits a slide."),
     ] = _DEFAULTS.overview
     top_images: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, help="With several images: list the N that fire each channel most."
-        ),
+        typer.Option(metavar="N", min=0, help="List the N images that fire each channel most."),
     ] = _DEFAULTS.top_images
 
 
@@ -347,23 +344,19 @@ class AttentionOptions:
         tuple[str, ...],
         typer.Option(
             metavar="FORM",
-            help="Compute the attention of these layers and of all inside them, written as in "
-            "--layers; 'all' for the whole model.",
+            help="Compute what each head of these layers looks at.",
         ),
     ] = ()
     patch: Annotated[
         str | None,
         typer.Option(
             metavar="X,Y",
-            help="With --attention: draw what the patch at this pixel of the image attends to.  "
-            "[default: the class token]",
+            help="Draw what the patch at this pixel looks at.  [default: the class token]",
         ),
     ] = None
     rollout: Annotated[
         bool,
-        typer.Option(
-            "--rollout", help="With --attention: also draw the attention rolled out over depth."
-        ),
+        typer.Option("--rollout", help="Also draw the attention multiplied over depth."),
     ] = False
 
     def request(self, *, save: bool) -> config.AttentionRequest | None:
@@ -391,35 +384,35 @@ class TensorOptions:
     save: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="tensors|attention",
-            help="Also save the tensors, or all probabilities of --attention, for hookcli.load_run "
-            "and hookcli export. Repeatable.",
+            metavar="WHAT",
+            help="Also save tensors, or the attention of all heads.",
         ),
     ] = ()
     pool: Annotated[
         str,
         typer.Option(
             metavar="none|mean|max|N",
-            help="With --save: reduce height and width to one value, or to N x N.",
+            help="Reduce saved maps to one value, or to N x N.",
         ),
     ] = _SAVE.pool
     tensor_dtype: Annotated[
-        config.Dtype | None, typer.Option(help="With --save: type of the numbers on disk.")
+        config.Dtype | None,
+        typer.Option(metavar="DTYPE", help="Save as float32, float16 or bfloat16."),
     ] = _SAVE.dtype
     tensor_channels: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="With --save: only these channels: '3,7,10-20'."),
+        typer.Option(metavar="LIST", help="Save only these channels: '3,7,10-20'."),
     ] = None
     max_disk: Annotated[
         float,
-        typer.Option(metavar="GB", help="With --save: refuse to write more than this many GB."),
+        typer.Option(metavar="GB", help="Refuse to save more than this."),
     ] = _DEFAULTS.tensors.max_disk
     sketch: Annotated[
         bool | None,
         typer.Option(
             "--sketch/--no-sketch",
-            help="Keep a sketch of each tensor, 268 bytes in records.parquet, for hookcli golden "
-            f"and hookcli diff.  [default: in runs of up to {config.MOST_SKETCHED} images]",
+            help="Keep 268 bytes of each tensor, for hookcli golden and diff.  [default: for up to "
+            f"{config.MOST_SKETCHED} images]",
             show_default=False,
         ),
     ] = _DEFAULTS.tensors.sketch
@@ -448,15 +441,11 @@ class FindingOptions:
 
     rule: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="NAME=VALUE", help="Change the threshold of a finding: dead=0.5. Repeatable."
-        ),
+        typer.Option(metavar="NAME=VALUE", help="Change the threshold of a finding: dead=0.5."),
     ] = ()
     fail_on: Annotated[
         str,
-        typer.Option(
-            metavar="RULES", help="End with code 7 if one of these is found: nan,inf,dead."
-        ),
+        typer.Option(metavar="RULES", help="End with code 7 if one is found: nan,inf,dead."),
     ] = ""
 
     def request(self) -> config.FindingRequest:
@@ -479,8 +468,7 @@ class FolderOptions:
             "-o",
             "--out",
             metavar="DIR",
-            help="The run folder; with --cluster also a URL, such as s3://bucket/run.  "
-            "[default: hookcli-runs/MODEL-IMAGE]",
+            help="The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]",
         ),
     ] = None
     overwrite: Annotated[
@@ -488,20 +476,12 @@ class FolderOptions:
     ] = False
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with an interrupted run that is in the run folder."),
+        typer.Option("--resume", help="Go on with an interrupted run."),
     ] = False
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify", help="With --resume: compare the images' hashes, not only their times."
-        ),
+        typer.Option("--verify", help="With --resume: compare images by content, not by time."),
     ] = False
-    save_weights: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.safetensors", help="With --prune: write the pruned weights to this file."
-        ),
-    ] = _DEFAULTS.save_weights
 
     def request(self) -> config.FolderRequest:
         """Return where the run is written.
@@ -523,16 +503,14 @@ class MachineOptions:
         typer.Option(
             metavar="N",
             min=1,
-            help="Threads of torch; results can differ in the last digits between numbers.  "
-            "[default: the cores of the machine]",
+            help="Threads of torch.  [default: the cores]",
         ),
     ] = _DEFAULTS.machine.threads
     cluster: Annotated[
         str | None,
         typer.Option(
             metavar="auto|ADDRESS",
-            help="Run on a Ray cluster; auto takes the cores and GPUs of this machine. Needs "
-            "hookcli[ray].",
+            help="Run on a Ray cluster; auto starts one here.",
         ),
     ] = None
     cluster_workers: Annotated[
@@ -540,8 +518,7 @@ class MachineOptions:
         typer.Option(
             metavar="N",
             min=1,
-            help="With --cluster: how many workers hold the model.  [default: as many as there is "
-            "room for]",
+            help="Number of workers.  [default: as many as fit]",
         ),
     ] = None
     cpus_per_worker: Annotated[
@@ -549,7 +526,7 @@ class MachineOptions:
         typer.Option(
             metavar="N",
             min=1,
-            help="With --cluster: cores of a worker, and threads of torch there.  [default: 1]",
+            help="Cores of a worker.  [default: 1]",
         ),
     ] = None
     gpus_per_worker: Annotated[
@@ -557,7 +534,7 @@ class MachineOptions:
         typer.Option(
             metavar="N",
             min=0,
-            help="With --cluster: GPUs of a worker, such as 0.5.  [default: 1 with --device cuda]",
+            help="GPUs of a worker, such as 0.5.",
         ),
     ] = None
 
@@ -604,21 +581,18 @@ class BackwardOptions:
 
     target: Annotated[
         str,
-        typer.Option(
-            metavar="predicted|INDEX|NAME", help="The class whose score is differentiated."
-        ),
+        typer.Option(metavar="CLASS", help="The class: predicted, an index or a name."),
     ] = _BACKWARD.target
     score: Annotated[
         str,
         typer.Option(
-            metavar="|".join((*config.SCORES, "FILE.py:FUNCTION")),
-            help="The number that is differentiated; a function is called with the output and the "
-            "target.",
+            metavar="SCORE",
+            help=f"{', '.join(config.SCORES)}, or FILE.py:FUNCTION.",
         ),
     ] = _BACKWARD.score
     input_grad: Annotated[
         bool,
-        typer.Option("--input-grad", help="Compute the gradient of the first layer's input too."),
+        typer.Option("--input-grad", help="Also the gradient of the first layer's input."),
     ] = _BACKWARD.input_grad
     times_activation: Annotated[
         bool,
@@ -626,13 +600,11 @@ class BackwardOptions:
     ] = _BACKWARD.times_activation
     cam: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="FORM", help="Draw a Grad-CAM of these layers over the image. Repeatable."
-        ),
+        typer.Option(metavar="FORM", help="Draw a Grad-CAM of these layers over the image."),
     ] = _BACKWARD.cams
     saliency: Annotated[
         bool,
-        typer.Option("--saliency", help="Draw how strongly the score depends on each pixel."),
+        typer.Option("--saliency", help="Draw how much the score depends on each pixel."),
     ] = _BACKWARD.saliency
 
     def style(self) -> config.BackwardStyle:
@@ -648,12 +620,12 @@ class ScoreOptions:
 
     target: Annotated[
         str,
-        typer.Option(metavar="predicted|INDEX|NAME", help="The class whose score is watched."),
+        typer.Option(metavar="CLASS", help="The class: predicted, an index or a name."),
     ] = _BACKWARD.target
     score: Annotated[
         str,
         typer.Option(
-            metavar="|".join((*config.SCORES, "FILE.py:FUNCTION")),
-            help="The number that is watched; a function is called with the output and the target.",
+            metavar="SCORE",
+            help=f"{', '.join(config.SCORES)}, or FILE.py:FUNCTION.",
         ),
     ] = _BACKWARD.score

@@ -19,7 +19,7 @@ TopCalls = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Number of calls in the table, the worst first; csv and json have all.",
+        help="Rows of the table, the worst first; csv and json have all.",
         rich_help_panel=options.OUTPUT,
     ),
 ]
@@ -33,7 +33,8 @@ class ToleranceOptions:
         Metric,
         typer.Option(
             "--metric",
-            help="Which distance decides; sketches are enough for rel-l2 and cosine.",
+            metavar="METRIC",
+            help="rel-l2, cosine, max-abs or mean-abs; the last two need tensors.",
         ),
     ] = _DEFAULT.metric
     rtol: Annotated[
@@ -41,24 +42,23 @@ class ToleranceOptions:
         typer.Option(
             metavar="X",
             min=0,
-            help="Largest difference, relative to A.  [default: 1e-5 for float32, 5e-3 float16, "
-            "5e-2 bfloat16, 1e-12 float64, 0 for whole numbers]",
+            help="Largest difference, relative to A.  [default: by dtype; float32: 1e-5]",
         ),
     ] = _DEFAULT.rtol
     atol: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="Largest difference beyond that, absolute."),
+        typer.Option(metavar="X", min=0, help="Largest absolute difference beyond that."),
     ] = _DEFAULT.atol
     layer_tolerance: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="GLOB=RTOL",
-            help="A different --rtol for some calls: 'layer4.*=1e-2'. Repeatable.",
+            help="An own --rtol for some calls: 'layer4.*=1e-2'.",
         ),
     ] = ()
     equal_nan: Annotated[
         bool,
-        typer.Option("--equal-nan", help="NaN in the same places of both runs is no difference."),
+        typer.Option("--equal-nan", help="NaN in the same places is no difference."),
     ] = _DEFAULT.equal_nan
 
     def tolerance(self) -> Tolerance:

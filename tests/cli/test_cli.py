@@ -21,6 +21,8 @@ import torchvision
 from PIL import Image
 from torchvision.models import ResNet18_Weights
 
+from hookcli.__main__ import _COMMANDS
+
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
 TWO = (*SMALL, "--layers", "conv[1:2]")
 RECORDS = "records.parquet/part-000000.parquet"
@@ -613,9 +615,21 @@ def test_markdown_is_a_table(inspect, photo):
     assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
 
 
-def test_hookcli_alone_prints_its_help(run):
-    assert run() == run("--help")
-    assert run().out.startswith("Usage: hookcli [OPTIONS] COMMAND")
+def test_hookcli_alone_shows_three_commands_to_start_with(run):
+    ended = run()
+    commands = [line.split()[1] for line in ended.out.splitlines() if line.startswith("  hookcli")]
+    assert (ended.code, ended.err, commands) == (0, "", ["layers", "inspect", "compare"])
+    assert ended.out.endswith("All commands: hookcli --help\n")
+
+
+@pytest.mark.parametrize("name", list(_COMMANDS))
+def test_the_summary_of_a_command_fits_a_line_and_its_help_ends_with_examples(run, name):
+    lines = run(name, "--help").out.splitlines()
+    assert len(f"  {name:9}  {_COMMANDS[name]}") <= 80
+    examples = lines[lines.index("Examples:") + 1 :]
+    assert examples
+    assert all(line.startswith(f"  hookcli {name}") and len(line) <= 80 for line in examples)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("command", [["layers", "resnet18"], ["models", "resnet*"]])

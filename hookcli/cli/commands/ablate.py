@@ -32,7 +32,7 @@ Top = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Number of channels in the table; csv, json and jsonl have all.",
+        help="Rows of the table; the other formats have all channels.",
         rich_help_panel=options.OUTPUT,
     ),
 ]
@@ -53,12 +53,10 @@ class ChannelOptions:
 
     channels: Annotated[
         str | None,
-        typer.Option(
-            metavar="all|LIST", help="Zero only these channels, counted from 0: '3,7,10-20'."
-        ),
+        typer.Option(metavar="all|LIST", help="Zero these channels, counted from 0: '3,7,10-20'."),
     ] = "all"
     batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="The largest number of channels in one forward.")
+        int, typer.Option(metavar="N", min=1, help="Most channels in one forward.")
     ] = AblationStyle().batch_size
 
     def style(self) -> AblationStyle:
@@ -85,9 +83,11 @@ def ablate(
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Zero each channel of chosen layers in turn, and rank the channels by what the score loses.
+    """Zero channels one by one, and rank them by what the score loses.
 
-    Example: hookcli ablate resnet34 cat.jpg --layers 'conv[16]' --target 'tabby'
+    Examples:
+        hookcli ablate resnet34 cat.jpg --layers 'conv[16]'
+        hookcli ablate resnet34 cat.jpg --layers layer3.5.conv2 --target tabby --top 5
     """
     request = make_request(model, images, weights, names, layers, quiet=quiet)
     config = AblationConfig(request, ScoreRequest(score.target, score.score), channels.style())

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from hookcli.distance.comparison import Comparison
     from hookcli.distance.tolerance import Tolerance
 
-_FORMS = (
-    "model=M weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
-)
+_FORMS = "model= weights= dtype= device= seed= threads= edit= prune= image=, or channels-last"
 _FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
 
@@ -39,7 +37,7 @@ class AgainstOptions:
 
     against: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="WHAT", help=f"What is different in B: {_FORMS}. Repeatable."),
+        typer.Option(metavar="WHAT", help=f"What is different in B: {_FORMS}."),
     ]
 
 
@@ -59,9 +57,13 @@ def compare(
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
 ) -> None:
-    """Run a model two ways: which layer differs first, and by how much. Code 7 if one does.
+    """Run a model in two ways: which layer differs first, and by how much.
 
-    Example: hookcli compare resnet34 cat.jpg --against dtype=bfloat16
+    Ends with code 7 if a layer differs.
+
+    Examples:
+        hookcli compare resnet34 cat.jpg --against dtype=bfloat16
+        hookcli compare resnet34 cat.jpg --against weights=new.pth --layers all
     """
     tolerance = distance.tolerance()
     request = make_request(model, images, weights, names, layers, pair=pair, clip=clip, quiet=quiet)

@@ -26,8 +26,8 @@ MatchChoice = Annotated[
     typer.Option(
         "--match",
         rich_help_panel="Tolerance",
-        help="Which calls belong together: those of one name, or, if names changed, by order.  "
-        "[default: id, of one model only]",
+        metavar="BY",
+        help="Which calls belong together: id (one name) or order.  [default: id]",
     ),
 ]
 Pictures = Annotated[
@@ -35,11 +35,10 @@ Pictures = Annotated[
     typer.Option(
         metavar="DIR",
         rich_help_panel=options.OUTPUT,
-        help="Also write a page with pictures of the calls that differ most; both runs need "
-        "--save tensors.",
+        help="Also write a page of the calls that differ most; needs tensors.",
     ),
 ]
-_SIDE = "The folder of a run, a golden file, or - for one on standard input"
+_SIDE = "A run folder, a golden file, or - for standard input"
 
 
 @command
@@ -53,9 +52,13 @@ def diff(
     storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.Format = "table",
 ) -> None:
-    """Compare two runs: which layer differs first, and by how much. Code 7 if one does.
+    """Compare two runs or golden files: which layer differs first, and by how much.
 
-    Example: hookcli diff golden.json new.json
+    Ends with code 7 if a layer differs.
+
+    Examples:
+        hookcli diff golden.json new.json
+        hookcli diff hookcli-runs/before hookcli-runs/after --rtol 1e-3
     """
     tolerance = distance.tolerance()
     from hookcli.compare.compared_run import load_compared_run

@@ -35,7 +35,9 @@ def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or its URL.")],
     to: Annotated[
         Literal["npy", "csv"],
-        typer.Option(help="npy: one array (images, …) per call; csv: one row per image."),
+        typer.Option(
+            metavar="npy|csv", help="One array (images, …) per call, or one row per image."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -47,7 +49,7 @@ def export(
         list[str],
         typer.Option(
             metavar="CALL_ID",
-            help="Which calls, by id or glob: 'layer1.*'. Repeatable.  [default: all saved ones]",
+            help="Which calls, by id or glob: 'layer1.*'.  [default: all]",
         ),
     ] = [],  # noqa: B006
     overwrite: Annotated[
@@ -56,9 +58,11 @@ def export(
     storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.FileFormat = "text",
 ) -> None:
-    """Write the tensors that a run saved as files that other tools read.
+    """Write the tensors that a run saved as .npy or .csv files.
 
-    Example: hookcli export hookcli-runs/resnet34-photos --to npy
+    Examples:
+        hookcli export hookcli-runs/resnet34-photos --to npy
+        hookcli export hookcli-runs/resnet34-photos --to csv --layers avgpool
     """
     from hookcli.store.load import choose_calls, load_run
     from hookcli.store.names import MANIFEST, REQUEST

@@ -38,7 +38,7 @@ ModelOrRun = Annotated[
     str,
     typer.Argument(
         metavar="MODEL|RUN",
-        help="A model, as for hookcli inspect, or the folder of a run with sketches.",
+        help="A model, as for hookcli inspect, or the folder of a run.",
         autocompletion=complete_model,
     ),
 ]
@@ -66,7 +66,7 @@ class FileOptions:
         typer.Option("-o", "--out", metavar="FILE", help="The golden file.  [default: stdout]"),
     ] = None
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file even if it is not a golden file.")
+        bool, typer.Option("--overwrite", help="Replace any file, golden or not.")
     ] = False
 
 
@@ -88,9 +88,11 @@ def golden(
     storage_option: options.StorageOptions = [],  # noqa: B006
     quiet: options.Quiet = False,
 ) -> None:
-    """Write the results of a run as one small file, with which hookcli diff compares later runs.
+    """Write a run as one small file, with which hookcli diff compares later runs.
 
-    Example: hookcli golden resnet34 cat.jpg --layers conv -o golden.json
+    Examples:
+        hookcli golden resnet34 cat.jpg --layers all -o golden.json
+        hookcli golden hookcli-runs/resnet34-cat -o golden.json
     """
     from hookcli.compare.golden import check_replaceable, render_golden, write_golden
     from hookcli.store.places.storage import use_options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
-from hookcli.config import GradientsConfig
+from hookcli.config import DEFAULTS, GradientsConfig
 
 
 @command
@@ -15,12 +15,13 @@ def gradients(
     backward: options.BackwardOptions,
     folder: options.FolderOptions,
     weights: options.ModelOptions,
-    names: options.ImageOptions,
     grids: options.GridOptions,
+    names: options.ImageOptions,
     tensors: options.TensorOptions,
     findings: options.FindingOptions,
     edits: options.EditOptions,
     machine: options.MachineOptions,
+    save_weights: options.SaveWeights = DEFAULTS.save_weights,
     pair: options.Pair = None,
     clip: options.Clip = False,
     output_format: options.Format = "table",
@@ -28,9 +29,12 @@ def gradients(
     time: options.ShowTime = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Run images through a model and back, and write gradients of chosen layers and their weights.
+    """Write gradients of chosen layers and their weights, Grad-CAM and saliency.
 
-    Example: hookcli gradients resnet34 cat.jpg --layers conv --target 'tabby'
+    Examples:
+        hookcli gradients resnet34 cat.jpg --target tabby
+        hookcli gradients resnet34 cat.jpg --cam layer4 --saliency
+        hookcli gradients model.py:make cat.jpg --layers all --fail-on nan,exploding
     """
     from hookcli.cli.request import make_request, print_run
 
@@ -43,7 +47,7 @@ def gradients(
         tensors.request(),
         findings.request(),
         machine.request(),
-        folder.save_weights,
+        save_weights,
         backward=backward.style(),
     )
     print_run(config, output_format, quiet=quiet, time=time, dry_run=dry_run)

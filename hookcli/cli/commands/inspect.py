@@ -14,15 +14,16 @@ def inspect(
     layers: options.LayerOptions,
     folder: options.FolderOptions,
     weights: options.ModelOptions,
-    names: options.ImageOptions,
     grids: options.GridOptions,
     pictures: options.PictureOptions,
+    names: options.ImageOptions,
     attention: options.AttentionOptions,
     tensors: options.TensorOptions,
     findings: options.FindingOptions,
     edits: options.EditOptions,
     machine: options.MachineOptions,
     at: options.At = DEFAULTS.at,
+    save_weights: options.SaveWeights = DEFAULTS.save_weights,
     pair: options.Pair = None,
     clip: options.Clip = False,
     batch_size: options.BatchSize = DEFAULTS.batch_size,
@@ -31,9 +32,13 @@ def inspect(
     time: options.ShowTime = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Run images through a model, and write feature-map grids and statistics of chosen layers.
+    """Write feature maps and statistics of chosen layers, and a page to look at.
 
-    Example: hookcli inspect resnet34 cat.jpg --layers conv
+    Examples:
+        hookcli inspect resnet34 cat.jpg
+        hookcli inspect resnet34 photos --layers 'layer4.*' --grids none -o my-run
+        hookcli inspect vit_b_16 cat.jpg --layers attention --attention all
+        hookcli inspect model.py:make photos --layers all --fail-on nan,inf
     """
     from hookcli.cli import parse
     from hookcli.cli.request import make_request, print_run
@@ -47,7 +52,7 @@ def inspect(
         tensors.request(has_attention=True),
         findings.request(),
         machine.request(),
-        folder.save_weights,
+        save_weights,
         at=at,
         batch_size=batch_size,
         focus=parse.read_box(pictures.focus),

@@ -35,7 +35,7 @@ class ListedOptions:
         bool,
         typer.Option(
             "--ops",
-            help="Also list what runs between modules inside these layers: additions, torch.cat.",
+            help="Also list operations between modules, such as additions.",
         ),
     ] = False
 
@@ -58,7 +58,11 @@ def layers(
     """List a model's layers: shapes, parameters, cost, and the traps they set for hooks.
 
     Loads no weights and computes no values. A multiply-add counts as two FLOPs.
-    Example: hookcli layers vit_b_16 --layers 'attention'
+
+    Examples:
+        hookcli layers resnet34
+        hookcli layers resnet34 --layers 'layer1.0' --ops
+        hookcli layers vit_b_16 --layers attention --format csv
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.hooks.filter import select_layers

@@ -21,12 +21,18 @@ _LOOK = Look(
 
 
 def models(
-    pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Which names: 'resnet*'.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(metavar="GLOB", help="Names that fit: 'resnet*'.  [default: all]")
+    ] = "*",
     output_format: options.Format = "table",
 ) -> None:
     """List torchvision's models, their weights, and whether these are in the local cache.
 
-    A multiply-add counts as two floating point operations. Example: hookcli models 'resnet*'
+    A multiply-add counts as two FLOPs.
+
+    Examples:
+        hookcli models
+        hookcli models 'resnet*'
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.models.zoo.catalog import CatalogEntry, list_catalog

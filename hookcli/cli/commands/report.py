@@ -22,9 +22,7 @@ def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or its URL.")],
     single_file: Annotated[
         bool,
-        typer.Option(
-            "--single-file", help="Put the pictures into the page itself, to send it as one file."
-        ),
+        typer.Option("--single-file", help="Put the pictures into the page, to send it."),
     ] = False,
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser.")
@@ -32,9 +30,11 @@ def report(
     storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.FileFormat = "text",
 ) -> None:
-    """Make the page of a run again from its folder; needs neither the model nor the images.
+    """Make the page of a run again; needs neither the model nor the images.
 
-    Example: hookcli report hookcli-runs/resnet34-cat --open
+    Examples:
+        hookcli report hookcli-runs/resnet34-cat --open
+        hookcli report hookcli-runs/resnet34-cat --single-file
     """
     from hookcli.render.report.page import remake_report
     from hookcli.store.finished import replace_page

@@ -23,14 +23,16 @@ def schema(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A command, such as 'inspect'; its lines, 'inspect.jsonl'; or a file: run.json, "
-            "manifest.json, report.json, index.json.  [default: all in one]",
+            help="inspect and other commands; inspect.jsonl for its lines; or a file of a run: "
+            "run.json, manifest.json, report.json, index.json.  [default: all]",
         ),
     ] = "",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of what a command prints, or of a file in a run folder.
+    """Print the JSON Schema (draft 2020-12) of what a command prints, or of a file of a run.
 
-    Example: hookcli schema inspect.jsonl
+    Examples:
+        hookcli schema
+        hookcli schema inspect.jsonl
     """
     text = (resources.files("hookcli") / _FILE).read_text(encoding="utf-8")
     if name:
