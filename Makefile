@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
+.PHONY: help setup demo docs docs-serve test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ test: setup ## the fast tests: no network, no GPU, no trained weights
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## the slow tests too
-	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers'
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not docs'
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser
@@ -40,8 +40,17 @@ test-cluster: setup ## runs on a Ray cluster of three nodes and an S3 server on 
 golden: setup ## rewrite the golden files; look at the diff
 	HOOKCLI_REWRITE_GOLDEN=1 $(BIN)/pytest tests/cli/test_whole_outputs.py tests/render/draw/test_grid.py tests/render/report/test_page.py
 
-traps: setup ## write docs/TRAPS.md again: what each model does to hooks (minutes)
-	$(BIN)/python docs/traps.py
+docs: setup ## the documentation site, in build/site, with all links checked and every command run; installs its tools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/pytest -m docs -n 2 tests/docs
+	@echo "Open: build/site/index.html"
+
+docs-serve: setup ## the site while you write it, on http://localhost:8000
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/zensical serve
+
+traps: setup ## write docs/traps.md again: what each model does to hooks (minutes)
+	$(BIN)/python tools/traps.py
 
 format: setup ## format the code
 	$(BIN)/ruff format .

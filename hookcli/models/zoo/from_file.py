@@ -20,7 +20,8 @@ from hookcli.models.zoo.build import (
     build_shapes,
     build_unset,
 )
-from hookcli.models.zoo.origin import OWN
+from hookcli.models.zoo.origin import OWN, TIMM
+from hookcli.models.zoo.timm_models import timm_categories
 from hookcli.models.zoo.weights_file import COUNTER, check_fit, fit_names, read_weights_file
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
         module,
         str(file),
         origin.preset,
-        _categories_that_fit(origin, sized),
+        timm_categories(module) if origin.task == TIMM else _categories_that_fit(origin, sized),
         trained=not head,
         warning=warning if head else "",
         sha256=hash_file(file),

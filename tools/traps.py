@@ -1,4 +1,4 @@
-"""Write docs/TRAPS.md: what each of torchvision's models does to hooks.
+"""Write docs/traps.md: what each of torchvision's models does to hooks.
 
 It holds what `hookcli layers` finds. `make traps` runs this in a few minutes. Nothing is
 downloaded, since weights do not matter to structure.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hookcli.passes.survey import SurveyRow
 
-PAGE = Path(__file__).parent / "TRAPS.md"
+PAGE = Path(__file__).parent.parent / "docs" / "traps.md"
 HEADER = (
     "model",
     "task",

@@ -1,0 +1,159 @@
+"""What the README and the site tell people to type works, in the order in which it stands there.
+
+A page is a session in a folder of its own, beside the sample photos:
+
+- `sh` blocks are commands, and `console` blocks are commands after `$ ` with what they print;
+- a block with a title is a file of that name, which the commands after it may use;
+- `python` blocks without a title run one after the other, in one namespace;
+- a block after the comment `<!-- not run: REASON -->` is only read: its options must exist.
+
+No weights are downloaded: `--weights auto` falls back to random ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hookcli.__main__ import _COMMANDS, _run
+
+pytestmark = pytest.mark.docs
+
+HOME = Path(__file__).parent.parent.parent
+PAGES = [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>.+?) -->\n)?"
+    r"(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^ *```",
+    re.DOTALL | re.MULTILINE,
+)
+NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?")
+CODES = {"diff": {0, 7}, "compare": {0, 7}}  # others end with 0, or 7 with --fail-on
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    title: str
+    text: str
+    reason: str  # why it is not run; empty if it is
+
+
+def read_blocks(page: Path) -> list[Block]:
+    return [
+        Block(
+            found["language"],
+            found["title"] or "",
+            re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
+            found["reason"] or "",
+        )
+        for found in BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def list_commands(block: Block) -> list[tuple[str, str]]:
+    """The commands of a block, each with what it is said to print."""
+    joined = block.text.replace("\\\n", " ")
+    if block.language == "console":
+        parts = re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]
+        return [(command, said) for command, _, said in (part.partition("\n") for part in parts)]
+    lines = [line.split("  #")[0].strip() for line in joined.splitlines()]
+    return [(line, "") for line in lines if line and not line.startswith("#")]
+
+
+def ends_well(words: list[str], code: int) -> bool:
+    return code in CODES.get(words[1], {0, 7} if "--fail-on" in words else {0})
+
+
+def run_here(words: list[str]) -> tuple[int, str]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        sys.argv = words
+        code = _run()
+    return code, printed.getvalue()
+
+
+def run_line(line: str, environment: dict[str, str]) -> None:
+    """Run a line: a command of ours in this process, anything else in a shell."""
+    if line.startswith("hookcli ") and not re.search(r"[|<>;&$]", line):
+        code, printed = run_here(shlex.split(line))
+        assert ends_well(shlex.split(line), code), f"{line}: {code}\n{printed}"
+        return
+    ended = subprocess.run(
+        ["bash", "-c", line], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode in (0, 7), f"{line}: {ended.returncode}\n{ended.stdout}{ended.stderr}"
+
+
+def masked(text: str) -> list[str]:
+    """The words of each line, with numbers and widths of columns left out."""
+    return [" ".join(NUMBER.sub("0", line).split()) for line in text.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """A folder with the sample photos, and `hookcli` and `python` on PATH."""
+    folder, programs = tmp_path / "work", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    (folder / "sample_images").symlink_to(HOME / "sample_images")
+    for name, start in (("hookcli", f"{sys.executable} -m hookcli"), ("python", sys.executable)):
+        file = programs / name
+        file.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
+        file.chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("PYTHONPATH", f"{HOME}:{folder}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "argv", ["hookcli"])
+    return dict(os.environ)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
+def test_a_page_does_what_it_says(page, environment):
+    names: dict[str, object] = {}
+    for block in read_blocks(page):
+        if block.reason:
+            check_options(block)
+        elif block.title:
+            file = Path(block.title)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+        elif block.language == "python":
+            exec(compile(block.text, str(page), "exec"), names)  # noqa: S102
+        elif block.language == "sh":
+            for line, _ in list_commands(block):
+                run_line(line, environment)
+        elif block.language == "console":
+            for line, said in list_commands(block):
+                code, printed = run_here(shlex.split(line))
+                assert ends_well(shlex.split(line), code), f"{line}: {code}\n{printed}"
+                assert_printed(said, printed, line)
+        else:
+            assert block.language in ("text", "toml", "yaml", "json"), block
+
+
+def assert_printed(said: str, printed: str, line: str) -> None:
+    """Each line that the page shows is printed, in this order; a line `...` stands for any."""
+    lines = iter(masked(printed))
+    for wanted in masked(said):
+        if wanted != "...":
+            assert wanted in lines, f"{line} does not print {wanted!r} here:\n{printed}"
+
+
+def check_options(block: Block) -> None:
+    for line, _ in list_commands(block):
+        words = re.split(r"\s+", line)
+        if "hookcli" in words[:-1] and (name := words[words.index("hookcli") + 1]) in _COMMANDS:
+            _, text = run_here(["hookcli", name, "--help"])
+            options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line.partition("hookcli")[2]))
+            assert {option for option in options if option not in text} == set(), line
