@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs docs-serve test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
+.PHONY: help setup demo docs docs-reference docs-serve test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ docs: setup ## the documentation site, in build/site, with all links checked and
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/pytest -m docs -n 2 tests/docs
 	@echo "Open: build/site/index.html"
+
+docs-reference: setup ## write docs/reference/ again, from the code
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python tools/reference.py
 
 docs-serve: setup ## the site while you write it, on http://localhost:8000
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

@@ -11,10 +11,10 @@ from typing import Any
 from typer.core import TyperCommand
 
 WIDTH = 120  # of the widest help, in columns
-_EXAMPLES = "\n\nExamples:\n"
+EXAMPLES = "\n\nExamples:\n"
 
 # What words in the place of values stand for, if that takes more than one line.
-_NOTES = {
+NOTES = {
     "FORM": (
         "FORM chooses layers; several are separated by commas",
         (
@@ -49,12 +49,12 @@ class PanelCommand(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words after the command: MODEL for one that is needed, [IMAGE...] for many."""
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
-        return ["[OPTIONS]", *map(_name_argument, arguments)]
+        return ["[OPTIONS]", *map(name_argument, arguments)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write what the docstring says before its examples."""
         described = copy(self)
-        described.help = (self.help or "").partition(_EXAMPLES)[0]
+        described.help = (self.help or "").partition(EXAMPLES)[0]
         TyperCommand.format_help_text(described, ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -67,12 +67,12 @@ class PanelCommand(TyperCommand):
             panel = getattr(parameter, "rich_help_panel", None)
             words.add((getattr(parameter, "metavar", None) or "").partition("=")[0])
             if parameter.param_type_name == "argument":
-                panels["Arguments"].append((_name_argument(parameter), parameter.help))
+                panels["Arguments"].append((name_argument(parameter), parameter.help))
             elif panel is None:
-                others.append(_describe_option(parameter, ctx))
+                others.append(describe_option(parameter, ctx))
             else:
-                panels.setdefault(panel, []).append(_describe_option(parameter, ctx))
-        notes = [note for word, note in _NOTES.items() if word in words]
+                panels.setdefault(panel, []).append(describe_option(parameter, ctx))
+        notes = [note for word, note in NOTES.items() if word in words]
         for title, records in (*panels.items(), ("Help", others), *notes):
             if records:
                 with formatter.section(title):
@@ -80,18 +80,19 @@ class PanelCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the examples, each on a line of its own."""
-        examples = (self.help or "").partition(_EXAMPLES)[2].split("\n")
+        examples = (self.help or "").partition(EXAMPLES)[2].split("\n")
         if lines := [line.strip() for line in examples if line.strip()]:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in lines))
 
 
-def _name_argument(argument: Any) -> str:
+def name_argument(argument: Any) -> str:
+    """Return MODEL, or IMAGE... for many, in brackets if it may be left out."""
     name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
     return name if argument.required else f"[{name}]"
 
 
-def _describe_option(option: Any, context: Any) -> tuple[str, str]:
+def describe_option(option: Any, context: Any) -> tuple[str, str]:
     """Return an option's names and its help, without the range of a number, which errors tell."""
     shown = copy(option)
     shown.min = shown.max = None

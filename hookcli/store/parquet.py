@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hookcli.records.layer_records import LayerRecord
 
-_COLUMNS = (
+COLUMNS = (
     ("image", pa.string(), "key of the image"),
     ("call_id", pa.string(), "which call of which layer, as tables show it"),
     ("module_path", pa.string(), "dotted name; empty for the model itself"),
@@ -69,7 +69,7 @@ _ORDER = (
     "a module comes after those that it calls"
 )
 SCHEMA = pa.schema(
-    [pa.field(name, kind, metadata={"description": text}) for name, kind, text in _COLUMNS],
+    [pa.field(name, kind, metadata={"description": text}) for name, kind, text in COLUMNS],
     metadata={"schema_version": str(SCHEMA_VERSION), "row_order": _ORDER},
 )
 

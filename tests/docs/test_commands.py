@@ -17,12 +17,15 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
+from torchvision.models import resnet34
 
 from hookcli.__main__ import _COMMANDS, _run
 
@@ -36,6 +39,24 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?")
+# What the examples of --help, which are on this page, find in the folder.
+EXAMPLES = "commands.md"
+MODEL = """
+from collections import OrderedDict
+from torch import nn, manual_seed
+
+
+def make():
+    manual_seed(0)
+    return nn.Sequential(
+        OrderedDict(
+            conv=nn.Conv2d(3, 4, 3),
+            avgpool=nn.AdaptiveAvgPool2d(1),
+            flat=nn.Flatten(),
+            fc=nn.Linear(4, 3),
+        )
+    )
+"""
 CODES = {"diff": {0, 7}, "compare": {0, 7}}  # others end with 0, or 7 with --fail-on
 
 
@@ -111,6 +132,7 @@ def environment(tmp_path, monkeypatch):
         file.chmod(0o755)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("BROWSER", "true")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("PYTHONPATH", f"{HOME}:{folder}")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -121,6 +143,8 @@ def environment(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
 def test_a_page_does_what_it_says(page, environment):
     names: dict[str, object] = {}
+    if page.name == EXAMPLES:
+        prepare_examples()
     for block in read_blocks(page):
         if block.reason:
             check_options(block)
@@ -157,3 +181,19 @@ def check_options(block: Block) -> None:
             _, text = run_here(["hookcli", name, "--help"])
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line.partition("hookcli")[2]))
             assert {option for option in options if option not in text} == set(), line
+
+
+def prepare_examples() -> None:
+    """Make the model, photos, weights, golden file and runs that the examples of --help name."""
+    Path("model.py").write_text(MODEL)
+    Path("photos").mkdir()
+    shutil.copy("sample_images/rocket.jpg", "cat.jpg")
+    shutil.copy("sample_images/rocket.jpg", "photos")
+    torch.save(resnet34(weights=None).state_dict(), "new.pth")
+    for line in (
+        "golden resnet34 cat.jpg -o new.json",
+        "inspect model.py:make cat.jpg -o hookcli-runs/before",
+        "inspect model.py:make cat.jpg -o hookcli-runs/after",
+        "inspect model.py:make photos --layers all --save tensors -o hookcli-runs/resnet34-photos",
+    ):
+        assert run_here(["hookcli", *line.split()])[0] == 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from hookcli.store import names
 
 HOME = Path(__file__).parent.parent.parent
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")]
@@ -34,3 +37,21 @@ def test_the_site_builds_without_a_warning():
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
+
+
+@pytest.mark.docs
+def test_the_reference_is_what_the_code_says():
+    """If it is not: make docs-reference."""
+    pages = runpy.run_path(str(HOME / "tools" / "reference.py"))["render_pages"]()
+    folder = HOME / "docs" / "reference"
+    assert {name: (folder / name).read_text(encoding="utf-8") for name in pages} == pages
+
+
+@pytest.mark.docs
+def test_the_reference_names_every_file_of_a_run_folder():
+    told = {
+        name.split("/")[0] for name in runpy.run_path(str(HOME / "tools/reference.py"))["FILES"]
+    }
+    files = {value for value in vars(names).values() if isinstance(value, str) and "." in value}
+    assert told >= {file for file in files if "/" not in file and names.is_run_file(file)}
+    assert told >= names.FOLDERS

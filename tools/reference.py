@@ -1,0 +1,284 @@
+"""Write docs/reference/: the commands, the run folder and the Python names, read from the code.
+
+`make docs-reference` runs this. A test fails if the pages are not what the code says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import griffe
+
+import hookcli
+from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
+from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
+from hookcli.store import names, parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+
+# The files of a run folder in the order in which people want them, and what each holds.
+FILES = {
+    names.PAGE: "The page to open first. It works from a disk, without a network.",
+    f"{names.GRIDS}/IMAGE/": "One picture per layer call, numbered in the order in which calls start.",
+    f"{names.SHEETS}/": "One picture per image with the best channels of all layers (`--grids sheet`).",
+    names.LAYERS: "One row per layer call and output, over all images of the run.",
+    f"{names.RECORDS}/": "One row per image, call and output, in parts that any Parquet reader takes as one table.",
+    names.TOP_IMAGES: "Of several images: those that fire each channel most.",
+    f"{names.ATTENTION}/IMAGE/": "With `--attention`: pictures and maps of the heads.",
+    names.ATTENTION_TABLE: "With `--attention`: one row per call and head.",
+    f"{names.CAM}/IMAGE/": "With `--cam`: Grad-CAMs over the image.",
+    f"{names.SALIENCY}/": "With `--saliency`: how strongly the score depends on each pixel.",
+    names.GRADIENT_FLOW: "Of `hookcli gradients`: the norms of gradients over depth.",
+    names.OVERVIEW: "With `--overview`: one picture that fits a slide.",
+    f"{names.TENSORS}/": "With `--save`: the tensors, for `hookcli.load_run` and `hookcli export`.",
+    names.SKIPPED: "The images that could not be used, and why; only if there are any.",
+    f"{names.SEEN}/": "The images as the network saw them.",
+    names.DOCUMENT: "What the page is made of.",
+    names.REQUEST: "What was asked. It is written first, and locked while the run lives.",
+    names.MANIFEST: "Everything that is needed to repeat the run. It is written last: a run without it is incomplete.",
+    f"{names.PARTS}/": "The finished chunks of a run that is not complete; deleted at its end.",
+}  # fmt: skip
+HEAD = "<!-- Written by tools/reference.py from the code; `make docs-reference` writes it again. -->\n\n"
+
+
+def main() -> None:
+    """Write the pages whose text has changed."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in render_pages().items():
+        file = FOLDER / name
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+
+
+def render_pages() -> dict[str, str]:
+    """Return the text of each page by the name of its file."""
+    return {
+        "commands.md": HEAD + render_commands(),
+        "run-folder.md": HEAD + render_run_folder(),
+        "python.md": HEAD + render_python(),
+    }
+
+
+# Commands
+
+
+def render_commands() -> str:
+    """Return what ``--help`` says, as tables."""
+    lines = ["# Commands", "", "`hookcli COMMAND --help` says the same in the terminal.", ""]
+    for subject, commands in _SUBJECTS.items():
+        lines += [f"**{subject}**", ""]
+        lines += [
+            f"- [`hookcli {name}`](#hookcli-{name}): {text}" for name, text in commands.items()
+        ]
+        lines.append("")
+    known = _Commands()
+    for name in _COMMANDS:
+        lines += render_command(name, known[name])
+    for title, rows in NOTES.values():
+        lines += [f"## {title.split()[0]}", "", f"{title}.", "", *table(("write", "for"), rows)]
+    return "\n".join(lines)
+
+
+def render_command(name: str, command: Any) -> list[str]:
+    """Return the section of one command."""
+    context = command.make_context(name, [], resilient_parsing=True)
+    summary, _, examples = (command.help or "").partition(EXAMPLES)
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [
+        f"## hookcli {name}",
+        "",
+        summary.strip(),
+        "",
+        "```text",
+        f"hookcli {name} {usage}",
+        "```",
+        "",
+    ]
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(context):
+        if parameter.param_type_name == "argument":
+            record = (name_argument(parameter), parameter.help)
+        else:
+            record = describe_option(parameter, context)
+        if parameter.name != "help":
+            panel = "" if parameter.param_type_name == "argument" else parameter.rich_help_panel
+            panels.setdefault(panel, []).append(record)
+    for panel, records in sorted(panels.items(), key=lambda item: item[0] != ""):
+        lines += [f"**{panel}**", ""] if panel else []
+        lines += table(("option" if panel else "argument", "meaning"), records)
+    shown = [line.strip() for line in examples.splitlines() if line.strip()]
+    return [*lines, "Examples:", "", "```sh", *shown, "```", ""]
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return a Markdown table whose first column is code."""
+    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
+    for first, *others in rows:
+        cells = [f"`{first}`" if first else "", *others]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return [*lines, ""]
+
+
+# Run folder
+
+
+def render_run_folder() -> str:
+    """Return the files of a run folder and the columns of its tables, from the schema."""
+    schema = json.loads((resources.files("hookcli") / "schemas/output.schema.json").read_text())
+    parts = schema["$defs"]
+    lines = [
+        "# The run folder",
+        "",
+        "`hookcli inspect` and `hookcli gradients` write one folder per run. The same command writes the "
+        "same bytes. Files that are not asked for, or for which there is nothing to say, are left out.",
+        "",
+        *table(("file", "what it holds"), FILES.items()),
+        "JSON files and what commands print as JSON are described by a JSON Schema, "
+        "which `hookcli schema` prints.",
+        "",
+        "## Columns of layers.csv",
+        "",
+        "They are also the fields of a line of `--format jsonl`.",
+        "",
+        *table(("column", "meaning"), columns_of(parts["LayerRow"], parts)),
+        "## Columns of records.parquet",
+        "",
+        *table(
+            ("column", "type", "meaning"),
+            [(name, str(kind), text) for name, kind, text in parquet.COLUMNS],
+        ),
+        "## Columns of attention.csv",
+        "",
+        *table(("column", "meaning"), columns_of(parts["AttentionRow"], parts)),
+        "## manifest.json",
+        "",
+        *table(("field", "meaning"), columns_of(parts["manifest.json"], parts)),
+    ]
+    return "\n".join(lines)
+
+
+def columns_of(part: dict[str, Any], parts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the names and descriptions of the fields of an object of the schema."""
+    inherited = columns_of(resolve(part, parts), parts) if "$ref" in part else []
+    return inherited + [
+        (name, describe(field, parts)) for name, field in part.get("properties", {}).items()
+    ]
+
+
+def describe(field: dict[str, Any], parts: dict[str, Any]) -> str:
+    """Return what the schema says of a field, there or where it refers to."""
+    items = field.get("items", {})
+    for said in (field, resolve(field, parts), items, resolve(items, parts)):
+        if "description" in said:
+            return (
+                str(said["description"])
+                if said in (field, resolve(field, parts))
+                else f"A list: {said['description']}"
+            )
+    return ""
+
+
+def resolve(field: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition that a field refers to."""
+    found: dict[str, Any] = parts.get(field.get("$ref", "").removeprefix("#/$defs/"), {})
+    return found
+
+
+# Python
+
+
+def render_python() -> str:
+    """Return the public names with their signatures and docstrings."""
+    package = griffe.load("hookcli", docstring_parser="google", resolve_aliases=True)
+    lines = [
+        "# Python",
+        "",
+        "`import hookcli` is light: torch is imported when a name that needs it is first used. "
+        "These names are public; everything else may change.",
+        "",
+    ]
+    homes = hookcli._HOMES
+    functions = [name for name in hookcli.__all__ if name[0].islower()]
+    classes = [name for name in hookcli.__all__ if name not in functions]
+    for name in (*functions, *classes):
+        found = package[f"{homes[name]}.{name}"]
+        lines += [f"## hookcli.{name}", "", *render_object(found)]
+        if found.is_class:
+            for member in found.members.values():
+                if member.docstring and not member.name.startswith("_"):
+                    lines += [f"### {name}.{member.name}", "", *render_object(member)]
+    return "\n".join(lines)
+
+
+def render_object(found: griffe.Object) -> list[str]:
+    """Return the signature and the sections of a docstring."""
+    lines = []
+    if (found.is_function or "dataclass" in found.labels) and "property" not in found.labels:
+        lines += ["```text", sign(found), "```", ""]
+    for section in found.docstring.parsed if found.docstring else ():
+        lines += render_section(section)
+    return lines
+
+
+def sign(function: griffe.Function | griffe.Class) -> str:
+    """Return a function's signature, one parameter per line if it is long."""
+    words, keyword_only = [], False
+    for parameter in function.parameters:
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is griffe.ParameterKind.keyword_only and not keyword_only:
+            keyword_only = True
+            words.append("*")
+        if parameter.name.startswith("_"):
+            continue
+        default = "" if parameter.default is None else f" = {parameter.default}"
+        stars = {"variadic positional": "*", "variadic keyword": "**"}.get(
+            str(parameter.kind.value), ""
+        )
+        words.append(f"{stars}{parameter.name}: {parameter.annotation}{default}")
+    end = f") -> {function.returns}" if function.is_function else ")"
+    line = f"{function.name}({', '.join(words)}{end}"
+    return (
+        line if len(line) < 90 else f"{function.name}(\n    " + ",\n    ".join(words) + f"\n{end}"
+    )
+
+
+def render_section(section: griffe.DocstringSection) -> list[str]:
+    """Return one section of a docstring as Markdown."""
+    kind, value = section.kind, section.value
+    kinds = griffe.DocstringSectionKind
+    if kind is kinds.text:
+        return [plain(value), ""]
+    if kind in (kinds.parameters, kinds.attributes, kinds.raises):
+        title = {
+            kinds.parameters: "Arguments",
+            kinds.attributes: "Attributes",
+            kinds.raises: "Raises",
+        }[kind]
+        rows = [
+            f"- `{getattr(each, 'name', each.annotation)}`: {plain(each.description)}"
+            for each in value
+        ]
+        return [f"{title}:", "", *rows, ""]
+    if kind is kinds.examples:
+        return ["```text", *(text.rstrip() for _, text in value), "```", ""]
+    if kind is kinds.admonition:
+        return [f"{section.title}:", "", "```text", value.description.rstrip(), "```", ""]
+    return [plain(str(value)), ""]
+
+
+def plain(text: str) -> str:
+    """Return docstring text as Markdown on one line per paragraph."""
+    paragraphs = re.split(r"\n\s*\n", text.replace("``", "`").strip())
+    return "\n\n".join(" ".join(part.split()) for part in paragraphs)
+
+
+if __name__ == "__main__":
+    main()
