@@ -91,8 +91,8 @@ def golden(
     """Write a run as one small file, with which hookcli diff compares later runs.
 
     Examples:
-        hookcli golden resnet34 cat.jpg --layers all -o golden.json
         hookcli golden hookcli-runs/resnet34-cat -o golden.json
+        hookcli golden resnet34 cat.jpg --layers all -o golden.json
     """
     from hookcli.compare.golden import check_replaceable, render_golden, write_golden
     from hookcli.store.places.storage import use_options
