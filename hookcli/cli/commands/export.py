@@ -62,7 +62,7 @@ def export(
 
     Examples:
         hookcli export hookcli-runs/resnet34-photos --to npy
-        hookcli export hookcli-runs/resnet34-photos --to csv --layers avgpool
+        hookcli export hookcli-runs/resnet34-photos --to csv -o tables
     """
     from hookcli.store.load import choose_calls, load_run
     from hookcli.store.names import MANIFEST, REQUEST
