@@ -99,7 +99,11 @@ class Picture:
 def run(command: str) -> str:
     """Run a command in the work folder; return what it printed, with colours, as on a terminal."""
     words = [sys.executable, "-m", *shlex.split(command)]
-    look = {"COLUMNS": "80" if "--help" in words else "96", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    look = {
+        "COLUMNS": "80" if "--help" in words else "96",
+        "FORCE_COLOR": "1",
+        "TERM": "xterm-256color",
+    }
     ended = subprocess.run(
         words, cwd=WORK, env=os.environ | look, stdout=PIPE, stderr=STDOUT, text=True, check=False
     )
@@ -114,7 +118,9 @@ def use_weights(command: str) -> str:
 
 
 @contextmanager
-def open_page(browser: Browser, file: Path, width: int, height: int, **look: object) -> Iterator[Page]:
+def open_page(
+    browser: Browser, file: Path, width: int, height: int, **look: object
+) -> Iterator[Page]:
     """Open a page of the work folder in a window of this size."""
     page = browser.new_page(viewport={"width": width, "height": height}, **look)  # type: ignore[arg-type]
     page.goto(file.as_uri())
@@ -154,7 +160,9 @@ def shoot_run(
     return make
 
 
-def shoot_terminal(command: str, keep: Callable[[str], str] = str, *, before: str = "", columns: int = 96) -> Callable[[Browser], bytes]:
+def shoot_terminal(
+    command: str, keep: Callable[[str], str] = str, *, before: str = "", columns: int = 96
+) -> Callable[[Browser], bytes]:
     """Run a command, and draw what it printed as a terminal shows it."""
 
     def make(browser: Browser) -> bytes:
@@ -164,7 +172,13 @@ def shoot_terminal(command: str, keep: Callable[[str], str] = str, *, before: st
         for line in filter(None, before.split("\n")):
             run(use_weights(line))
         printed = keep(run(use_weights(command)))
-        console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+        console = Console(
+            record=True,
+            width=columns,
+            file=io.StringIO(),
+            force_terminal=True,
+            color_system="truecolor",
+        )
         console.print(Text(f"$ {command}", style="bold"))
         console.print(Text.from_ansi(printed.rstrip()))
         body = console.export_html(inline_styles=True, code_format="{code}")
@@ -216,14 +230,26 @@ def list_pictures() -> list[Picture]:
         Picture("maps", "page", one, shoot_run(one, act=go_to("#maps")), WEIGHTS),
         Picture("viewer", "page", one, shoot_run(one, act=open_channel), WEIGHTS),
         Picture("grid", "grid", one, take(one, "grids/cat/004_blocks.1.0.conv_pw.png"), WEIGHTS),
-        Picture("overview", "grid", f"{one} --overview", take(f"{one} --overview", "overview.png"), WEIGHTS),
+        Picture(
+            "overview",
+            "grid",
+            f"{one} --overview",
+            take(f"{one} --overview", "overview.png"),
+            WEIGHTS,
+        ),
         Picture("contact", "page", many, shoot_run(many, act=go_to("#images")), crops),
-        Picture("contact-phone", "page", many, shoot_run(many, 390, 844, act=go_to("#images")), crops),
+        Picture(
+            "contact-phone", "page", many, shoot_run(many, 390, 844, act=go_to("#images")), crops
+        ),
         Picture("firing", "page", many, shoot_run(many, act=go_to("#top-images")), crops),
         Picture("gradients", "page", why, shoot_run(why), WEIGHTS),
         Picture("grad-cam", "grid", why, take(why, "cam/rocket/035_blocks.5.png"), WEIGHTS),
-        Picture("attention-heads", "grid", heads, take(heads, f"attention/cat/{FIRST_HEADS}"), random),
-        Picture("attention-rollout", "grid", heads, take(heads, "attention/cat/000_rollout.png"), random),
+        Picture(
+            "attention-heads", "grid", heads, take(heads, f"attention/cat/{FIRST_HEADS}"), random
+        ),
+        Picture(
+            "attention-rollout", "grid", heads, take(heads, "attention/cat/000_rollout.png"), random
+        ),
         Picture("attention-page", "page", heads, shoot_run(heads, act=click_patch), random),
         Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
         Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
@@ -315,7 +341,9 @@ def prepare() -> None:
             step = index // len(samples)
             left, top = step * photo.width // 80, (step * 7 % 20) * photo.height // 80
             box = (left, top, left + photo.width * 3 // 4, top + photo.height * 3 // 4)
-            photo.convert("RGB").crop(box).save(photos / f"{samples[index % len(samples)].stem}-{step:02}.jpg")
+            photo.convert("RGB").crop(box).save(
+                photos / f"{samples[index % len(samples)].stem}-{step:02}.jpg"
+            )
 
 
 def save(picture: Picture, data: bytes) -> None:
@@ -325,16 +353,23 @@ def save(picture: Picture, data: bytes) -> None:
     with Image.open(io.BytesIO(data)) as image:
         small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     small.save(PICTURES / f"{picture.name}.png", optimize=True)
-    facts = {"command": picture.command, "shows": picture.shows, "made_from": hash_sources(picture.kind)}
+    facts = {
+        "command": picture.command,
+        "shows": picture.shows,
+        "made_from": hash_sources(picture.kind),
+    }
     text = json.dumps(facts, indent=1, ensure_ascii=False)
     (PICTURES / f"{picture.name}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def hash_sources(kind: str) -> dict[str, str]:
     """Return the hashes of the files that decide how pictures of a kind look."""
-    files = sorted(file for pattern in SOURCES[kind] for file in HOME.glob(pattern) if file.is_file())
+    files = sorted(
+        file for pattern in SOURCES[kind] for file in HOME.glob(pattern) if file.is_file()
+    )
     return {
-        str(file.relative_to(HOME)): hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files
+        str(file.relative_to(HOME)): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        for file in files
     }
 
 

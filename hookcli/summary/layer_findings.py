@@ -50,7 +50,7 @@ def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator
 
 
 def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
-    """Return the first call whose module has no part among the calls: a block starts before them."""
+    """Return the first call whose module has no part among the calls. Blocks start first."""
     paths = {call_id: evidence.calls[call_id].call.layer.module_path for call_id in call_ids}
     for call_id, path in paths.items():
         start = f"{path}." if path else ""

@@ -84,7 +84,8 @@ def test_the_first_layer_with_nan_is_a_part_and_not_the_block_that_starts_before
         record("blocks", order=4, nan_count=1),
     )
     (found,) = list_findings(Evidence(told(records)))
-    assert (found.layer, found.sentence) == ("block.1", "3 NaN values in 3 layers, first in block.1")
+    assert found.layer == "block.1"
+    assert found.sentence == "3 NaN values in 3 layers, first in block.1"
 
 
 def test_a_nan_that_no_selected_layer_holds_is_found_by_its_producer():

@@ -636,6 +636,12 @@ def test_random_weights_of_a_timm_model_are_those_of_the_seed():
     assert all(torch.equal(v, own.state_dict()[k]) for k, v in mine.state_dict().items())
 
 
+def test_a_timm_model_with_weights_from_a_file_names_its_classes(tmp_path):
+    torch.save(timm_seeded(SMALL).state_dict(), tmp_path / "mine.pth")
+    categories = load(f"timm:{SMALL}", str(tmp_path / "mine.pth")).categories
+    assert (len(categories), categories[282]) == (1000, "tiger cat")
+
+
 def test_a_timm_model_is_shown_what_its_own_configuration_says():
     loaded = load(f"timm:{SMALL}", "random")
     config = timm.data.resolve_model_data_config(loaded.module)
