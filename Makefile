@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs docs-reference docs-serve test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
+.PHONY: help setup demo docs docs-pictures docs-reference docs-serve test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ docs: setup ## the documentation site, in build/site, with all links checked and
 docs-reference: setup ## write docs/reference/ again, from the code
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python tools/reference.py
+
+docs-pictures: setup ## make the pictures of the README and the site again; needs chromium
+	$(BIN)/python tools/pictures.py
 
 docs-serve: setup ## the site while you write it, on http://localhost:8000
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
