@@ -49,8 +49,8 @@ docs-reference: setup ## write docs/reference/ again, from the code
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python tools/reference.py
 
-docs-pictures: setup ## make the pictures of the README and the site again; needs chromium
-	$(BIN)/python tools/pictures.py
+docs-pictures: setup ## make the pictures of the README and the site again (ONLY='page viewer': these); needs chromium
+	$(BIN)/python tools/pictures.py $(ONLY)
 
 docs-serve: setup ## the site while you write it, on http://localhost:8000
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
