@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
+from hookcli.urls import to_place
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -43,8 +45,8 @@ class GridStyle:
 
     Attributes:
         mode: ``layers`` for one PNG per call of a layer, ``sheet`` for one PNG per image, or
-            ``none``; ``auto`` is ``layers`` for images that are named one by one, ``sheet`` for up
-            to 200 other images, and ``none`` for more.
+            ``none``; ``auto`` is ``layers`` for up to eight images and for those that are named one
+            by one, ``sheet`` for up to 200 other images, and ``none`` for more.
         top: how many channels a grid shows; None for all.
         channels: the channels to show, counted from 0, instead of the first ``top`` by rank; None
             for those.
@@ -243,17 +245,24 @@ class FolderRequest:
         >>> FolderRequest(Path("my-run"), overwrite=True)
 
     Attributes:
-        out: the run folder, or its URL for a run on a cluster; None for
-            ``hookcli-runs/MODEL-IMAGE`` under the working directory.
+        out: the run folder, or its URL for a run on a cluster; a string is taken as either. None
+            stands for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
         overwrite: replace a run that is in ``out``.
         resume: continue a run that was interrupted.
         verify: with ``resume``, read every image again to check that it has not changed.
+
+    Raises:
+        RequestError: the URL holds a password.
     """
 
     out: Place | None = None
     overwrite: bool = False
     resume: bool = False
     verify: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.out, str):  # in a notebook it is easily forgotten that it is a Path
+            object.__setattr__(self, "out", to_place(self.out))
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,11 @@ def render_command(name: str, command: Any) -> list[str]:
         else:
             record = describe_option(parameter, context)
         if parameter.name != "help":
-            panel = "" if parameter.param_type_name == "argument" else parameter.rich_help_panel
+            panel = (
+                ""
+                if parameter.param_type_name == "argument"
+                else parameter.rich_help_panel or "Options"
+            )
             panels.setdefault(panel, []).append(record)
     for panel, records in sorted(panels.items(), key=lambda item: item[0] != ""):
         lines += [f"**{panel}**", ""] if panel else []

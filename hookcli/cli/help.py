@@ -33,7 +33,8 @@ NOTES = {
         (
             ("'conv[3]:zero'", "WHAT: zero, mean, scale=, set=, clamp=LO:HI, clip-norm="),
             ("'layer1.*{3,7-9}:scale=2'", "only these channels, counted from 0"),
-            ("'input:fc:zero'", "SIDE: output, input; grad_output, grad_input, param"),
+            ("'input:fc:zero'", "SIDE: output or input; of gradients: grad_output, grad_input"),
+            ("'param:*.bias:zero'", "hookcli gradients: the gradient of a parameter"),
         ),
     ),
 }
@@ -60,20 +61,17 @@ class PanelCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, each panel, what belongs to none, and the notes on their words."""
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        others: list[tuple[str, str]] = []
         words = set()
         parameters: list[Any] = self.get_params(ctx)
         for parameter in parameters:
-            panel = getattr(parameter, "rich_help_panel", None)
             words.add((getattr(parameter, "metavar", None) or "").partition("=")[0])
             if parameter.param_type_name == "argument":
                 panels["Arguments"].append((name_argument(parameter), parameter.help))
-            elif panel is None:
-                others.append(describe_option(parameter, ctx))
             else:
-                panels.setdefault(panel, []).append(describe_option(parameter, ctx))
+                panel = "Help" if parameter.name == "help" else parameter.rich_help_panel
+                panels.setdefault(panel or "Options", []).append(describe_option(parameter, ctx))
         notes = [note for word, note in NOTES.items() if word in words]
-        for title, records in (*panels.items(), ("Help", others), *notes):
+        for title, records in (*panels.items(), *notes):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)

@@ -51,7 +51,6 @@ Exclude = Annotated[
 ]
 _STORAGE = typer.Option(
     "--storage-option",
-    rich_help_panel="Output",
     metavar="KEY=VALUE",
     help="Option of the storage behind a URL; no credentials.",
 )

@@ -103,7 +103,7 @@ class LayerRecord:
         layout: the meaning of the tensor's axes.
         stats: the figures of the tensor.
         channels: the range of each channel; None when the layout has no channel axis.
-        grid: the file of the the picture, relative to the run folder; empty if none was drawn.
+        grid: the file of the picture, relative to the run folder; empty if none was drawn.
         histogram: the number of values of a sample in each of the equal intervals between the
             smallest and the largest value; empty when no sample was taken.
         change: the L2 norm of the difference from the run without edits, over the norm in that run;

@@ -194,7 +194,6 @@ def prepare_examples() -> None:
         "golden resnet34 cat.jpg -o new.json",
         "inspect model.py:make cat.jpg -o hookcli-runs/before",
         "inspect model.py:make cat.jpg -o hookcli-runs/after",
-        "inspect model.py:make photos --layers all --save tensors --pool mean"
-        " -o hookcli-runs/resnet34-photos",
+        "inspect model.py:make photos --save tensors --pool mean -o hookcli-runs/resnet34-photos",
     ):
         assert run_here(["hookcli", *line.split()])[0] == 0
