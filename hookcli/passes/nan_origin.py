@@ -66,7 +66,8 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
     The producer is the innermost call whose inputs and parameters hold no such value and whose
     output does. If that module has submodules and none of them is the producer, an operation
     between them is, which is then looked for in another forward. Values that only go into modules
-    and come out of none, as a mask of minus infinity does, are not reported.
+    and come out of none, as a mask of minus infinity does, are not reported, unless a module made
+    ``NaN`` of ``Inf``.
 
     Args:
         model: the model, in evaluation mode.
@@ -82,11 +83,14 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
     ):
         call_model(model, feed.arguments_of(pixels.clone()))
     operations = _find_operations(model, feed, pixels, watcher.between)
-    return {
-        kind: f"{made}, by {operations[kind]}" if kind in operations else made
-        for kind, made in watcher.made.items()
-        if kind in watcher.came_out
+    made = {
+        kind: f"{sentence}, by {operations[kind]}" if kind in operations else sentence
+        for kind, sentence in watcher.made.items()
     }
+    told = {kind: sentence for kind, sentence in made.items() if kind in watcher.came_out}
+    for kind, causes in watcher.causes.items():
+        told |= {kind: "; ".join([told[kind], *(made[each] for each in causes - told.keys())])}
+    return told
 
 
 def _find_operations(
@@ -202,6 +206,7 @@ class _Watcher:
         running: the calls that have started and not ended, the outermost first.
         came_out: which of the two some module has returned.
         between: the path of the module inside which each was made between modules.
+        causes: which of the two a module was given that made the other, by the other.
     """
 
     model: nn.Module
@@ -209,6 +214,7 @@ class _Watcher:
     running: list[_Running] = field(default_factory=list)
     came_out: set[str] = field(default_factory=set)
     between: dict[str, str] = field(default_factory=dict)
+    causes: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def started(self, call: Call, inputs: object) -> None:
         kinds = _kinds(tensor for _, tensor in named_tensors(inputs))
@@ -229,6 +235,7 @@ class _Watcher:
         self.came_out |= kinds
         for kind in sorted(kinds - self.made.keys()):
             self.made[kind] = self._blame(ended, kind)
+            self.causes[kind] = ended.kinds
 
     def _blame(self, ended: _Running, kind: str) -> str:
         module = self.model.get_submodule(ended.call.layer.module_path)
