@@ -137,7 +137,7 @@ def _read_flow(flow: Tensor) -> list[tuple[Prediction, ...]]:
 
 
 def _nothing(measure: str) -> tuple[Prediction, ...]:
-    return (Prediction(measure, "nothing: the logits are not finite", None, None),)
+    return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
 
 
 def find_pixel_logits(output: object) -> Tensor | None:

@@ -723,7 +723,7 @@ def test_equal_runs_say_how_far_the_farthest_is(run, runs):
     assert ended.out.splitlines()[-3:] == [
         "the worst 1 of 3 calls; all of them: --format csv",
         "A (the reference): a; B: a",
-        "nothing else changed: the same model, weights, device, threads and versions",
+        "nothing else changed: model name, weights, device, threads and versions are the same",
     ]
 
 

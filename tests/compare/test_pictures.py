@@ -391,8 +391,8 @@ def test_the_page_names_what_changed_and_every_figure_of_a_picture(run):
     run("diff", "a", "c", "--pictures", "p", "--rtol", "1e-4")
     page = Path("p/report.html").read_text()
     assert (
-        '<p class="dim">nothing else changed: the same model, weights, device, threads and '
-        "versions</p>" in page
+        '<p class="dim">nothing else changed: model name, weights, device, threads and '
+        "versions are the same</p>" in page
     )
     assert "<h2>What changed" not in page
     shutil.rmtree("b")

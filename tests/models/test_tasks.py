@@ -493,7 +493,9 @@ def test_classes_go_by_number_where_the_names_do_not_fit():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_logits_that_are_not_finite_say_nothing_and_leave_other_images_their_classes(bad):
     broken, whole = read_predictions(torch.tensor([[0.0, bad], logits(1, 3)]), ())
-    assert broken == (Prediction("probability", "nothing: the logits are not finite", None, None),)
+    assert broken == (
+        Prediction("probability", "no prediction: the logits are not finite", None, None),
+    )
     assert [(p.index, round(p.value, 6)) for p in whole] == [(1, 0.75), (0, 0.25)]
 
 
@@ -520,7 +522,9 @@ def test_class_maps_that_are_not_finite_say_nothing():
     output = torch.cat([class_map([0, 1]), class_map([2, 2])])
     output[0, 1, 0, 0] = math.nan
     broken, whole = read_predictions({"out": output}, ())
-    assert [(p.category, p.value) for p in broken] == [("nothing: the logits are not finite", None)]
+    assert [(p.category, p.value) for p in broken] == [
+        ("no prediction: the logits are not finite", None)
+    ]
     assert [(p.index, p.value) for p in whole] == [(2, 1.0)]
 
 

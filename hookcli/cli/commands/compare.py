@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hookcli.distance.comparison import Comparison
     from hookcli.distance.tolerance import Tolerance
 
-_FORMS = "model= weights= dtype= device= seed= threads= edit= prune= image=, or channels-last"
+_FORMS = (
+    "model=M weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
+)
 _FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
 
@@ -37,7 +39,7 @@ class AgainstOptions:
 
     against: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="WHAT", help=f"What is different in B: {_FORMS}."),
+        typer.Option(metavar="WHAT", help=f"What is different in B: {_FORMS}"),
     ]
 
 

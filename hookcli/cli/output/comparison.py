@@ -121,7 +121,7 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
             "exact ones: --save tensors in both runs"
         )
     if not comparison.changed:
-        yield "nothing else changed: the same model, weights, device, threads and versions"
+        yield "nothing else changed: model name, weights, device, threads and versions are the same"
 
 
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:

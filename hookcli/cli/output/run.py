@@ -72,7 +72,7 @@ def _caption(result: RunResult) -> Iterator[str]:
         if image.predictions:
             yield _prediction_text(image, trained=result.model.trained)
         if image.unedited:
-            yield f"  without edits: {', '.join(map(_prediction, image.unedited))}"
+            yield f"  without changes: {', '.join(map(_prediction, image.unedited))}"
         if image.score:
             yield f"  score: {score_text(image.score)}{_plain_score(image)}"
     if len(said) > _IMAGES:
@@ -198,7 +198,9 @@ def _plain_score(image: ImageResult) -> str:
     plain = image.unedited_score
     if plain is None:
         return ""
-    return f", without edits {'not finite' if plain.value is None else format(plain.value, '.5g')}"
+    return (
+        f", without changes {'not finite' if plain.value is None else format(plain.value, '.5g')}"
+    )
 
 
 def score_text(score: Score) -> str:

@@ -174,7 +174,8 @@ def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
         longest = max([len(name), *(len(row[place]) for row in rows)])
         widths[name] = 3 + (min(longest, _FOLDED) if name in look.fold else longest)
     kept = list(look.header)
-    for name in look.drop:
+    empty = {n for place, n in enumerate(look.header) if not any(row[place] for row in rows)}
+    for name in sorted(look.drop, key=lambda name: name not in empty):
         if sum(widths[each] for each in kept) <= text_width():
             break
         kept.remove(name)

@@ -409,7 +409,7 @@ def test_an_edit_shows_its_effect(run, net):
     assert math.isclose(float(found["fc"]["change"]), 24 / math.hypot(24, 48), rel_tol=1e-6)
     (image,) = document()["images"]
     assert [p["index"] for p in image["unedited"]] == [1, 0]
-    assert "without edits: " in out
+    assert "without changes: " in out
 
 
 def test_edits_in_the_order_given(run, net):
@@ -514,7 +514,7 @@ def test_an_edit_that_flips_the_prediction_leaves_the_target(run, net):
     assert [p["index"] for p in image["predictions"]] == [0, 1]
     assert (image["score"]["target"], image["score"]["value"]) == (1, 0)
     assert (image["unedited_score"]["target"], image["unedited_score"]["value"]) == (1, 48)
-    assert "score: logit of class 1 (1) = 0, without edits 48" in out
+    assert "score: logit of class 1 (1) = 0, without changes 48" in out
     assert float(rows()["grad_output:fc"]["change"]) == 0
 
 
