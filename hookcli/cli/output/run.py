@@ -12,7 +12,7 @@ from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
-from hookcli.records.text import and_more, shape_text
+from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.summary.rules import FLOAT16_LARGEST
 
@@ -39,11 +39,6 @@ _LOOKS = {
     "inspect": "# call type shape layout mean std min max zero dead",
     "gradients": "# call type shape norm ratio mean std min max zero",
 }
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 file``, ``2 files``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def print_result(config: RunConfig, result: RunResult, output_format: str) -> None:

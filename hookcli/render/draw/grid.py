@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.records.pictures import LEVELS, MIDDLE
+from hookcli.records.pictures import LABEL_ROW, LEVELS, MIDDLE
 from hookcli.render.draw.canvas import (
     BACKGROUND,
     LABEL_SIZE,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hookcli.render.draw.canvas import Pixels
 
 _GAP = 4
-_LABEL_ROW = 13
 _BAR_HEIGHT, _BARS_A_ROW = 72, 256
 _SHEET_HEIGHT = 1600  # height in pixels from which a sheet gets a second column
 _STRIP = 512
@@ -61,7 +60,7 @@ def draw_grid(
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         y = place.top + index // place.columns * place.step_y
         x = place.left + index % place.columns * place.step_x
-        write_text(canvas, label, (x, y - _LABEL_ROW), LABEL_SIZE, place.step_x)
+        write_text(canvas, label, (x, y - LABEL_ROW), LABEL_SIZE, place.step_x)
         canvas[y : y + place.height, x : x + place.width] = cell
     return canvas
 
@@ -74,8 +73,8 @@ def place_tiles(
     factor = _enlargement(shape, tile_size)
     height, width = height * factor, width * factor
     widest = max([width, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels)])
-    step_x, step_y = widest + _GAP, height + _LABEL_ROW + _GAP
-    top = heading_height(heading) + _LABEL_ROW
+    step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
+    top = heading_height(heading) + LABEL_ROW
     return Places(MARGIN, top, width, height, step_x, step_y, _columns(count, step_y, step_x))
 
 
@@ -92,13 +91,13 @@ def draw_bars(
     thick = max(1, min(8, 512 // max(1, len(values))))
     rows = -(-len(values) // _BARS_A_ROW)
     width = min(len(values), _BARS_A_ROW) * max(2, thick)
-    canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + _LABEL_ROW + _GAP))
+    canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + LABEL_ROW + _GAP))
     for row in range(rows):
-        y = heading_height(heading) + row * (_BAR_HEIGHT + _LABEL_ROW + _GAP)
+        y = heading_height(heading) + row * (_BAR_HEIGHT + LABEL_ROW + _GAP)
         shown = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
         write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
         strip = _bar_strip(shown, low, span, max(2, thick), signed=signed)
-        canvas[y + _LABEL_ROW : y + _LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
+        canvas[y + LABEL_ROW : y + LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
             strip
         )
     return canvas
@@ -123,7 +122,7 @@ def draw_sheet(
         y = heading_height(heading)
         for block in column:
             canvas[y : y + len(block), x : x + block.shape[1]] = block
-            corners.append((x, y + 2 * _LABEL_ROW))
+            corners.append((x, y + 2 * LABEL_ROW))
             y += len(block)
         x += width
     return canvas, [
@@ -171,12 +170,12 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
         *(draw_text(t, LABEL_SIZE).shape[1] for t in labels[:1]),
     ]
     whole = max(count * (width + _GAP), *texts)
-    row = np.full((height + 2 * _LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8)
+    row = np.full((height + 2 * LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8)
     write_text(row, name, (0, 0), NOTE_SIZE, whole)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         x = index * (width + _GAP)
-        write_text(row, label, (x, _LABEL_ROW + 2), LABEL_SIZE, width if count > 1 else whole)
-        row[2 * _LABEL_ROW : 2 * _LABEL_ROW + height, x : x + width] = cell
+        write_text(row, label, (x, LABEL_ROW + 2), LABEL_SIZE, width if count > 1 else whole)
+        row[2 * LABEL_ROW : 2 * LABEL_ROW + height, x : x + width] = cell
     return row
 
 

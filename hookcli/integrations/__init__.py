@@ -1,0 +1,1 @@
+"""Where hookcli takes part in other programs: pytest."""

@@ -1,0 +1,157 @@
+"""One model on one image, written as a golden file or compared with one."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from hookcli.cli.output.comparison import changed_text, verdict_text
+from hookcli.compare.compared_run import load_compared_run
+from hookcli.compare.diff import diff_runs
+from hookcli.compare.golden import check_replaceable, make_golden, write_golden
+from hookcli.config import (
+    DTYPES,
+    FolderRequest,
+    GridStyle,
+    ImageRequest,
+    InspectConfig,
+    MachineRequest,
+    ModelRequest,
+    RunRequest,
+    TensorRequest,
+)
+from hookcli.hooks.observe import refuse_unhookable
+from hookcli.records.text import figure_text, shape_text
+from hookcli.run.pipeline import inspect_images
+from hookcli.store.load import load_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from hookcli.distance.comparison import Comparison
+    from hookcli.distance.tolerance import Tolerance
+
+_GIVEN = "hookcli.given"  # the module under whose name a module that was handed over is found
+_PIXELS = "pixels.npy"
+
+
+def check_golden(
+    model: nn.Module | str | ModelRequest,
+    image: Path | Tensor | NDArray[Any],
+    golden: Path,
+    layers: tuple[str, ...],
+    tolerance: Tolerance,
+    *,
+    update: bool,
+) -> str:
+    """Run a model, and return how it differs from a golden file; empty if it does not.
+
+    Args:
+        model: a module, the name of a model, or a request for one.
+        image: the file of an image, or pixels (C, H, W) or (N, C, H, W).
+        golden: the golden file.
+        layers: forms of the filter language.
+        tolerance: how far the two may be apart.
+        update: write the golden file instead.
+
+    Raises:
+        HookcliError: the model cannot be run as asked, or the two cannot be compared.
+    """
+    if update:
+        check_replaceable(golden, overwrite=False)
+    with (
+        tempfile.TemporaryDirectory(prefix="hookcli-") as temporary,
+        _path_restored(),
+        _named(model) as request,
+    ):
+        folder = Path(temporary)
+        file = image if isinstance(image, Path) else _write_pixels(image, folder / _PIXELS)
+        config = InspectConfig(
+            RunRequest(request, ImageRequest((str(file),)), layers),
+            FolderRequest(folder / "run"),
+            GridStyle("none"),
+            TensorRequest(sketch=True),
+            machine=MachineRequest(workers=0),
+        )
+        inspect_images(config)
+        if update:
+            document = make_golden(load_run(folder / "run"))
+            shown = os.path.relpath(file, golden.parent) if file is image else _PIXELS
+            write_golden(_rename_image(document, str(file), Path(shown).as_posix()), golden)
+            return ""
+        now = replace(load_compared_run(str(folder / "run")), name="this run")
+        comparison = diff_runs(load_compared_run(str(golden)), now, tolerance)
+    return "" if comparison.equal else _describe(comparison)
+
+
+def _write_pixels(pixels: Tensor | NDArray[Any], file: Path) -> Path:
+    """Write pixels as a file that hookcli takes for an image, and return it."""
+    np.save(file, pixels.detach().cpu().float().numpy() if isinstance(pixels, Tensor) else pixels)
+    return file
+
+
+@contextmanager
+def _named(model: nn.Module | str | ModelRequest) -> Iterator[ModelRequest]:
+    """Make a module loadable by a name while the block lasts, and return the request for it.
+
+    A module runs on its device and in its dtype, if that is one that hookcli has; it is copied.
+    """
+    if not isinstance(model, nn.Module):
+        yield ModelRequest(model, device="cpu") if isinstance(model, str) else model
+        return
+    refuse_unhookable(model)
+    values = [value for value in model.parameters() if value.is_floating_point()]
+    dtype = str(values[0].dtype).removeprefix("torch.") if values else ""
+    name = type(model).__name__
+    given = ModuleType(_GIVEN)
+    vars(given)[name] = copy.deepcopy(model)
+    sys.modules[_GIVEN] = given
+    try:
+        yield ModelRequest(
+            f"{_GIVEN}:{name}",
+            device=str(values[0].device) if values else "cpu",
+            dtype=dtype if dtype in DTYPES else "float32",
+        )
+    finally:
+        del sys.modules[_GIVEN]
+
+
+@contextmanager
+def _path_restored() -> Iterator[None]:
+    """Leave ``sys.path`` as it was: loading a model adds the folder of its code."""
+    before = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _rename_image(document: dict[str, Any], file: str, shown: str) -> dict[str, object]:
+    """Return a golden document that names the image without its folder on this machine."""
+    images = [{**image, "file": image["file"].replace(file, shown)} for image in document["images"]]
+    command = [shown if word == file else word for word in document["command"]]
+    return {**document, "command": command, "images": images}
+
+
+def _describe(comparison: Comparison) -> str:
+    """Return the verdict, the first call that differs, and what else is not as it was."""
+    lines = [verdict_text(comparison)]
+    first = comparison.first
+    if first is not None:
+        figures = (("rel L2", first.rel_l2), ("max abs", first.max_abs), ("cosine", first.cosine))
+        known = [f"{name} {figure_text(value)}" for name, value in figures if value is not None]
+        where = f"{first.call_id} ({first.module_type}, {shape_text(first.shape)})"
+        lines.append(f"{where}: {', '.join(known) or first.reason}")
+    return "\n".join([*lines, *map(changed_text, comparison.changed)])

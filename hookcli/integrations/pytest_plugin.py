@@ -1,0 +1,111 @@
+"""The pytest plugin: the fixture ``activations`` and the option ``--activations-update``.
+
+pytest imports this file at the start of every test run where hookcli is installed. torch and the
+rest of hookcli are imported when a test calls ``activations.check``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from hookcli.config import ModelRequest
+
+_UPDATE = "--activations-update"
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What the fixture ``activations`` gives to a test.
+
+    Attributes:
+        folder: the folder of the test file; names of images and golden files are relative to it.
+        update: whether golden files are written instead of compared.
+    """
+
+    folder: Path
+    update: bool = False
+
+    def check(
+        self,
+        model: nn.Module | str | ModelRequest,
+        image: str | PathLike[str] | Tensor | NDArray[Any],
+        golden: str | Path,
+        *,
+        layers: str | Sequence[str] = "all",
+        rtol: float | None = None,
+        atol: float = 0.0,
+        layer_rtol: Mapping[str, float] | None = None,
+        equal_nan: bool = False,
+    ) -> None:
+        """Fail the test if a layer does not give what the golden file says, and name the first.
+
+        The golden file is one of ``hookcli golden``. A module is copied, and runs in evaluation
+        mode on its own device; it is not changed.
+
+        Example:
+            >>> def test_the_network_gives_what_it_gave(activations):
+            ...     activations.check(make_network(), "photo.png", "network.json")
+
+        Args:
+            model: a module; or the name of a model as on the command line, which runs on the CPU;
+                or a ``hookcli.ModelRequest``, for example to choose its weights.
+            image: the file of an image, which is prepared as on the command line; or pixels as the
+                network takes them, floats (C, H, W) or (N, C, H, W).
+            golden: the golden file.
+            layers: one or more forms of the filter language.
+            rtol: the tolerated difference of a call, relative to its golden size; None for the
+                default of its dtype.
+            atol: the tolerated difference beyond that, in the unit of the activations.
+            layer_rtol: another ``rtol`` for the calls that a glob matches; the last match applies.
+            equal_nan: NaN in the same places is no difference.
+        """
+        __tracebackhide__ = True
+        from hookcli.distance.tolerance import Tolerance
+        from hookcli.errors import HookcliError
+        from hookcli.integrations.golden_check import check_golden
+
+        file = self.folder / golden
+        if not self.update and not file.exists():
+            pytest.fail(
+                f"there is no golden file {str(file)!r}; to make it: pytest {_UPDATE}",
+                pytrace=False,
+            )
+        shown = self.folder / image if isinstance(image, (str, PathLike)) else image
+        forms = (layers,) if isinstance(layers, str) else tuple(layers)
+        by_layer = tuple((layer_rtol or {}).items())
+        tolerance = Tolerance(rtol=rtol, atol=atol, layers=by_layer, equal_nan=equal_nan)
+        said = ""
+        try:
+            difference = check_golden(model, shown, file, forms, tolerance, update=self.update)
+            said = f"{difference}\nif this is meant: pytest {_UPDATE}" if difference else ""
+        except HookcliError as error:
+            said = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
+        if said:
+            pytest.fail(said, pytrace=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option with which golden files are written."""
+    parser.getgroup("hookcli").addoption(
+        _UPDATE,
+        action="store_true",
+        help="Write the golden files of activations.check instead of comparing with them.",
+    )
+
+
+@pytest.fixture
+def activations(request: pytest.FixtureRequest) -> Activations:
+    """Compare what the layers of a model give with a golden file: ``activations.check(...)``."""
+    update: bool = request.config.getoption(_UPDATE)
+    return Activations(request.path.parent, update)

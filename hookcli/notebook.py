@@ -1,0 +1,88 @@
+"""A result as HTML for a notebook: a table and small pictures, from plain text and PNG files.
+
+The HTML holds no script and no style sheet, takes its colours from the notebook, and embeds its
+pictures, so that it is shown alike in JupyterLab, in VS Code, and in a notebook that was saved.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from html import escape
+from typing import TYPE_CHECKING
+
+from hookcli.escape import for_terminal
+from hookcli.png import decode_png
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MOST_ROWS = 30
+MOST_PICTURES = 4
+MOST_NOTES = 4
+_SIDE = 360  # pixels of the longest side of a picture: about 40 kB each
+_HEADER = ("call", "type", "shape", "mean", "std", "min", "max", "zeros")
+_CELL = "padding:1px 8px;border-bottom:1px solid rgba(128,128,128,.3);white-space:nowrap;"
+_WORDS = 3  # the first columns hold text, the others numbers
+_PICTURES = "display:flex;flex-wrap:wrap;gap:12px;margin-top:8px"
+
+
+def layer_cells(
+    call_id: str, module_type: str, shape: str, figures: Sequence[float | None]
+) -> tuple[str, ...]:
+    """Return the cells of one call; ``figures`` are mean, std, min, max and the share of zeros."""
+    forms = ("{:.4g}", "{:.4g}", "{:.4g}", "{:.4g}", "{:.1%}")
+    cells = ("" if f is None else form.format(f) for form, f in zip(forms, figures, strict=True))
+    return call_id, module_type, shape, *cells
+
+
+def render_layers(
+    title: str,
+    notes: Iterable[str],
+    rows: Sequence[tuple[str, ...]],
+    total: int,
+    pictures: Iterable[tuple[str, bytes]] = (),
+) -> str:
+    """Return the HTML of a result.
+
+    Args:
+        title: the line above everything.
+        notes: lines below the title.
+        rows: what ``layer_cells`` returned for each of the first ``MOST_ROWS`` calls.
+        total: the number of all calls.
+        pictures: what each shows, and its PNG file; files that cannot be read are left out.
+    """
+    lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
+    table = "".join(_row(row, "td") for row in rows)
+    if rows:
+        table = f"<table><thead>{_row(_HEADER, 'th')}</thead><tbody>{table}</tbody></table>"
+    more = f"<div>and {total - len(rows)} more</div>" if total > len(rows) else ""
+    shown = "".join(_image(caption, data) for caption, data in pictures)
+    below = f'<div style="{_PICTURES}">{shown}</div>' if shown else ""
+    return f"<div><div><b>{_text(title)}</b></div>{lines}{table}{more}{below}</div>"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    aligned = ["left"] * _WORDS + ["right"] * (len(cells) - _WORDS)
+    shown = (
+        f'<{tag} style="{_CELL}text-align:{side}">{_text(cell)}</{tag}>'
+        for cell, side in zip(cells, aligned, strict=True)
+    )
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+def _text(text: str) -> str:
+    return escape(for_terminal(text))
+
+
+def _image(caption: str, data: bytes) -> str:
+    """Return a small copy of a picture; empty if the file is not a PNG that can be read."""
+    try:
+        picture = decode_png(data)
+    except ValueError:
+        return ""
+    picture.thumbnail((_SIDE, _SIDE))
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", quality=70)
+    coded = base64.b64encode(stream.getvalue()).decode("ascii")
+    return f'<img src="data:image/jpeg;base64,{coded}" alt="feature maps of {_text(caption)}">'

@@ -1,0 +1,74 @@
+"""The figures of a ``hookcli.capture`` block, written to TensorBoard or anything alike.
+
+No logger is imported: a writer is whatever has ``add_scalar`` and ``add_image``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from hookcli.passes.kept_grids import draw_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from hookcli.records.layer_records import LayerRecord, TensorStats
+
+
+class LogWriter(Protocol):
+    """The two methods of TensorBoard's ``SummaryWriter`` that are called."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
+        """Write one number."""
+
+    def add_image(self, tag: str, img_tensor: NDArray[np.uint8], global_step: int, /) -> object:
+        """Write one picture, (3, H, W)."""
+
+
+def write_log(
+    writer: LogWriter,
+    step: int,
+    prefix: str,
+    records: Sequence[LayerRecord],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Write the figures of every record, and a grid of every spatial tensor.
+
+    Args:
+        writer: receives them.
+        step: the number of the training step.
+        prefix: the first part of every tag; the others are the call id and the figure.
+        records: what was recorded.
+        tensors: the tensors that were kept, by call id.
+    """
+    for record in records:
+        for name, value in _list_figures(record.call.side, record.stats):
+            writer.add_scalar(f"{prefix}/{record.call.id}/{name}", value, step)
+    for call_id, image in draw_kept(records, tensors):
+        writer.add_image(f"{prefix}/{call_id}", np.asarray(image).transpose(2, 0, 1), step)
+
+
+def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
+    """Yield names and values: the size of a gradient, or the distribution of an activation.
+
+    A figure that is not known, because no value is finite, is left out.
+    """
+    figures: dict[str, float | None] = {"norm": stats.norm, "max_abs": _largest(stats)}
+    if side in ("output", "input"):
+        figures = {"mean": stats.mean, "std": stats.std, "zero_fraction": stats.zero_fraction}
+    for name, value in figures.items():
+        if value is not None:
+            yield name, value
+    yield "nan_count", stats.nan_count
+    yield "inf_count", stats.inf_count
+
+
+def _largest(stats: TensorStats) -> float | None:
+    if stats.min is None or stats.max is None:
+        return None
+    return max(abs(stats.min), abs(stats.max))

@@ -1,0 +1,103 @@
+"""The grids of a finished run as images: which file shows a call, and where in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hookcli.documents import DamagedError, read_document
+from hookcli.errors import RequestError
+from hookcli.files import read_regular
+from hookcli.png import MOST_BYTES, decode_png
+from hookcli.records.pictures import LABEL_ROW, Grid
+from hookcli.store.names import DOCUMENT, is_grid, is_sheet
+from hookcli.store.shards import cannot_read, name_close
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from hookcli.store.run_files import RunFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The part of ``report.json`` that says what the pictures of a run show."""
+
+    grids: tuple[Grid, ...]
+
+    def __post_init__(self) -> None:
+        """Raise if a picture is not one that a run writes."""
+        for grid in self.grids:
+            if not is_grid(grid.file):
+                raise ValueError(f"{grid.file!r:.100} is not a picture of a run")
+
+
+def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
+    """Return what is known about the picture of a call.
+
+    Args:
+        files: the files of the run.
+        call_id: the call.
+        image_key: the image; None for the first image of which the call was drawn.
+
+    Raises:
+        RequestError: there is no such picture, or ``report.json`` is missing or damaged.
+    """
+    try:
+        grids = read_document(files.file(DOCUMENT), Pictures).grids
+    except (OSError, DamagedError) as error:
+        raise cannot_read(files.place / DOCUMENT, error) from error
+    if not grids:
+        raise RequestError(
+            f"the run in {str(files.place)!r} drew no grids",
+            "run hookcli inspect again, with --grids layers",
+        )
+    of_call = [grid for grid in grids if grid.call_id == call_id]
+    if not of_call:
+        known = dict.fromkeys(grid.call_id for grid in grids)
+        raise RequestError(f"no grid shows {call_id!r}", name_close(call_id, known))
+    for grid in of_call:
+        if image_key in (None, grid.image):
+            return grid
+    keys = [grid.image for grid in of_call]
+    raise RequestError(
+        f"no grid shows {call_id!r} for an image {image_key!r}", name_close(str(image_key), keys)
+    )
+
+
+def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
+    """Return the picture of a call in RGB; of a sheet, only the part that shows the call.
+
+    Raises:
+        RequestError: the file is missing or damaged.
+    """
+    try:
+        picture = decode_png(read_regular(files.file(grid.file), MOST_BYTES))
+    except (OSError, ValueError) as error:
+        raise cannot_read(files.place / grid.file, error) from error
+    if not is_sheet(grid.file):
+        return picture
+    if grid.places is None:
+        raise RequestError(
+            f"{grid.call_id!r} has no feature maps of its own in {grid.file}",
+            "see the whole sheet, or run hookcli inspect again with --grids layers",
+        )
+    try:
+        return picture.crop(_find_part(grid.places, len(grid.channels), picture.size))
+    except (KeyError, ZeroDivisionError, ValueError) as error:
+        damage = DamagedError(f"the place of {grid.call_id!r} is not in the picture")
+        raise cannot_read(files.place / DOCUMENT, damage) from error
+
+
+def _find_part(
+    places: dict[str, int], tiles: int, size: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of a layer in a sheet: its name, labels and tiles."""
+    columns = min(tiles, places["columns"])
+    rows = -(-tiles // places["columns"])
+    left, top = places["left"], places["top"]
+    right = left + (columns - 1) * places["step_x"] + places["width"]
+    bottom = top + (rows - 1) * places["step_y"] + places["height"]
+    if not (0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]):
+        raise ValueError("outside the picture")
+    return left, max(0, top - 2 * LABEL_ROW), right, bottom
