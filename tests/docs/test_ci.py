@@ -23,7 +23,7 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten())
 """
 BLOCKS = read_blocks(HOME / "docs/guide/scripts.md")
-WORKFLOW, PRE_COMMIT = (yaml.safe_load(b.text) for b in BLOCKS if b.language == "yaml")
+WORKFLOW, _, PRE_COMMIT = (yaml.safe_load(b.text) for b in BLOCKS if b.language == "yaml")
 
 
 @pytest.fixture
