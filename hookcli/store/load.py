@@ -247,6 +247,10 @@ class Run:
                 )
         return (len(shapes), *shape)
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield the calls whose tensors were saved, so that ``list(run)`` names them."""
+        return iter(self.calls)
+
     def __getitem__(self, call_id: str) -> Array:
         """Return the tensors of a call for all images as one array (images, …), in the run's order.
 

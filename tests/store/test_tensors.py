@@ -484,7 +484,7 @@ def refusal(ask):
 def test_a_call_is_an_array_in_the_order_of_the_images():
     run = load_run(three_images())
     assert run.images == ("a", "b", "c")
-    assert run.calls == ("conv", "fc")
+    assert run.calls == tuple(run) == ("conv", "fc")
     assert run["conv"].tolist() == [[3, 4], [1, 2], [5, 6]]
     assert run["conv"].dtype == np.float32
     assert run.shape_of("conv") == (3, 2)
