@@ -241,4 +241,6 @@ def _on_host(content: Tiles | Bars) -> Tiles | Bars:
         channels=content.channels.cpu(),
         figures=content.figures.cpu(),
         scores=None if content.scores is None else content.scores.cpu(),
+        maps=None if content.maps is None else content.maps.cpu(),
+        range=None if content.range is None else content.range.cpu(),
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
-from hookcli.records.pictures import LEVELS, MIDDLE, MOST_BARS, NOT_FINITE
+from hookcli.records.pictures import LEVELS, MAP_LEVELS, MOST_BARS, MOST_SIDE
 
 if TYPE_CHECKING:
     from hookcli.config import GridStyle
@@ -36,6 +36,10 @@ class Tiles:
             channel, (4, K); the last two are NaN when the channel is not finite.
         scores: by how many standard deviations each tile's channel fires more inside the box of
             ``--focus`` than outside, (K,); None without a box.
+        maps: the levels of the same channels at the resolution of the layer, (K, H, W) in uint8,
+            as ``records.pictures.ChannelMaps`` describes them; None if they are not written.
+        range: the smallest and largest value of the layer, (2,), if that is the range of the
+            levels; None if each channel has its own.
     """
 
     levels: Tensor
@@ -44,6 +48,8 @@ class Tiles:
     shown: tuple[int, int]
     figures: Tensor
     scores: Tensor | None = None
+    maps: Tensor | None = None
+    range: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +113,24 @@ def take_tiles(
     chosen = maps[channels]
     low, high = _finite_range(chosen, (1, 2))
     figures = _tile_figures(chosen, low, high)
+    whole = None
     if style.scale == "layer":
         low, high = _finite_range(maps, (0, 1, 2))
-    small = _shrink(chosen, style.tile)
-    shown = (maps.shape[1], maps.shape[2])
-    levels = _to_signed_levels(small, low, high) if style.signed else _to_levels(small, low, high)
-    shown_scores = None if scores is None else scores[channels]
-    return Tiles(levels, channels, len(maps), shown, figures, shown_scores)
+        whole = torch.stack([low.flatten()[0], high.flatten()[0]])
+    to_levels = _to_signed_levels if style.signed else _to_levels
+    large = None
+    if style.mode == "layers":
+        large = to_levels(_shrink(chosen, MOST_SIDE), low, high, MAP_LEVELS)
+    return Tiles(
+        to_levels(_shrink(chosen, style.tile), low, high, LEVELS),
+        channels,
+        len(maps),
+        (maps.shape[1], maps.shape[2]),
+        figures,
+        None if scores is None else scores[channels],
+        large,
+        whole,
+    )
 
 
 def take_cam(activation: Tensor, gradient: Tensor, layout: Layout) -> Tensor:
@@ -217,22 +234,27 @@ def _shrink(maps: Tensor, tile: int) -> Tensor:
     return avg_pool2d(maps.unsqueeze(0), pool, ceil_mode=True, count_include_pad=False).squeeze(0)
 
 
-def _to_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return the levels in uint8; those of a constant channel are all 0."""
+def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """Return levels in uint8, 0 to ``count - 1``, or ``count`` for what is not finite.
+
+    Those of a constant channel are all 0.
+    """
     span = (high / 2 - low / 2).clamp_min(torch.finfo(torch.float32).tiny)  # halves cannot overflow
-    levels = ((maps / 2 - low / 2) / span * (LEVELS - 1)).round_()
-    marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
+    levels = ((maps / 2 - low / 2) / span * (count - 1)).round_()
+    marked = torch.where(maps.isfinite(), levels, count)
     return marked.to(torch.uint8)
 
 
-def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return levels in uint8, 1 to LEVELS - 1, for minus to plus the largest magnitude.
+def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """Return levels in uint8 for minus to plus the largest magnitude, evenly around zero.
 
-    Exact zero is MIDDLE.
+    Exact zero is ``count // 2``, the largest level is ``count - 1``, and ``count`` is the level of
+    what is not finite.
     """
+    middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
-    levels = (maps / largest * (LEVELS - 1 - MIDDLE)).round_() + MIDDLE
-    marked = torch.where(maps.isfinite(), levels, NOT_FINITE)
+    levels = (maps / largest * (count - 1 - middle)).round_() + middle
+    marked = torch.where(maps.isfinite(), levels, count)
     return marked.to(torch.uint8)
 
 

@@ -14,6 +14,7 @@ from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import call_model
+from hookcli.records.pictures import MOST_SIDE
 from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _MOST_IN_A_STRIP = 12
 # Sizes in bytes:
 _GRID_BYTES_PER_PIXEL = 0.55  # palette PNGs of real feature maps, measured
 _GRID_BYTES = 4_700  # a picture's heading, and its entries in the page and the manifest
+_MAP_BYTES_PER_VALUE = 0.95  # of a channel at the resolution of its layer: hardly compressible
 _TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
 _LAYER_BYTES = 4_000  # a layer in the page, its JSON and layers.csv
 _FIRING_BYTES = 260  # an image in the page that fires a channel most
@@ -93,6 +95,13 @@ def make_plan(
     tiles = _count_tiles(style, layers, channels)
     drawn = sum(map(bool, tiles))
     grids = {"layers": drawn * pictured, "sheet": min(drawn, 1), "none": 0}[style.mode]
+    maps, values = 0, 0.0
+    if style.mode == "layers":
+        areas = _list_areas(loaded.module, layers, loaded.prepare.nominal_shape)
+        values = sum(math.prod(each) for each in zip(tiles, areas, strict=True)) * pictured
+        maps = sum(
+            layer.module_type != "Linear" for layer, n in zip(layers, tiles, strict=True) if n
+        )
     top = min(config.top_images, count) * (count > 1 and "output" in config.sides)
     firing = len(layers) * top
     seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
@@ -105,13 +114,14 @@ def make_plan(
         + len(layers) * sides * _LAYER_BYTES
         + firing * MOST_CHANNELS * _FIRING_BYTES
         + count * grids * _GRID_BYTES
+        + count * values * _MAP_BYTES_PER_VALUE
         + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_PER_PIXEL + _TILE_BYTES)
         + seen * _SEEN_BYTES_PER_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * row)
         + chunks * _PARQUET_BYTES
         + _measure_top(sources, layers, channels) * top
     )
-    files = grids * count + seen + _FILES + chunks - 1
+    files = (grids + maps * pictured) * count + seen + _FILES + chunks - 1
     files += config.overview + bool(top) + (count < len(config.run.images.names))
     if config.backward is not None:
         files += 1 + count * (config.backward.saliency + len(config.backward.cams))
@@ -153,6 +163,34 @@ def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
             inside = [f"{path}.{name}".lstrip(".") for name, _ in modules[path].named_children()]
             known[path] = next((known[each] for each in reversed(inside) if each in known), last)
     return [known.get(layer.module_path, last) for layer in layers]
+
+
+def _list_areas(
+    model: nn.Module, layers: Sequence[LayerInfo], pixels: Sequence[int]
+) -> list[float]:
+    """Return about how many values a channel of each layer has, guessed from strides.
+
+    A stride holds from its module on, in the order of registration; those of kernels of one value
+    are left out, as in shortcuts beside a block. A block returns what its last submodule does.
+    """
+    area, known = float(math.prod(pixels[-2:])), {}
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        stride, kernel = (_multiply(ask(module, name)) for name in ("stride", "kernel_size"))
+        if kernel > 1:
+            area *= stride if ask(module, "transposed") else 1 / stride
+        known[path] = min(max(area, 1.0), MOST_SIDE**2)
+    for path in reversed(modules):
+        for name, _ in modules[path].named_children():
+            known[path] = known.get(f"{path}.{name}".lstrip("."), known[path])
+    return [known.get(layer.module_path, area) for layer in layers]
+
+
+def _multiply(lengths: object) -> int:
+    """Return the product of two lengths, or of one with itself; 1 if that is not what they are."""
+    both = lengths if isinstance(lengths, tuple) else (lengths, lengths)
+    known = [length for length in both if isinstance(length, int) and length > 0]
+    return math.prod(known) if len(known) == len(both) else 1
 
 
 def _count_tiles(

@@ -59,7 +59,8 @@ def choose_style(config: RunConfig, sources: Sequence[object]) -> GridStyle:
 def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> names.PlannedNames:
     """Return the names of the files that a run over these images may write."""
     mode = choose_style(config, sources).mode
-    pictures = {names.SEEN} | {"layers": {names.GRIDS}, "sheet": {names.SHEETS}}.get(mode, set())
+    drawn = {"layers": {names.GRIDS, names.MAPS}, "sheet": {names.SHEETS}}
+    pictures = {names.SEEN} | drawn.get(mode, set())
     optional = {names.OVERVIEW} if config.overview else set()
     if len(sources) > 1 and config.top_images:
         optional.add(names.TOP_IMAGES)

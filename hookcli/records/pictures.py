@@ -6,6 +6,34 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelMaps:
+    """The channels of a grid at the resolution of their layer, in one picture without labels.
+
+    The channels stand side by side in the order of the grid's tiles. The index of a pixel in the
+    palette is its level, from 0 to MAP_LEVELS - 1 over the range of its channel, or MAP_LEVELS
+    where the value is not finite.
+
+    Attributes:
+        file: the file of the picture, relative to the run folder.
+        size: the height and width of a channel in the picture, in pixels.
+        own: the height and width of a channel in the layer. A channel with more than MOST_SIDE
+            values on a side is smaller in the picture: its pixels are means of squares.
+        columns: how many channels stand in a row.
+        signed: the range is from minus to plus the largest magnitude, instead of from the smallest
+            value to the largest.
+        range: the smallest and largest value of the layer, if all channels have the range of the
+            layer; None if each has its own.
+    """
+
+    file: str
+    size: tuple[int, int]
+    own: tuple[int, int]
+    columns: int
+    signed: bool = False
+    range: tuple[float | None, float | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """A picture of one call for one image, and what its tiles show.
 
@@ -23,6 +51,7 @@ class Grid:
         spread: the standard deviation of each tile's channel; None when the channel is not finite.
         score: by how many standard deviations each channel fires more inside the box of ``--focus``
             than outside; empty without a box.
+        maps: the same channels at the resolution of the layer; None for bars and for sheets.
     """
 
     image: str
@@ -36,6 +65,7 @@ class Grid:
     mean: tuple[float | None, ...] = ()
     spread: tuple[float | None, ...] = ()
     score: tuple[float | None, ...] = ()
+    maps: ChannelMaps | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +91,7 @@ LABEL_ROW = 13  # pixels: the height of a line of text above a tile
 LEVELS = 240
 MIDDLE = LEVELS // 2  # the level of zero of signed levels, with as many levels above as below
 NOT_FINITE = 240  # the level of NaN and Inf
+MAP_LEVELS = (
+    255  # of channels at the resolution of their layer; the next one is that of NaN and Inf
+)
+MOST_SIDE = 256  # pixels on a side of such a channel

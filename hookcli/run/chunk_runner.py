@@ -14,6 +14,7 @@ from hookcli.images.fit import refuse_unlike
 from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.render.draw.grid_writer import name_maps
 from hookcli.run.attention_pictures import write_attention
 from hookcli.run.heatmaps import write_heats
 from hookcli.store.names import seen_file
@@ -384,6 +385,7 @@ class ChunkRunner:
         chunk.called |= result.called
         grids = _queue_pictures(result.pictures, self._grids)
         chunk.written_files += dict.fromkeys(grids.values())
+        chunk.written_files += filter(None, map(name_maps, result.pictures))
         for record in result.records:
             grid = grids.get((record.image, record.call.id), "")
             self._records.setdefault(record.image, []).append(replace(record, grid=grid))

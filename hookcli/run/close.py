@@ -107,7 +107,7 @@ def write_folder(
         written.append(folder.write(names.ATTENTION_TABLE, table.encode()))
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
-    content = assemble_document(facts, totals, rows, best)
+    content = assemble_document(facts, totals, rows, best, settings.style)
     document = _make_document(content, totals.images)
     backward, layers = config.backward, document.layers
     if backward is not None:

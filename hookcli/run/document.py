@@ -6,11 +6,12 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from hookcli.records.command import to_command
+from hookcli.render.draw.canvas import colormap_of, list_stops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hookcli.config import RunConfig
+    from hookcli.config import GridStyle, RunConfig
     from hookcli.plan.prepare import PreparedModel
     from hookcli.records.images import SkippedImage
     from hookcli.records.rows import LayerRow
@@ -53,6 +54,7 @@ def assemble_document(
     totals: RunTotals,
     rows: Sequence[LayerRow],
     top_images: Mapping[str, Sequence[TopChannel]],
+    style: GridStyle,
 ) -> dict[str, object]:
     """Return what ``report.json`` holds: the facts of the manifest, and more for the page."""
     return {
@@ -66,4 +68,5 @@ def assemble_document(
         "written": totals.written,
         "layers": rows,
         "top_images": top_images,
+        "colours": list_stops(colormap_of(style)),
     }

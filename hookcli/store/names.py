@@ -18,6 +18,7 @@ RECORDS = "records.parquet"  # a folder: readers of Parquet open it like a file
 TENSORS, PARTS = "tensors", "parts"
 LOCKS = "lock"  # of a run folder in a storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
+MAPS = "maps"
 ATTENTION = "attention"
 
 INDEX = f"{TENSORS}/index.json"
@@ -33,10 +34,10 @@ _PART = re.compile(
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
 _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
-_NUMBERED = re.compile(rf"({GRIDS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.png")
+_NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.png")
 
-FOLDERS = frozenset({PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, GRIDS, CAM, ATTENTION})
-FOLDERS_BY_IMAGE = frozenset({GRIDS, CAM, ATTENTION})  # these hold one folder per image
+FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
+FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY}
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
 
 
@@ -83,6 +84,11 @@ def seen_file(image_key: str) -> str:
 def grid_file(image_key: str, picture: str) -> str:
     """Return ``grids/cat/001_conv1.png``."""
     return f"{GRIDS}/{image_key}/{picture}"
+
+
+def maps_file(image_key: str, picture: str) -> str:
+    """Return ``maps/cat/001_conv1.png``, the channels of a grid at the resolution of the layer."""
+    return f"{MAPS}/{image_key}/{picture}"
 
 
 def sheet_file(image_key: str) -> str:

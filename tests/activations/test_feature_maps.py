@@ -347,3 +347,46 @@ def test_a_grad_cam_of_tokens_leaves_out_the_class_token():
     tokens = torch.tensor([[[9.0], [1.0], [2.0], [3.0], [4.0]]])
     layout = Layout("NLC", 2, 2, 2, 1)
     assert take_cam(tokens, torch.ones_like(tokens), layout).tolist() == [[1, 2], [3, 4]]
+
+
+# Channels at the resolution of their layer
+
+
+def maps(channel, **style):
+    """The levels of one channel (h, w), as they are written beside the grid."""
+    activation = torch.tensor(channel)[None, None]
+    layout = Layout("NCHW", 1, *activation.shape[2:])
+    return take_tiles(activation, layout, GridStyle(**{"mode": "layers"} | style)).maps[0].tolist()
+
+
+def test_a_channel_larger_than_its_tile_keeps_its_own_resolution_in_255_levels():
+    steps = torch.arange(255.0).view(15, 17)
+    activation = (2 * steps - 7)[None, None]
+    taken = take_tiles(activation, Layout("NCHW", 1, 15, 17), GridStyle("layers", tile=8))
+    assert taken.levels.shape == (1, 5, 6)
+    assert torch.equal(taken.maps[0], steps.to(torch.uint8))
+
+
+def test_what_is_not_finite_has_the_level_after_those_of_a_channel():
+    assert maps([[0.0, torch.nan], [torch.inf, 2.0]]) == [[0, 255], [255, 254]]
+
+
+def test_zero_of_a_signed_channel_is_the_middle_one_of_255_levels():
+    assert maps([[-127.0, 0.0, 1.0, 64.0]], signed=True) == [[0, 127, 128, 191]]
+
+
+def test_the_levels_of_channels_on_one_scale_have_the_range_of_the_layer():
+    style = GridStyle("layers", scale="layer", rank="index")
+    taken = take_tiles(pairs([0.0, 1.0], [-2.0, 2.0]), PAIR, style)
+    assert taken.maps.flatten().tolist() == [127, 190, 0, 254]  # -2 to 2, in 254 steps
+    assert taken.range.tolist() == [-2.0, 2.0]
+
+
+def test_more_than_256_values_on_a_side_are_averaged():
+    row = [[float(value) for value in range(510)]]
+    assert maps(row) == [[round((2 * n + 0.5) / 509 * 254) for n in range(255)]]
+
+
+@pytest.mark.parametrize("mode", ["sheet", "auto"])
+def test_only_grids_of_layers_have_their_channels_beside_them(mode):
+    assert take_tiles(MAXIMA, PAIR, GridStyle(mode)).maps is None

@@ -136,7 +136,10 @@ def test_the_run_folder_holds_what_was_said(inspect, photo):
     assert sorted(contents("hookcli-runs/resnet18-photo")) == [
         "grids/photo/001_conv1.png",
         "grids/photo/002_layer1.0.conv1.png",
-        *WRITTEN,
+        *WRITTEN[:2],
+        "maps/photo/001_conv1.png",
+        "maps/photo/002_layer1.0.conv1.png",
+        *WRITTEN[2:],
     ]
 
 
@@ -466,7 +469,8 @@ def test_a_second_run_replaces_the_first_in_the_default_folder(inspect, photo):
     (folder / "notes.txt").write_text("mine")
     assert inspect(photo, *SMALL, "--grids", "layers", "--layers", "conv[1]").code == 0
     assert sorted(contents(folder)) == [
-        *("grids/photo/001_conv1.png", "layers.csv", "manifest.json", "notes.txt"),
+        *("grids/photo/001_conv1.png", "layers.csv", "manifest.json"),
+        *("maps/photo/001_conv1.png", "notes.txt"),
         *WRITTEN[2:],
     ]
 
@@ -493,7 +497,7 @@ def test_two_runs_of_one_command_write_the_same_bytes(inspect, photo):
     words = (photo, other, "no.png", *TWO, "--grids", "layers")
     first, second = inspect(*words, "-o", "a"), inspect(*words, "-o", "b", "-q", "--overwrite")
     assert (first.code, second.code) == (6, 6)
-    assert len(contents("a")) == 8 + 3 * 2  # and top_images.csv
+    assert len(contents("a")) == 8 + 5 * 2  # and top_images.csv
     assert contents("a") == contents("b")
     assert first.out == second.out
 
@@ -518,9 +522,10 @@ def test_a_full_disk_behind_stdout_ends_with_5_and_no_traceback():
 def test_a_dry_run_prints_the_plan_and_writes_nothing(inspect, photo):
     before = contents(".")
     ended = inspect(photo, *TWO, "--grids", "layers", "--dry-run")
-    # 2 grids and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each
+    # 2 grids, their channels and 3 tables; 2 x 64 tiles of 64 x 64 pixels, about half a byte each,
+    # and as many of 32 x 32 or 16 x 16, a byte each
     line = (
-        r"resnet18: 2 layers, 1 image, one grid per layer, sketches, about 9 files, up to "
+        r"resnet18: 2 layers, 1 image, one grid per layer, sketches, about 11 files, up to "
         r"about 0\.\d MB, into hookcli-runs/resnet18-photo\n"
     )
     assert (ended.code, ended.out) == (0, "")

@@ -1441,7 +1441,7 @@ def test_what_is_written_of_all_layers_is_hardly_more_than_the_plan_says():
     plan, written = planned_and_written(request)
     size = sum(map(len, written.values())) / 1e6
     assert size / 1.2 < plan.megabytes < size * 1.5
-    assert len(written) == plan.files
+    assert len(written) <= plan.files < len(written) * 1.1  # it is not known which have maps
 
 
 def test_a_resumed_run_says_that_it_begins_again(run, parts_two):

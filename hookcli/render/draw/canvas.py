@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hookcli.config import EMBER
 from hookcli.errors import RequestError
-from hookcli.records.pictures import LEVELS, MIDDLE
+from hookcli.records.pictures import LEVELS, MAP_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,24 +53,41 @@ _NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan looks too much like the blue of ti
 MARGIN = 10
 _TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
 _TITLE_ROW = 20
+_STOPS = 33  # an odd number: the middle one is the colour of zero, where levels are signed
 
 
 def load_palette(colormap: str) -> list[int]:
     """Return 256 RGB triples for a colour map: ``ember``, ``tide``, or one of matplotlib.
 
+    They are those of the levels, the one of what is not finite, and a ramp for text.
+
     Raises:
         RequestError: matplotlib has no such map.
     """
-    if colormap == EMBER:
-        colours = _spread_colours(_EMBER, np.linspace(0, LEVELS - 1, len(_EMBER)))
-    elif colormap == TIDE:
-        colours = _spread_colours(_TIDE, MIDDLE + (LEVELS - 1 - MIDDLE) * np.array(_TIDE_AT))
-    else:
-        colours = _matplotlib_colours(colormap)
-    not_finite = _NOT_FINITE_IN_TIDE if colormap == TIDE else _NOT_FINITE
     ramp = np.linspace(_INK[0], _INK[1], _TEXT - BACKGROUND + 1)
-    table = np.concatenate([colours, [not_finite], ramp]).round().astype(np.uint8)
-    return [int(value) for value in table.ravel()]
+    table = np.concatenate([_list_colours(colormap, LEVELS), ramp])
+    return [int(value) for value in table.round().astype(np.uint8).ravel()]
+
+
+def load_map_palette(colormap: str) -> list[int]:
+    """Return 256 RGB triples as ``load_palette`` does, for pictures without text: ``ChannelMaps``.
+
+    Raises:
+        RequestError: matplotlib has no such map.
+    """
+    table = _list_colours(colormap, MAP_LEVELS)
+    return [int(value) for value in table.round().astype(np.uint8).ravel()]
+
+
+def list_stops(colormap: str) -> tuple[str, ...]:
+    """Return colours from the lowest level to the highest, evenly spaced, as CSS writes them.
+
+    Raises:
+        RequestError: matplotlib has no such map.
+    """
+    table = np.array(load_map_palette(colormap)).reshape(-1, 3)
+    chosen = np.linspace(0, MAP_LEVELS - 1, _STOPS).round().astype(int)
+    return tuple("#" + bytes(colour.tolist()).hex() for colour in table[chosen])
 
 
 def colormap_of(style: GridStyle) -> str:
@@ -92,15 +109,29 @@ def to_png(image: Image.Image, *, compress_level: int = 6) -> bytes:
     return stream.getvalue()
 
 
+def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
+    """Return (levels + 1, 3) colours; the last is that of values that are not finite."""
+    middle = levels // 2
+    if colormap == EMBER:
+        colours = _spread_colours(_EMBER, np.linspace(0, levels - 1, len(_EMBER)), levels)
+    elif colormap == TIDE:
+        at = middle + (levels - 1 - middle) * np.array(_TIDE_AT)
+        colours = _spread_colours(_TIDE, at, levels)
+    else:
+        colours = _matplotlib_colours(colormap, levels)
+    not_finite = _NOT_FINITE_IN_TIDE if colormap == TIDE else _NOT_FINITE
+    return np.concatenate([colours, [not_finite]])
+
+
 def _spread_colours(
-    anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64]
+    anchors: Sequence[tuple[int, int, int]], at: NDArray[np.float64], levels: int
 ) -> NDArray[np.float64]:
-    """Return (LEVELS, 3) colours, interpolated between anchors that are at the levels ``at``."""
+    """Return (levels, 3) colours, interpolated between anchors that are at the levels ``at``."""
     channels = np.array(anchors, dtype=float).T
-    return np.stack([np.interp(np.arange(LEVELS), at, channel) for channel in channels], 1)
+    return np.stack([np.interp(np.arange(levels), at, channel) for channel in channels], 1)
 
 
-def _matplotlib_colours(name: str) -> NDArray[np.float64]:
+def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
     from matplotlib import colormaps  # 0.2 s: imported only when needed
 
     if name not in colormaps:
@@ -108,7 +139,7 @@ def _matplotlib_colours(name: str) -> NDArray[np.float64]:
             f"there is no colour map {name!r}",
             "ember, or any of matplotlib's: viridis, gray, coolwarm",
         )
-    colours: NDArray[np.float64] = colormaps[name](np.linspace(0, 1, LEVELS))[:, :3] * 255
+    colours: NDArray[np.float64] = colormaps[name](np.linspace(0, 1, levels))[:, :3] * 255
     return colours
 
 

@@ -65,6 +65,16 @@ def draw_grid(
     return canvas
 
 
+def draw_maps(levels: Pixels, columns: int) -> Pixels:
+    """Draw levels (K, h, w) in rows of ``columns``, without gaps; empty places are of level 0."""
+    count, height, width = levels.shape
+    rows = -(-count // columns)
+    places = np.zeros((rows * columns, height, width), np.uint8)
+    places[:count] = levels
+    tiled = places.reshape(rows, columns, height, width).swapaxes(1, 2)
+    return tiled.reshape(rows * height, columns * width)
+
+
 def place_tiles(
     shape: tuple[int, ...], labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> Places:

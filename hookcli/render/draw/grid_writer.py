@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hookcli.activations.feature_maps import Bars, Tiles
 from hookcli.files import safe_name
-from hookcli.records.pictures import Grid
+from hookcli.records.pictures import ChannelMaps, Grid
 from hookcli.records.text import shape_text
 from hookcli.render.draw import grid as drawing
-from hookcli.render.draw.canvas import TIDE, colormap_of, load_palette, to_image, to_png
-from hookcli.store.names import grid_file, is_sheet, sheet_file
+from hookcli.render.draw.canvas import (
+    TIDE,
+    colormap_of,
+    load_map_palette,
+    load_palette,
+    to_image,
+    to_png,
+)
+from hookcli.store.names import grid_file, is_sheet, maps_file, sheet_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
     from hookcli.render.draw.canvas import Pixels
 
 _SHEET_TOP = 12
+_ERROR = 1 / 2000  # of the smallest and largest value of a channel, as a share of their distance
+_MOST_DIGITS = 9  # as many as tell any two values of float32 apart
+_FAST = 1  # zlib's level: maps are large, and hardly get smaller by more effort
 _FOCUS_ORDER = "by how much more they fire in the box"
 
 
@@ -36,11 +46,15 @@ class GridWriter:
         self._write = write
         self.style = style
         self._palette = load_palette(colormap_of(style))
+        self._map_palette = load_map_palette(colormap_of(style))
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
         self._pending: list[Future[list[Grid]]] = []
 
     def write_grid(self, picture: Picture) -> str:
-        """Queue the grid of one layer and return its file, relative to the run folder."""
+        """Queue the grid of one layer and return its file, relative to the run folder.
+
+        Its channels at the resolution of the layer are queued too, if they were taken.
+        """
         file = grid_file(picture.image, grid_name(picture.call))
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
@@ -67,7 +81,25 @@ class GridWriter:
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
         canvas = render_grid(picture, self.style)
         self._write(file, self._encode(canvas))
-        return [describe_grid(picture, file, canvas, _place_tiles(picture, self.style))]
+        places = _place_tiles(picture, self.style)
+        grid = describe_grid(picture, file, canvas, places)
+        return [replace(grid, maps=self._write_maps(picture, places))]
+
+    def _write_maps(self, picture: Picture, places: drawing.Places | None) -> ChannelMaps | None:
+        """Write the channels at the resolution of the layer, with as many in a row as the grid."""
+        content = picture.content
+        if isinstance(content, Bars) or content.maps is None or places is None:
+            return None
+        levels = content.maps.numpy()
+        image = to_image(drawing.draw_maps(levels, places.columns), self._map_palette)
+        file = maps_file(picture.image, grid_name(picture.call))
+        self._write(file, to_png(image, compress_level=_FAST))
+        size, shared = (levels.shape[1], levels.shape[2]), None
+        if content.range is not None:
+            low, high = content.range.tolist()
+            error = (high - low) * _ERROR
+            shared = (_shorten(low, error), _shorten(high, error))
+        return ChannelMaps(file, size, content.shown, places.columns, self.style.signed, shared)
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
         canvas, places = render_sheet(image_key, rows, self.style)
@@ -87,6 +119,13 @@ def grid_name(call: Call) -> str:
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
     return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
+
+
+def name_maps(picture: Picture) -> str | None:
+    """Return the file of the channels at the resolution of the layer; None if there is none."""
+    if isinstance(picture.content, Bars) or picture.content.maps is None:
+        return None
+    return maps_file(picture.image, grid_name(picture.call))
 
 
 def render_grid(picture: Picture, style: GridStyle) -> Pixels:
@@ -111,15 +150,35 @@ def describe_grid(
     if isinstance(content, Bars) or places is None:
         return Grid(picture.image, picture.call.id, file, size)
     shown = _SHEET_TOP if is_sheet(file) else None
-    rows = content.figures[:, :shown].tolist()
-    if content.scores is not None:
-        rows.append(content.scores[:shown].tolist())
-    figures = [
-        tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in row)
-        for row in rows
-    ]
-    channels = tuple(content.channels[:shown].tolist())
-    return Grid(picture.image, picture.call.id, file, size, asdict(places), channels, *figures)
+    low, high, mean, spread = content.figures[:, :shown].tolist()
+    errors = [(b - a) * _ERROR for a, b in zip(low, high, strict=True)]
+    scores = [] if content.scores is None else content.scores[:shown].tolist()
+    return Grid(
+        picture.image,
+        picture.call.id,
+        file,
+        size,
+        asdict(places),
+        tuple(content.channels[:shown].tolist()),
+        low=tuple(map(_shorten, low, errors)),
+        high=tuple(map(_shorten, high, errors)),
+        mean=tuple(map(_shorten, mean)),
+        spread=tuple(map(_shorten, spread)),
+        score=tuple(map(_shorten, scores)),
+    )
+
+
+def _shorten(value: float, error: float = math.inf) -> float | None:
+    """Return a number with as few digits, but at least four, as keep it within ``error``.
+
+    It is None if it is not finite.
+    """
+    if not math.isfinite(value):
+        return None
+    short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))
+    return next(
+        (each for each in short if abs(each - value) <= error), float(f"{value:.{_MOST_DIGITS}g}")
+    )
 
 
 def _place_tiles(picture: Picture, style: GridStyle) -> drawing.Places | None:

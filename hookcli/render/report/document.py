@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 from msgspec import Meta
 
@@ -31,9 +31,12 @@ from hookcli.store.places.storage import TRY_AGAIN, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hookcli.records.pictures import ChannelMaps
     from hookcli.store.run_files import RunFiles
 
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
+
+Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
 
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
@@ -93,6 +96,8 @@ class ReportDocument:
         attention_maps: the maps of the attention calls, image by image.
         written: the module that wrote over what a call returned, by call id.
         top_images: channels with the images that fire them most, by call id.
+        colours: the colours of feature maps from the lowest level to the highest, as CSS writes
+            them.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
@@ -111,6 +116,7 @@ class ReportDocument:
     attention_maps: tuple[AttentionMaps, ...] = ()
     written: dict[str, str] = field(default_factory=dict)
     top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
+    colours: tuple[Colour, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
 
 def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
     files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
+    files += [grid.maps.file for grid in report.grids if grid.maps is not None]
     files += [maps.file for maps in report.attention_maps]
     files += [image.seen for image in report.images if image.seen]
     missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
@@ -220,15 +227,20 @@ def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
 
 
 def for_script(
-    grids: Sequence[Grid], places: Mapping[str, int], address: Callable[[str], str] | None
+    grids: Sequence[Grid],
+    places: Mapping[str, int],
+    address: Callable[[str], str],
+    *,
+    is_first: bool,
 ) -> dict[str, object]:
     """Return what the script of the page needs to know about the grids of one image.
 
     Args:
         grids: the grids of the image.
         places: the position of each call id on the page.
-        address: a function that returns the address of a picture; None for the first image, whose
-            addresses the script takes from the page.
+        address: a function that returns the address of a picture.
+        is_first: the image is the first, and the script takes the addresses of its grids from the
+            page.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -240,13 +252,25 @@ def for_script(
             "high": grid.high,
             "mean": grid.mean,
             "spread": grid.spread,
+            "maps": None if grid.maps is None else _describe_maps(grid.maps, address),
             "call": places[grid.call_id],
             "picture": files.index(grid.file),
         }
         for grid in grids
         if grid.call_id in places
     ]
-    return {"pictures": [address(file) for file in files] if address else [], "grids": facts}
+    return {"pictures": [] if is_first else [address(file) for file in files], "grids": facts}
+
+
+def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str, object]:
+    return {
+        "src": address(maps.file),
+        "size": maps.size,
+        "own": maps.own,
+        "columns": maps.columns,
+        "signed": maps.signed,
+        "range": maps.range,
+    }
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from hookcli.documents import MOST_BYTES
 from hookcli.errors import RequestError, first_line
 from hookcli.files import read_regular
 from hookcli.records.attention import mean_over_heads
+from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
 from hookcli.render.charts.flow_svg import draw_flow_svg
@@ -166,6 +167,7 @@ def _compile_template() -> Template:
     environment = make_environment()
     environment.filters |= {
         "focused": _focused,
+        "breakable": _breakable,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
         "number": _number,
@@ -182,7 +184,8 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     grids = pictures_by_image(document.grids)
     first = grids.get(images[0].key, []) if images else []
     attention = _attention_data(document, images, address)
-    script, attention_script = asset("page.js"), asset("attention.js")
+    script, attention_script = asset("page.js") + asset("viewer.js"), asset("attention.js")
+    styles = ["page.css", "viewer.css", *["attention.css"] * bool(document.attention)]
     shown_calls = [escape.for_page(row.call_id) for row in layers]
     return RunPage(
         command=markup_escape(escape.for_shell(document.command)),
@@ -211,11 +214,23 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
             for row in layers
         },
         depth=ours((draw_flow_svg if backwards else draw_depth)(layers, anchors)),
-        data=ours(_script_data({"calls": shown_calls, "images": len(images)})),
+        data=ours(
+            _script_data(
+                {
+                    "calls": shown_calls,
+                    "kinds": [
+                        escape.for_page(f"{row.module_type} {shape_text(row.shape)}")
+                        for row in layers
+                    ],
+                    "images": len(images),
+                    "colours": document.colours,
+                }
+            )
+        ),
         grid_data=[
             ours(
                 _script_data(
-                    for_script(grids.get(image.key, []), places, address if index else None)
+                    for_script(grids.get(image.key, []), places, address, is_first=not index)
                 )
             )
             for index, image in enumerate(images)
@@ -224,7 +239,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
         script=ours(script),
         attention_script=ours(attention_script),
         hashes=ours(" ".join(_hashes([script, attention_script] if attention else [script]))),
-        style=ours(asset("page.css") + (asset("attention.css") if document.attention else "")),
+        style=ours("".join(map(asset, styles))),
     )
 
 
@@ -292,6 +307,15 @@ def _hashes(texts: Iterable[str]) -> list[str]:
     """Return the hashes of scripts, by which the Content-Security-Policy lets them run."""
     digests = (hashlib.sha256(text.encode()).digest() for text in texts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+
+
+def _breakable(call_id: str) -> Markup:
+    """Return the id of a call that may be broken into lines after its dots.
+
+    The ids of gradients of outputs are shown without their side.
+    """
+    name = markup_escape(escape.for_page(call_id.removeprefix("grad_output:")))
+    return name.replace(".", Markup(".<wbr>"))
 
 
 def _number(value: float | None) -> str:

@@ -49,7 +49,8 @@ KINDS = [
         images.Score,
         images.SkippedImage,
     ),
-    *(run_records.Finding, pictures.Grid, pictures.HeatPicture, Places, SavedTensor),
+    *(run_records.Finding, pictures.Grid, pictures.ChannelMaps, pictures.HeatPicture),
+    *(Places, SavedTensor),
     *(attention.AttentionRow, attention.AttentionMaps),
 ]
 

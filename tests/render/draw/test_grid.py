@@ -26,7 +26,14 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Layout
-from hookcli.render.draw.canvas import MARGIN, NOTE_SIZE, draw_text, load_palette
+from hookcli.render.draw.canvas import (
+    MARGIN,
+    NOTE_SIZE,
+    draw_text,
+    list_stops,
+    load_map_palette,
+    load_palette,
+)
 from hookcli.render.draw.grid import draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.store.places.directory import Directory
@@ -42,6 +49,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 CAT = Path(__file__).parents[3] / "sample_images" / "cat.png"
 DARKEST, LIGHTEST, NOT_FINITE = 0, 239, 240  # palette indices of the colour map, and of NaN and Inf
 CYAN = (0, 229, 255)
+GREYS = [round(level / 254 * 255) for level in range(255) for _ in range(3)] + [*CYAN]
 STYLE = GridStyle(tile=8, rank="index")
 
 # Two channels of 2 x 3 and, to the right, the levels they must become: minimum to maximum on
@@ -558,3 +566,48 @@ def assert_golden(name: str, file: Path) -> None:
     with Image.open(golden) as expected, Image.open(file) as got:
         assert got.size == expected.size
         assert np.array_equal(np.asarray(got.convert("RGB")), np.asarray(expected.convert("RGB")))
+
+
+# The channels of a grid at the resolution of their layer
+
+
+def test_channels_stand_side_by_side_as_in_the_grid_each_at_its_own_resolution(tmp_path):
+    """Five channels of 3 x 4 in a grid whose tiles are 2 x 2."""
+    values = np.random.default_rng(0).integers(0, 255, (5, 3, 4)).astype(np.float32)
+    values[:, 0, 0], values[:, 2, 3] = 0, 254
+    style = GridStyle("layers", tile=2, rank="index")
+    writer = GridWriter(write_into(tmp_path), style)
+    writer.write_grid(picture_of(nchw(torch.tensor(values)), style))
+    (grid,) = writer.take()()
+    assert grid.maps is not None
+    assert grid.places is not None
+    assert (grid.maps.file, grid.maps.size) == ("maps/cat/001_layer.png", (3, 4))
+    columns = grid.maps.columns
+    assert columns == grid.places["columns"]
+    written = read_indices(tmp_path / grid.maps.file)
+    assert written.shape == (-(-5 // columns) * 3, columns * 4)
+    for index, channel in enumerate(values):
+        y, x = index // columns * 3, index % columns * 4
+        assert np.array_equal(written[y : y + 3, x : x + 4], channel)
+
+
+@pytest.mark.parametrize(
+    ("colormap", "palette"), [("ember", load_map_palette("ember")), ("gray", GREYS)]
+)
+def test_channels_have_the_colours_that_the_page_shows_beside_them(tmp_path, colormap, palette):
+    style = GridStyle("layers", colormap=colormap)
+    writer = GridWriter(write_into(tmp_path), style)
+    writer.write_grid(picture_of(nchw(RAMP), style))
+    writer.take()()
+    with Image.open(tmp_path / "maps/cat/001_layer.png") as image:
+        assert image.getpalette() == palette
+    stops = [bytes(palette[at : at + 3]).hex() for at in (0, 3 * 127, 3 * 254)]
+    assert [list_stops(colormap)[at].lstrip("#") for at in (0, 16, 32)] == stops
+
+
+def test_the_ends_of_a_narrow_range_far_from_zero_are_told_apart(tmp_path):
+    style = GridStyle("layers")
+    writer = GridWriter(write_into(tmp_path), style)
+    writer.write_grid(picture_of(nchw(torch.tensor([[[1000.125, 1000.25]]])), style))
+    (grid,) = writer.take()()
+    assert (grid.low, grid.high) == ((1000.125,), (1000.25,))

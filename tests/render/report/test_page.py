@@ -187,6 +187,15 @@ def test_names_that_mean_harm_are_text():
     assert for_page(HOSTILE) in "".join(page.text)
 
 
+def test_names_that_mean_harm_are_text_in_the_list_of_layers_too():
+    row = document()["layers"][0]
+    names = [HOSTILE, "a.b", "grad_output:c.d"]
+    text = render_report(document(layers=[row | {"call_id": name} for name in names]))
+    listed = text.partition("<nav")[2].partition("</nav>")[0]
+    assert texts(listed, "a") == [for_page(HOSTILE), "a.b", "c.d"]
+    assert {tag for tag, _ in Page(listed).tags} == {"ol", "li", "a", "wbr"}
+
+
 TURNED = 'a%20%41 "\u202eb\n'
 SEEN = 'a%20%41 "\\u202eb\\n'
 
@@ -374,7 +383,9 @@ def test_of_more_than_200_images_all_pictures_are_linked_and_none_is_put_into_th
 
 def test_a_number_that_is_not_known_is_not_shown():
     finding = {"rule": "nan", "layer": "", "number": None, "threshold": 0.0, "sentence": "NaN"}
-    (said,) = texts(render_report(document(findings=[finding])), "li")[1:2]
+    (said,) = texts(render_report(document(findings=[finding])).partition('"findings"')[2], "li")[
+        :1
+    ]
     assert said.split() == ["nan", "NaN"]
 
 

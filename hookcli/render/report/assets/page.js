@@ -9,7 +9,7 @@ function picturesOf(index) {
   if (!read.has(index)) {
     const text = document.querySelector(`script[data-pictures="${index}"]`).textContent;
     const { pictures, grids } = JSON.parse(text);
-    for (const grid of grids) grid.src = pictures[grid.picture] ?? "";
+    for (const grid of grids) grid.src = pictures[grid.picture] ?? "";  // those of the first image stand in the page
     read.set(index, new Map(grids.map((grid) => [grid.call, grid])));
   }
   return read.get(index);
@@ -20,7 +20,7 @@ const seenOf = (index) => document.querySelector(`img[data-seen="${index}"]`)?.s
 const pictures = new Map([...document.querySelectorAll("img[data-file][src]")].map((each) => [each.dataset.file, each.src]));
 for (const each of document.querySelectorAll("img[data-file]:not([src])")) each.src = pictures.get(each.dataset.file);
 
-// The table: sort by a column, find by text and type.
+// The table: sort by a column, find by text and type. The list and the maps show what was found.
 const body = byId("table").tBodies[0];
 for (const [index, head] of [...byId("table").tHead.rows[0].cells].entries()) {
   const button = head.querySelector("button");
@@ -45,13 +45,14 @@ function sortBy(head, index) {
 function filter() {
   const text = byId("filter").value.trim().toLowerCase();
   const type = byId("type").value;
-  let shown = 0;
+  const found = new Set();
   for (const row of body.rows) {
     const fits = row.textContent.toLowerCase().includes(text) && (!type || row.dataset.type === type);
     row.hidden = !fits;
-    shown += fits;
+    if (fits) found.add(row.dataset.call);
   }
-  byId("count").textContent = `${shown} of ${body.rows.length}`;
+  for (const each of document.querySelectorAll("article[data-call], #list li")) each.hidden = !found.has(each.dataset.call);
+  byId("count").textContent = `${found.size} of ${body.rows.length}`;
 }
 byId("filter").addEventListener("input", filter);
 byId("type").addEventListener("change", filter);
@@ -126,88 +127,30 @@ function openTarget() {
 window.addEventListener("hashchange", openTarget);
 openTarget();
 
-// One picture, large: a channel at a time.
-const viewer = byId("viewer");
-let layer = 0, tile = 0, shown = 0;  // of the image that is shown in the viewer
-for (const article of articles) {
-  article.querySelector("button.grid")?.addEventListener("click", (event) => open(image, Number(article.dataset.call), event));
-}
-sheet?.addEventListener("click", (event) => open(image, picturesOf(image).keys().next().value, event));
+// The list of layers: the one that is looked at is marked, and those beside it more faintly.
+const list = byId("list");
+if (list) {
+  const links = new Map([...list.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+  const seen = new Set();
+  const observer = new IntersectionObserver((entries) => {
+    for (const entry of entries) entry.isIntersecting ? seen.add(entry.target) : seen.delete(entry.target);
+    mark();
+  }, { rootMargin: "0px 0px -45% 0px" });
+  for (const article of articles) observer.observe(article);
 
-function open(index, call, event) {
-  shown = index; layer = call; tile = 0;
-  choose(event, event.currentTarget.firstElementChild);
-  viewer.showModal();
-  show();
-}
-
-const gridOf = (call) => picturesOf(shown).get(call);
-
-// The layer and tile under the pointer; a sheet has those of many layers.
-function choose(event, picture) {
-  const mine = gridOf(layer);
-  for (const grid of mine ? [mine, ...picturesOf(shown).values()] : []) {
-    const index = grid.src === mine.src ? tileAt(grid, event, picture) : -1;
-    if (index >= 0) { layer = grid.call; tile = index; return true; }
+  function mark() {
+    const current = articles.find((each) => seen.has(each) && each.matches(":target")) ?? articles.find((each) => seen.has(each));
+    for (const article of articles) {
+      const link = links.get(article.id);
+      link.classList.toggle("near", seen.has(article));
+      if (article !== current) link.removeAttribute("aria-current");
+      else if (!link.hasAttribute("aria-current")) {
+        link.setAttribute("aria-current", "true");
+        const { top, bottom } = link.getBoundingClientRect(), box = list.getBoundingClientRect();
+        if (top < box.top) list.scrollTop -= box.top - top;
+        if (bottom > box.bottom) list.scrollTop += bottom - box.bottom;
+      }
+    }
   }
-  return false;
+  window.addEventListener("hashchange", mark);
 }
-
-function tileAt(grid, event, picture) {
-  if (!grid.places) return -1;
-  const box = picture.getBoundingClientRect();
-  const x = (event.clientX - box.left) * grid.size[0] / box.width - grid.places.left;
-  const y = (event.clientY - box.top) * grid.size[1] / box.height - grid.places.top;
-  const column = Math.floor(x / grid.places.step_x), row = Math.floor(y / grid.places.step_y);
-  const index = row * grid.places.columns + column;
-  return column >= 0 && column < grid.places.columns && row >= 0 && index < grid.channels.length ? index : -1;
-}
-
-function show() {
-  const grid = gridOf(layer), call = data.calls[layer], stage = byId("stage-tile");
-  if (!grid) { byId("viewer-title").textContent = call; byId("facts").textContent = "No picture for this image."; return; }
-  byId("viewer-title").textContent = call;
-  byId("whole").src = grid.src;
-  byId("mark").style.display = "none";
-  stage.style.backgroundImage = "none";
-  if (!grid.places) {
-    byId("facts").textContent = "Bars: this layer has no spatial form.";
-    stage.parentElement.classList.remove("over");
-    return;
-  }
-  tile = Math.min(tile, grid.channels.length - 1);
-  const { left, top, width, height, step_x, step_y, columns } = grid.places;
-  const x = left + (tile % columns) * step_x, y = top + Math.floor(tile / columns) * step_y;
-  const number = (value) => (value === null ? "not finite" : Number(value.toPrecision(4)).toString());
-  byId("facts").textContent = `channel ${grid.channels[tile]}: min ${number(grid.low[tile])}, max ${number(grid.high[tile])}, mean ${number(grid.mean[tile])}, spread ${number(grid.spread[tile])}`;
-  stage.style.backgroundImage = `url("${grid.src}")`;
-  stage.style.backgroundSize = `${100 * grid.size[0] / width}% ${100 * grid.size[1] / height}%`;
-  stage.style.backgroundPosition = `${100 * x / (grid.size[0] - width)}% ${100 * y / (grid.size[1] - height)}%`;
-  stage.parentElement.style.aspectRatio = `${width} / ${height}`;
-  byId("stage-image").src = seenOf(shown);
-  const over = byId("overlay").checked && byId("stage-image").getAttribute("src") !== "";
-  stage.parentElement.classList.toggle("over", over);
-  stage.style.opacity = over ? byId("strength").value / 100 : 1;
-  const mark = byId("mark").style;
-  Object.assign(mark, { display: "block", left: `${100 * x / grid.size[0]}%`, top: `${100 * y / grid.size[1]}%`, width: `${100 * width / grid.size[0]}%`, height: `${100 * height / grid.size[1]}%` });
-}
-
-byId("whole").addEventListener("mousemove", pick);
-byId("whole").addEventListener("click", pick);
-function pick(event) {
-  if (choose(event, byId("whole"))) show();
-}
-byId("overlay").addEventListener("change", show);
-byId("strength").addEventListener("input", show);
-byId("close").addEventListener("click", () => viewer.close());
-viewer.addEventListener("keydown", (event) => {
-  if (event.target.type === "range") return;
-  const grid = gridOf(layer), count = grid && grid.places ? grid.channels.length : 1;
-  const steps = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-  if (!steps) return;
-  event.preventDefault();
-  tile = Math.min(Math.max(0, tile + steps[1]), count - 1);
-  const calls = [...picturesOf(shown).keys()].sort((a, b) => a - b);
-  layer = calls[Math.min(Math.max(0, calls.indexOf(layer) + steps[0]), calls.length - 1)];
-  show();
-});

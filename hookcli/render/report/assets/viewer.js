@@ -1,0 +1,287 @@
+// The viewer: a channel of a layer, large. openViewer(imageIndex, call, channel) opens it: the
+// position of an image in the page, that of a call in data.calls, and the number of a channel, or
+// undefined for the first that is drawn.
+const viewer = byId("viewer");
+let layer = 0, tile = 0, shown = 0;  // of the image that is shown in the viewer
+let hashBefore = "";  // the part of the address that stood there before the viewer was opened
+for (const article of articles) {
+  article.querySelector("button.grid")?.addEventListener("click", (event) => open(image, Number(article.dataset.call), event));
+}
+sheet?.addEventListener("click", (event) => open(image, picturesOf(image).keys().next().value, event));
+
+function open(index, call, event) {
+  shown = index; layer = call; tile = 0;
+  choose(event, event.currentTarget.firstElementChild);
+  showViewer();
+}
+
+function openViewer(imageIndex, call, channel) {
+  shown = imageIndex; layer = call; tile = 0;
+  const channels = gridOf(call)?.channels ?? [];
+  if (channels.includes(channel)) tile = channels.indexOf(channel);
+  showViewer();
+  if (channel !== undefined && channels.length && !channels.includes(channel)) byId("pointed").textContent = `Channel ${channel} was not drawn; this is the first that was.`;
+}
+
+function showViewer() {
+  if (!viewer.open) {
+    hashBefore = location.hash.split("/")[0];
+    viewer.showModal();
+    viewer.focus();
+  }
+  show();
+}
+
+const gridOf = (call) => picturesOf(shown).get(call);
+
+// The layer and tile under the pointer; a sheet has those of many layers.
+function choose(event, picture) {
+  const mine = gridOf(layer);
+  for (const grid of mine ? [mine, ...picturesOf(shown).values()] : []) {
+    const index = grid.src === mine.src ? tileAt(grid, event, picture) : -1;
+    if (index >= 0) { layer = grid.call; tile = index; return true; }
+  }
+  return false;
+}
+
+function tileAt(grid, event, picture) {
+  if (!grid.places) return -1;
+  const box = picture.getBoundingClientRect();
+  const x = (event.clientX - box.left) * grid.size[0] / box.width - grid.places.left;
+  const y = (event.clientY - box.top) * grid.size[1] / box.height - grid.places.top;
+  const column = Math.floor(x / grid.places.step_x), row = Math.floor(y / grid.places.step_y);
+  const index = row * grid.places.columns + column;
+  return column >= 0 && column < grid.places.columns && row >= 0 && index < grid.channels.length ? index : -1;
+}
+
+// Where a tile stands in the picture of its grid.
+function placeOf({ places }, index) {
+  return { x: places.left + (index % places.columns) * places.step_x, y: places.top + Math.floor(index / places.columns) * places.step_y };
+}
+
+const figure = (value) => (value === null ? "not finite" : Number(value.toPrecision(4)).toString());
+
+function show() {
+  const grid = gridOf(layer);
+  byId("viewer-title").textContent = data.calls[layer];
+  byId("viewer-note").textContent = [data.kinds[layer], byId("image")?.options[shown]?.text].filter(Boolean).join(", ");
+  byId("pointed").textContent = "";
+  viewer.classList.toggle("flat", !grid?.places);
+  byId("whole").hidden = !grid;
+  byId("mark").hidden = !grid?.places;
+  if (grid) byId("whole").src = grid.src;
+  if (!grid?.places) {
+    byId("facts").textContent = grid ? "Bars: this layer has no spatial form." : "No picture for this image.";
+    keepAddress();
+    return;
+  }
+  tile = Math.min(tile, grid.channels.length - 1);
+  byId("facts").textContent = `channel ${grid.channels[tile]}: min ${figure(grid.low[tile])}, max ${figure(grid.high[tile])}, mean ${figure(grid.mean[tile])}, spread ${figure(grid.spread[tile])}`;
+  showChoice(grid);
+  showScale(grid);
+  draw(grid);
+  const { x, y } = placeOf(grid, tile), { width, height } = grid.places;
+  Object.assign(byId("mark").style, { left: `${100 * x / grid.size[0]}%`, top: `${100 * y / grid.size[1]}%`, width: `${100 * width / grid.size[0]}%`, height: `${100 * height / grid.size[1]}%` });
+  keepAddress();
+}
+
+function showChoice(grid) {
+  const channel = byId("channel");
+  if (channel.dataset.of !== `${shown} ${layer}`) {
+    channel.replaceChildren(...grid.channels.map((number, index) => new Option(number, index)));
+    channel.dataset.of = `${shown} ${layer}`;
+  }
+  channel.value = tile;
+  byId("before").ariaDisabled = tile === 0;  // a button that is disabled loses the focus
+  byId("after").ariaDisabled = tile === grid.channels.length - 1;
+}
+
+// The values at the two ends of the colours; null where they are not known.
+function rangeOf({ maps, low, high }) {
+  if (!maps) return null;
+  const [bottom, top] = maps.range ?? [low[tile], high[tile]];
+  if (bottom === null || top === null) return null;
+  const largest = Math.max(-bottom, top);
+  return maps.signed ? [-largest, largest] : [bottom, top];
+}
+
+function showScale(grid) {
+  const range = rangeOf(grid);
+  byId("scale").hidden = !range || !data.colours.length;
+  if (!range) return;
+  byId("ramp").style.background = `linear-gradient(to top, ${data.colours.join()})`;
+  byId("scale-top").textContent = figure(range[1]);
+  byId("scale-middle").textContent = figure((range[0] + range[1]) / 2);
+  byId("scale-bottom").textContent = figure(range[0]);
+}
+
+function sizeOf({ own, size }) {
+  return own.join(" x ") + (own.join() === size.join() ? "" : `, averaged down to ${size.join(" x ")}`);
+}
+
+// The channel on the stage: at the resolution of its layer, or as it stands in the grid.
+async function draw(grid) {
+  const mine = [shown, layer, tile], stage = byId("stage-tile");
+  const maps = grid.maps && await load(grid.maps.src);
+  const isWhole = maps?.naturalWidth === grid.maps?.columns * grid.maps?.size[1];
+  const drawn = isWhole ? maps : await load(grid.src);
+  if (mine.join() !== [shown, layer, tile].join()) return;
+  let { width, height } = grid.places, { x, y } = placeOf(grid, tile);
+  byId("size").textContent = isWhole ? sizeOf(grid.maps) : "";
+  if (isWhole) {
+    [height, width] = grid.maps.size;
+    x = (tile % grid.maps.columns) * width;
+    y = Math.floor(tile / grid.maps.columns) * height;
+  }
+  Object.assign(stage, { width, height });  // and empty
+  if (drawn) stage.getContext("2d").drawImage(drawn, x, y, width, height, 0, 0, width, height);
+  stage.setAttribute("aria-label", `Channel ${grid.channels[tile]}, enlarged`);
+  stage.parentElement.style.setProperty("--wide", width / height);
+  byId("stage-image").src = seenOf(shown);
+  const over = byId("overlay").checked && byId("stage-image").getAttribute("src") !== "";
+  stage.parentElement.classList.toggle("over", over);
+  stage.style.opacity = over ? byId("strength").value / 100 : 1;
+}
+
+const loaded = new Map();
+function load(src) {
+  if (!loaded.has(src)) {
+    const picture = new Image();
+    picture.src = src;
+    loaded.set(src, picture.decode().then(() => picture, () => null));
+  }
+  return loaded.get(src);
+}
+
+// The levels of a picture that stands in the page, by column and row. They are the indices of its
+// palette; a canvas would only tell colours. The page may not read a file beside it.
+const levels = new Map();
+function levelsOf(src) {
+  if (!levels.has(src)) levels.set(src, readLevels(src).catch(() => null));
+  return levels.get(src);
+}
+
+async function readLevels(src) {
+  const [head, text] = src.split(",");
+  if (!/^data:image.png;base64$/.test(head)) return null;
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const view = new DataView(bytes.buffer), parts = [];
+  const width = view.getUint32(16), depth = bytes[24], kind = bytes[25];
+  if (depth !== 8 || kind !== 3) return null;  // a byte a pixel, indices of a palette
+  for (let at = 8; at + 12 <= bytes.length; at += 12 + view.getUint32(at)) {
+    const name = String.fromCharCode(...bytes.subarray(at + 4, at + 8));
+    if (name === "IDAT") parts.push(bytes.subarray(at + 8, at + 8 + view.getUint32(at)));
+  }
+  const stream = new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate"));
+  const rows = new Uint8Array(await new Response(stream).arrayBuffer());
+  const start = (row) => row * (width + 1);  // before its pixels, a row says how it is filtered: 0 is not at all
+  return (column, row) => (rows[start(row)] === 0 ? rows[start(row) + 1 + column] : undefined);
+}
+
+const MOST = 254;  // the level of the largest value; the next one is that of what is not finite
+async function point(event) {
+  const grid = gridOf(layer);
+  if (!grid?.maps) return;
+  const { maps } = grid, [height, width] = maps.size, box = byId("stage-tile").getBoundingClientRect();
+  const column = Math.floor((event.clientX - box.left) / box.width * width), row = Math.floor((event.clientY - box.top) / box.height * height);
+  if (column < 0 || column >= width || row < 0 || row >= height) return;
+  const mine = [shown, layer, tile], at = tile, place = `${spanOf("row", row, maps, 0)}, ${spanOf("column", column, maps, 1)}`;
+  const level = (await levelsOf(maps.src))?.((at % maps.columns) * width + column, Math.floor(at / maps.columns) * height + row);
+  if (mine.join() !== [shown, layer, tile].join()) return;
+  byId("pointed").textContent = level === undefined ? `${place}; its value: hookcli report --single-file` : `${place}: ${valueOf(grid, level)}`;
+}
+
+// Which rows or columns of the layer a pixel stands for, counted from 0.
+function spanOf(what, place, maps, axis) {
+  const many = Math.ceil(Math.max(...maps.own) / Math.max(...maps.size));
+  if (maps.own[axis] === maps.size[axis]) return `${what} ${place}`;
+  return `${what}s ${many * place} to ${Math.min(many * (place + 1), maps.own[axis]) - 1}`;
+}
+
+function valueOf(grid, level) {
+  const range = rangeOf(grid);
+  if (level > MOST || !range) return "NaN or Inf";
+  const [low, high] = range, step = (high - low) / MOST;
+  if (!step) return `${low}, as everywhere`;
+  const unit = 10 ** (Math.floor(Math.log10(step)) - 1);
+  const value = Math.round((low + level * step) / unit) * unit;
+  return `${Number(value.toPrecision(12))}, in steps of ${Number(step.toPrecision(2))}`;
+}
+
+byId("stage-tile").addEventListener("pointermove", point);
+byId("stage-tile").addEventListener("pointerdown", point);
+byId("stage-tile").addEventListener("pointerleave", () => { byId("pointed").textContent = ""; });
+byId("whole").addEventListener("mousemove", pick);
+byId("whole").addEventListener("click", pick);
+function pick(event) {
+  if (choose(event, byId("whole"))) show();
+}
+byId("overlay").addEventListener("change", show);
+byId("strength").addEventListener("input", show);
+byId("close").addEventListener("click", () => viewer.close());
+byId("channel").addEventListener("change", () => go(0, Number(byId("channel").value) - tile));
+byId("before").addEventListener("click", () => go(0, -1));
+byId("after").addEventListener("click", () => go(0, 1));
+viewer.addEventListener("keydown", (event) => {
+  if (event.target.type === "range" || event.target === byId("channel")) return;
+  const steps = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+  if (!steps) return;
+  event.preventDefault();
+  go(...steps);
+});
+
+function go(layers, tiles) {
+  const grid = gridOf(layer), count = grid?.places ? grid.channels.length : 1;
+  tile = Math.min(Math.max(0, tile + tiles), count - 1);
+  const calls = [...picturesOf(shown).keys()].sort((a, b) => a - b);
+  layer = calls[Math.min(Math.max(0, calls.indexOf(layer) + layers), calls.length - 1)];
+  show();
+}
+
+// The address: #CALL_ID goes to a layer, #CALL_ID/CHANNEL opens the viewer, for the first image.
+// #CALL_ID/CHANNEL/IMAGE does so for another image, by its position in the page.
+function address() {
+  const grid = gridOf(layer), parts = [encodeURIComponent(data.calls[layer]).replaceAll("%3A", ":")];
+  if (grid?.places) parts.push(grid.channels[tile], ...(shown ? [shown] : []));
+  return `#${parts.join("/")}`;
+}
+
+let waiting = 0;  // browsers let the address be changed some times a second, no more
+function keepAddress() {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => viewer.open && history.replaceState(null, "", address()), 150);
+}
+viewer.addEventListener("close", () => history.replaceState(null, "", location.pathname + location.search + hashBefore));
+
+byId("copy").addEventListener("click", async () => {
+  const link = location.href.split("#")[0] + address();
+  history.replaceState(null, "", address());
+  try {
+    await navigator.clipboard.writeText(link);
+    byId("copied").textContent = "Copied.";
+  } catch {
+    byId("copied").textContent = "Not allowed here: copy it from the address of the page.";
+  }
+  setTimeout(() => { byId("copied").textContent = ""; }, 4000);
+});
+
+function openAddress() {
+  const [name, channel, index] = location.hash.slice(1).split("/").map(decoded);
+  const call = data.calls.indexOf(name);
+  const target = document.getElementById(location.hash.slice(1)) ?? document.getElementById(`layer-${call}`);
+  const wasHidden = target?.hidden;  // by what is looked for in the table
+  if (wasHidden) {
+    byId("filter").value = byId("type").value = "";
+    filter();
+  }
+  if (target && (wasHidden || call >= 0)) target.scrollIntoView();
+  const chosen = Number(index ?? image);
+  if (call >= 0 && /^\d+$/.test(channel) && Number.isInteger(chosen) && chosen >= 0 && chosen < data.images) openViewer(chosen, call, Number(channel));
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
+window.addEventListener("hashchange", openAddress);
+openAddress();
