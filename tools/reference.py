@@ -28,6 +28,7 @@ FILES = {
     names.PAGE: "The page to open first. It works from a disk, without a network.",
     f"{names.GRIDS}/IMAGE/": "One picture per layer call, numbered in the order in which calls start.",
     f"{names.SHEETS}/": "One picture per image with the best channels of all layers (`--grids sheet`).",
+    f"{names.MAPS}/IMAGE/": "The channels of each picture in `grids/` at the resolution of their layer, for the viewer of the page.",
     names.LAYERS: "One row per layer call and output, over all images of the run.",
     f"{names.RECORDS}/": "One row per image, call and output, in parts that any Parquet reader takes as one table.",
     names.TOP_IMAGES: "Of several images: those that fire each channel most.",
