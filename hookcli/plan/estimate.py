@@ -15,7 +15,7 @@ from hookcli.foreign import ask
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import call_model
 from hookcli.records.pictures import MOST_SIDE
-from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES
+from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES, MOST_THUMBNAILS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +38,10 @@ _GRID_BYTES = 4_700  # a picture's heading, and its entries in the page and the 
 _MAP_BYTES_PER_VALUE = 0.95  # of a channel at the resolution of its layer: hardly compressible
 _TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
 _LAYER_BYTES = 4_000  # a layer in the page, its JSON and layers.csv
-_FIRING_BYTES = 260  # an image in the page that fires a channel most
+_FIRING_BYTES = 60  # an image in the page that fires a channel most
 _PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
 _SEEN_BYTES_PER_PIXEL = 0.28  # the JPEG of what the network saw
+_THUMBNAIL_BYTES = 3_000
 _IMAGE_BYTES = 3_000  # an image in the page and the manifest
 _ROW_BYTES, _SKETCH_BYTES = 40, 280  # a row of records.parquet, and what a sketch adds to it
 _PARQUET_BYTES = 13_000  # records.parquet without rows, per chunk
@@ -104,8 +105,10 @@ def make_plan(
         )
     top = min(config.top_images, count) * (count > 1 and "output" in config.sides)
     firing = len(layers) * top
-    seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING) or 1
-    chunks = -(-count // chunk_size(config.batch_size))
+    seen = count if count <= MOST_IMAGES else min(firing, MOST_FIRING)
+    in_chunk = chunk_size(config.batch_size)
+    chunks = -(-count // in_chunk)
+    thumbnails = min(chunks, -(-MOST_THUMBNAILS // in_chunk)) * (count > 1)  # files
     asked = config.tensors.sketch
     sketches = count <= MOST_SKETCHED if asked is None else asked
     row = _ROW_BYTES + _SKETCH_BYTES * sketches
@@ -119,9 +122,10 @@ def make_plan(
         + seen * _SEEN_BYTES_PER_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * row)
         + chunks * _PARQUET_BYTES
+        + min(count, thumbnails * in_chunk) * _THUMBNAIL_BYTES
         + _measure_top(sources, layers, channels) * top
     )
-    files = (grids + maps * pictured) * count + seen + _FILES + chunks - 1
+    files = (grids + maps * pictured) * count + seen + thumbnails + _FILES + chunks - 1
     files += config.overview + bool(top) + (count < len(config.run.images.names))
     if config.backward is not None:
         files += 1 + count * (config.backward.saliency + len(config.backward.cams))

@@ -62,6 +62,8 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
     drawn = {"layers": {names.GRIDS, names.MAPS}, "sheet": {names.SHEETS}}
     pictures = {names.SEEN} | drawn.get(mode, set())
     optional = {names.OVERVIEW} if config.overview else set()
+    if len(sources) > 1:
+        pictures.add(names.THUMBNAILS)
     if len(sources) > 1 and config.top_images:
         optional.add(names.TOP_IMAGES)
     if config.attention is not None:

@@ -86,6 +86,21 @@ class HeatPicture:
     file: str
 
 
+@dataclass(frozen=True, slots=True)
+class Thumbnails:
+    """A picture that holds the thumbnails of several images, side by side in rows.
+
+    Attributes:
+        file: the file of the picture, relative to the run folder.
+        columns: the number of thumbnails in a row.
+        images: the keys of the images, from the first row to the last.
+    """
+
+    file: str
+    columns: int
+    images: tuple[str, ...]
+
+
 MOST_BARS = 1024  # in one picture; with more values, each bar is the mean of several
 LABEL_ROW = 13  # pixels: the height of a line of text above a tile
 LEVELS = 240

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
 
 
-MOST_IMAGES = 200  # images whose pictures a page shows
+MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
+MOST_THUMBNAILS = 2_000  # images on a page
+MOST_NAMED = 200  # images that are named for one rule
 MOST_CHANNELS = 3  # channels per layer that are shown with the images that fire them most
 MOST_FIRING = 100  # images that a page of more than 200 shows because they fire some channel
 

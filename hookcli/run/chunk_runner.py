@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 import torch
 
 from hookcli.activations.stats import name_not_finite
+from hookcli.config import chunk_size
 from hookcli.errors import NoBoxError
 from hookcli.hooks.nested import named_tensors
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, broken_forwards
 from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.pictures import Thumbnails
+from hookcli.records.runs import MOST_THUMBNAILS
 from hookcli.render.draw.grid_writer import name_maps
+from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.run.attention_pictures import write_attention
 from hookcli.run.heatmaps import write_heats
-from hookcli.store.names import seen_file
+from hookcli.store.names import seen_file, thumbnails_file
 from hookcli.summary.attention_tally import AttentionTally, merge_attention
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
@@ -164,6 +168,7 @@ class ChunkRunner:
         self._records: dict[str, list[LayerRecord]] = {}
         self._kept: dict[str, dict[str, Tensor]] = {}
         self._skipped: dict[str, SkippedImage] = {}
+        self._thumbnails: dict[str, bytes] = {}
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Chunk, ChunkRecords]:
         """Run the images of a chunk.
@@ -180,7 +185,7 @@ class ChunkRunner:
         self.chunk = chunk = Chunk(
             number, files=[image.state for image in images], merge_key=self._settings.merge_key
         )
-        self._images, self._records, self._kept = {}, {}, {}
+        self._images, self._records, self._kept, self._thumbnails = {}, {}, {}, {}
         self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
         ready = [image for image in images if image.pixels is not None]
         try:
@@ -195,7 +200,17 @@ class ChunkRunner:
             raise
         finally:
             records = self._sum_up(images)
+        self._write_thumbnails()
         return chunk, records
+
+    def _write_thumbnails(self) -> None:
+        """Write the thumbnails of the chunk as one picture."""
+        if self._thumbnails:
+            keys = tuple(image.key for image in self.chunk.images)
+            data = draw_thumbnails([self._thumbnails[key] for key in keys])
+            file = self._write(thumbnails_file(self.chunk.number), data)
+            self.chunk.thumbnails.append(Thumbnails(file, COLUMNS, keys))
+            self.chunk.written_files.append(file)
 
     def _stop_if_asked(self) -> None:
         if self.stopped:
@@ -361,13 +376,18 @@ class ChunkRunner:
     def _record_image(
         self, image: PreparedImage, predictions: tuple[Prediction, ...]
     ) -> ImageResult:
-        """Return the result of an image, and write what the network saw if that is kept."""
-        pixels = image.pixels
+        """Return the result of an image, and keep the pictures of it that the run keeps."""
+        settings, pixels = self._settings, image.pixels
         assert pixels is not None  # noqa: S101  a batch holds only images with pixels
+        place = self.chunk.number * chunk_size(settings.batch_size)  # of the first of the chunk
+        has_thumbnail = settings.several and place < MOST_THUMBNAILS
+        picture = settings.loaded.show(pixels) if settings.shows_all or has_thumbnail else b""
         seen = ""
-        if self._settings.shows_all:
-            seen = self._write(seen_file(image.key), self._settings.loaded.show(pixels))
+        if settings.shows_all:
+            seen = self._write(seen_file(image.key), picture)
             self.chunk.written_files.append(seen)
+        if has_thumbnail:
+            self._thumbnails[image.key] = shrink(picture)
         return ImageResult(
             image.key,
             image.file,

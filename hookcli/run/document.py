@@ -62,6 +62,7 @@ def assemble_document(
         "histograms": {call: tally.histogram for call, tally in totals.tally.calls.items()},
         "grids": totals.grids,
         "heats": totals.heats,
+        "thumbnails": totals.thumbnails,
         "attention": [tally.means() for tally in totals.attention.values()],
         "attention_maps": totals.attention_maps,
         "focus": totals.focus,

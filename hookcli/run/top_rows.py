@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.images.read import ImageFile
 from hookcli.records.runs import MOST_FIRING
-from hookcli.render.report.document import TopChannel, choose_images
+from hookcli.render.report.document import TopChannel, choose_pictured
 from hookcli.store import tables
 
 if TYPE_CHECKING:
@@ -76,6 +76,6 @@ def name_shown(
     best: Mapping[str, Sequence[TopChannel]],
 ) -> set[str]:
     """Return the keys of the images that the page of a run over many images shows."""
-    firing = dict.fromkeys(key for tops in best.values() for top in tops for key in top.images)
-    shown = choose_images(images, findings)
-    return {image.key for image in shown} | set(list(firing)[:MOST_FIRING])
+    firing = dict.fromkeys(key for tops in best.values() for top in tops[:1] for key in top.images)
+    pictured = choose_pictured(images, findings)
+    return {image.key for image in pictured} | set(list(firing)[:MOST_FIRING])

@@ -20,6 +20,7 @@ LOCKS = "lock"  # of a run folder in a storage
 SEEN, GRIDS, SHEETS, CAM, SALIENCY = "seen", "grids", "sheets", "cam", "saliency"
 MAPS = "maps"
 ATTENTION = "attention"
+THUMBNAILS = "thumbnails"
 
 INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
@@ -34,10 +35,11 @@ _PART = re.compile(
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
 _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
+_THUMBNAILS = re.compile(rf"{THUMBNAILS}/\d{{6,}}\.jpg")
 _NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.png")
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
-FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY}
+FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, THUMBNAILS}
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
 
 
@@ -79,6 +81,11 @@ def shard_file(number: int) -> str:
 def seen_file(image_key: str) -> str:
     """Return ``seen/cat.jpg``, the picture of what the network saw."""
     return f"{SEEN}/{image_key}.jpg"
+
+
+def thumbnails_file(number: int) -> str:
+    """Return ``thumbnails/000012.jpg``, the thumbnails of the images of one chunk."""
+    return f"{THUMBNAILS}/{number:06d}.jpg"
 
 
 def grid_file(image_key: str, picture: str) -> str:
@@ -141,7 +148,7 @@ def is_run_file(name: str) -> bool:
     """Return whether a run could have written a file of this name; a manifest may list anything."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
-    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED)
+    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED, _THUMBNAILS)
     return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
 
 
@@ -168,6 +175,8 @@ class PlannedNames:
             return True
         if _SHARD.fullmatch(name):
             return self.tensors
+        if _THUMBNAILS.fullmatch(name):
+            return THUMBNAILS in self.pictures
         match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
         return match is not None and match[1] in self.pictures and match[2] in self.keys
 

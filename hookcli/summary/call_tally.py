@@ -11,13 +11,12 @@ import numpy as np
 from hookcli.records.calls import Call
 from hookcli.records.layouts import INFERRED, Layout
 from hookcli.records.rows import LayerRow
+from hookcli.records.runs import MOST_NAMED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.records.layer_records import LayerRecord
-
-MOST_NAMED = 200  # images that are named for one rule
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.images import FileState, ImageResult, SkippedImage
-from hookcli.records.pictures import Grid, HeatPicture
+from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
 from hookcli.summary.attention_tally import AttentionTally, merge_attention
 from hookcli.summary.call_tally import CallTally
 from hookcli.summary.tally import Tally
@@ -36,6 +36,7 @@ class Chunk:
         broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
         grids: the pictures of feature maps, and what they show.
         heats: the maps that were drawn over the images.
+        thumbnails: the pictures of thumbnails.
         attention: the figures of the attention calls, by call id.
         attention_maps: the maps of the attention calls, for the page.
         written_files: the files that were written, relative to the run folder.
@@ -54,6 +55,7 @@ class Chunk:
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
+    thumbnails: list[Thumbnails] = field(default_factory=list)
     attention: dict[str, AttentionTally] = field(default_factory=dict)
     attention_maps: list[AttentionMaps] = field(default_factory=list)
     written_files: list[str] = field(default_factory=list)
@@ -75,6 +77,7 @@ class RunTotals:
         broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
         grids: the pictures of feature maps, and what they show.
         heats: the maps that were drawn over the images.
+        thumbnails: the pictures of thumbnails.
         attention: the figures of the attention calls, by call id.
         attention_maps: the maps of the attention calls, for the page.
         files: the files that were written, relative to the run folder.
@@ -92,6 +95,7 @@ class RunTotals:
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)
+    thumbnails: list[Thumbnails] = field(default_factory=list)
     attention: dict[str, AttentionTally] = field(default_factory=dict)
     attention_maps: list[AttentionMaps] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -110,6 +114,7 @@ class RunTotals:
         _add_missing(self.broken, chunk.broken)
         self.grids += chunk.grids
         self.heats += chunk.heats
+        self.thumbnails += chunk.thumbnails
         merge_attention(self.attention, chunk.attention)
         self.attention_maps += chunk.attention_maps
         self.files += chunk.written_files

@@ -497,7 +497,7 @@ def test_two_runs_of_one_command_write_the_same_bytes(inspect, photo):
     words = (photo, other, "no.png", *TWO, "--grids", "layers")
     first, second = inspect(*words, "-o", "a"), inspect(*words, "-o", "b", "-q", "--overwrite")
     assert (first.code, second.code) == (6, 6)
-    assert len(contents("a")) == 8 + 5 * 2  # and top_images.csv
+    assert len(contents("a")) == 9 + 5 * 2  # and top_images.csv, and one picture of thumbnails
     assert contents("a") == contents("b")
     assert first.out == second.out
 

@@ -36,7 +36,7 @@ from hookcli.config import GridStyle, ImageRequest, ModelRequest
 from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
 from hookcli.plan.prepare import prepare_run
-from hookcli.run import chunk_settings, chunk_writer, pipeline
+from hookcli.run import chunk_runner, chunk_settings, chunk_writer, pipeline
 from hookcli.store import chunks
 from hookcli.store.places.directory import Directory
 from tests.configs import changed, inspect_config
@@ -860,7 +860,8 @@ def largest_file(limit):
 
 
 @pytest.mark.parametrize("where", ["run.json", "parts", "the second part", "report.html"])
-def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where):
+def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where, monkeypatch):
+    monkeypatch.setattr(chunk_runner, "MOST_THUMBNAILS", 0)  # of noise they are larger than parts
     photos(40)
     for number in range(30):  # the second part says more
         draw(f"photos/{'z' * 200}{number:02}.png", 100 + number)
@@ -1175,6 +1176,36 @@ def files_of(folder):
     return [str(file) for file in sorted(Path(folder).iterdir())]
 
 
+def test_thumbnails_are_those_of_the_images_that_went_through_in_their_order(monkeypatch):
+    """Of the first 40 images, so of two chunks of 32; the second image cannot be read."""
+    monkeypatch.setattr(chunk_runner, "MOST_THUMBNAILS", 40)
+    Path("photos").mkdir()
+    for number in range(70):
+        Image.new("RGB", (48, 40), (3 * number, 0, 200)).save(f"photos/p{number:03}.png")
+    Path("photos/p001.png").write_bytes(b"broken")
+    pipeline.inspect_images(asked("photos", out="out"))
+    sheets = json.loads(Path("out/report.json").read_text())["thumbnails"]
+    names = [f"p{number:03}" for number in range(64) if number != 1]
+    assert [each["images"] for each in sheets] == [names[:31], names[31:]]
+    assert sorted(files_of("out/thumbnails")) == [f"out/{each['file']}" for each in sheets]
+    for each in sheets:
+        with Image.open(Path("out", each["file"])) as picture:
+            for place, key in enumerate(each["images"]):
+                row, column = divmod(place, each["columns"])
+                red, green, blue = picture.getpixel((112 * column + 56, 112 * row + 56))
+                assert abs(red - 3 * int(key[1:])) < 10
+                assert green < 10
+                assert abs(blue - 200) < 10
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_only_a_run_of_several_images_has_thumbnails(number):
+    photos(number)
+    pipeline.inspect_images(asked("photos", out="out"))
+    written = json.loads(Path("out/manifest.json").read_text())["files"]
+    assert ("thumbnails/000000.jpg" in written) == (number > 1)
+
+
 def test_a_folder_that_grew_beyond_what_the_page_shows_begins_again():
     photos(190)
     interrupt(asked("photos", out="out"), at="p066")
@@ -1393,7 +1424,7 @@ def test_a_short_wait_is_told_in_three_lines(run):
     count = len(all_files("out"))
     assert code == 0
     assert err.splitlines() == [
-        f"{MODEL}: 3 layers, 70 images, no grids, about 79 files, up to about 0.6 MB, into out",
+        f"{MODEL}: 3 layers, 70 images, no grids, about 82 files, up to about 0.8 MB, into out",
         "warning: the weights are RANDOM, as asked for",
         f"wrote {count} files into out",
     ]

@@ -160,7 +160,7 @@ def test_what_is_compared_holds_every_kind_of_file(home):
     assert kinds >= {
         *("run.json", "manifest.json", "report.json", "report.html", "layers.csv"),
         *("records.parquet", "grids", "sheets", "seen", "tensors", "overview.png"),
-        *("gradient_flow.png", "cam", "saliency", "top_images.csv"),
+        *("gradient_flow.png", "cam", "saliency", "top_images.csv", "thumbnails"),
     }
     parts = [p.name for p in (root / "a folder/records.parquet").iterdir()]
     assert sorted(parts) == ["part-000000.parquet", "part-000001.parquet"]

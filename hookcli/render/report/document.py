@@ -21,9 +21,9 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.files import read_regular
 from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.records.pictures import Grid, HeatPicture
+from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import MOST_IMAGES, Finding, ModelInfo
+from hookcli.records.runs import MOST_IMAGES, MOST_THUMBNAILS, Finding, ModelInfo
 from hookcli.store.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
 from hookcli.store.ownership import list_damage
 from hookcli.store.places.storage import TRY_AGAIN, StorageError
@@ -38,6 +38,7 @@ PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
 
+_FIGURES = ("low", "high", "mean", "spread")
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
     "NC": "one value per channel, without height and width",
@@ -92,6 +93,7 @@ class ReportDocument:
         grids: the pictures of layers, and what their tiles show.
         focus: the box of ``--focus``; None without one.
         heats: the maps that were drawn over images.
+        thumbnails: the pictures of thumbnails.
         attention: the figures of the attention calls.
         attention_maps: the maps of the attention calls, image by image.
         written: the module that wrote over what a call returned, by call id.
@@ -112,6 +114,7 @@ class ReportDocument:
     grids: tuple[Grid, ...]
     focus: FocusBox | None
     heats: tuple[HeatPicture, ...] = ()
+    thumbnails: tuple[Thumbnails, ...] = ()
     attention: tuple[AttentionRow, ...] = ()
     attention_maps: tuple[AttentionMaps, ...] = ()
     written: dict[str, str] = field(default_factory=dict)
@@ -168,6 +171,7 @@ def _look_at(run: RunFiles, report: ReportDocument) -> FolderState:
     files = [grid.file for grid in report.grids] + [heat.file for heat in report.heats]
     files += [grid.maps.file for grid in report.grids if grid.maps is not None]
     files += [maps.file for maps in report.attention_maps]
+    files += [thumbnails.file for thumbnails in report.thumbnails]
     files += [image.seen for image in report.images if image.seen]
     missing = [file for file in dict.fromkeys(files) if run.measure(file) is None]
     listed = _read_list(run)
@@ -184,26 +188,17 @@ def _read_list(run: RunFiles) -> FileList | None:
         return None
 
 
-def choose_images(
+def choose_pictured(
     images: Sequence[ImageResult], findings: Iterable[Finding]
 ) -> Sequence[ImageResult]:
-    """Return the images to show: all, or of more than 200 those that a finding names.
+    """Return the images with large pictures: all, or of more than 200 those that a finding names.
 
-    If no finding names an image, the first of more than 200 is shown.
+    These are at most 200.
     """
     if len(images) <= MOST_IMAGES:
         return images
-    named = findings_by_image(findings)
-    return [image for image in images if image.key in named][:MOST_IMAGES] or images[:1]
-
-
-def findings_by_image(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Return the findings that name an image, by the key of the image."""
-    found: dict[str, list[Finding]] = {}
-    for finding in findings:
-        for key in finding.images:
-            found.setdefault(key, []).append(finding)
-    return found
+    named = {key for finding in findings for key in finding.images}
+    return [image for image in images if image.key in named][:MOST_IMAGES]
 
 
 def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:
@@ -216,7 +211,7 @@ def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]
 
 def list_pictures(document: ReportDocument) -> list[tuple[str, str]]:
     """Return each image's file and its sheet or grid folder, if the page shows only some images."""
-    if len(document.images) <= MOST_IMAGES:
+    if len(document.images) <= MOST_THUMBNAILS:
         return []
     files = {grid.image: grid.file for grid in document.grids}
     places = {
@@ -232,6 +227,7 @@ def for_script(
     address: Callable[[str], str],
     *,
     is_first: bool,
+    has_figures: bool = True,
 ) -> dict[str, object]:
     """Return what the script of the page needs to know about the grids of one image.
 
@@ -241,6 +237,8 @@ def for_script(
         address: a function that returns the address of a picture.
         is_first: the image is the first, and the script takes the addresses of its grids from the
             page.
+        has_figures: whether the figures of each channel are among it; for 1,000 images they would
+            take 12 MB.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
@@ -248,14 +246,11 @@ def for_script(
             "size": grid.size,
             "places": grid.places,
             "channels": grid.channels,
-            "low": grid.low,
-            "high": grid.high,
-            "mean": grid.mean,
-            "spread": grid.spread,
-            "maps": None if grid.maps is None else _describe_maps(grid.maps, address),
             "call": places[grid.call_id],
             "picture": files.index(grid.file),
         }
+        | ({name: getattr(grid, name) for name in _FIGURES} if has_figures else {})
+        | ({"maps": _describe_maps(grid.maps, address)} if grid.maps else {})
         for grid in grids
         if grid.call_id in places
     ]

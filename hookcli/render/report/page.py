@@ -20,16 +20,23 @@ from hookcli.documents import MOST_BYTES
 from hookcli.errors import RequestError, first_line
 from hookcli.files import read_regular
 from hookcli.records.attention import mean_over_heads
+from hookcli.records.runs import MOST_IMAGES
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
 from hookcli.render.charts.flow_svg import draw_flow_svg
 from hookcli.render.report.attention import attention_for_script, shorten
+from hookcli.render.report.contact import (
+    choose_images,
+    count_named,
+    make_contact_sheet,
+    share_forms,
+    top_for_script,
+)
 from hookcli.render.report.document import (
     AS_LEFT,
-    choose_images,
+    choose_pictured,
     explain_flat,
-    findings_by_image,
     for_script,
     list_pictures,
     pictures_by_image,
@@ -40,15 +47,15 @@ from hookcli.store.names import DOCUMENT, is_sheet
 from hookcli.store.run_files import RunFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from jinja2 import Template
 
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Grid, HeatPicture
     from hookcli.records.rows import LayerRow
-    from hookcli.records.runs import Finding
     from hookcli.records.uncalled import UncalledGroup
+    from hookcli.render.report.contact import ContactSheet
     from hookcli.render.report.document import FolderState, ReportDocument
     from hookcli.urls import Place
 
@@ -65,9 +72,9 @@ class RunPage:
         command: the words that repeat the run, quoted for a shell.
         backwards: whether gradients were recorded instead of activations.
         columns: the fields of the rows of the table, with their titles.
-        images: the images that have a section of their own.
-        image_of: all images, by key.
-        findings_of: the findings that name an image, by the key of the image.
+        images: the images that the page shows.
+        contact: their contact sheet; None for a run of one image.
+        top_data: the JSON about the images that fire each channel most for the script.
         heats_of: the Grad-CAMs and saliency maps of an image, by the key of the image.
         rollouts_of: the attention rolled out over depth of an image, by the key of the image.
         links: the texts and addresses of links to pictures, if only some images have a section.
@@ -85,6 +92,7 @@ class RunPage:
         attention_data: the JSON about the attention of an image for the script, by the position of
             the image; only of images with pictures of attention.
         script: the text of the script.
+        contact_script: the text of the script that shows several images.
         attention_script: the text of the script that shows the attention of an image.
         hashes: the hashes of the scripts that may run, for the Content-Security-Policy.
         style: the style sheet.
@@ -94,8 +102,8 @@ class RunPage:
     backwards: bool
     columns: dict[str, str]
     images: Sequence[ImageResult]
-    image_of: dict[str, ImageResult]
-    findings_of: dict[str, list[Finding]]
+    contact: ContactSheet | None
+    top_data: Markup
     heats_of: dict[str, list[HeatPicture]]
     rollouts_of: dict[str, list[HeatPicture]]
     links: list[tuple[str, str]]
@@ -112,6 +120,7 @@ class RunPage:
     grid_data: list[Markup]
     attention_data: dict[int, Markup]
     script: Markup
+    contact_script: Markup
     attention_script: Markup
     hashes: Markup
     style: Markup
@@ -150,14 +159,12 @@ def render_report(
         state: how the run folder differs from what the run left.
         run: the files of the run, to embed its pictures in the page; None links to them.
     """
-    given: set[str] = set()
-    address = _embedded(run, given) if run else linked
+    address = _embedded(run) if run else linked
     return _compile_template().render(
         document=document,
         state=state,
         page=_make_page(document, address),
         address=address,
-        once=lambda file: "" if file in given else address(file),
     )
 
 
@@ -166,6 +173,7 @@ def _compile_template() -> Template:
     """Return the template of the page; compiling it takes 45 ms."""
     environment = make_environment()
     environment.filters |= {
+        "count_named": count_named,
         "focused": _focused,
         "breakable": _breakable,
         "log": math.log,
@@ -177,23 +185,36 @@ def _compile_template() -> Template:
 
 
 def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPage:
-    layers, images = document.layers, choose_images(document.images, document.findings)
+    layers, images = document.layers, choose_images(document)
+    several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     places = {row.call_id: index for index, row in enumerate(layers)}
     grids = pictures_by_image(document.grids)
     first = grids.get(images[0].key, []) if images else []
     attention = _attention_data(document, images, address)
-    script, attention_script = asset("page.js") + asset("viewer.js"), asset("attention.js")
-    styles = ["page.css", "viewer.css", *["attention.css"] * bool(document.attention)]
+    script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
+    attention_script = asset("attention.js")
+    scripts = [script, *[contact_script] * several, *[attention_script] * bool(attention)]
+    styles = ["page.css", "viewer.css"]
+    styles += ["contact.css"] * several + ["attention.css"] * bool(document.attention)
     shown_calls = [escape.for_page(row.call_id) for row in layers]
+    facts: dict[str, object] = {
+        "calls": shown_calls,
+        "kinds": [escape.for_page(f"{row.module_type} {shape_text(row.shape)}") for row in layers],
+        "images": len(images),
+        "colours": document.colours,
+    }
+    pictures = _describe_pictures(document, images, places, address)
+    if several:
+        facts["forms"], pictures = share_forms(pictures)
     return RunPage(
         command=markup_escape(escape.for_shell(document.command)),
         backwards=backwards,
         columns=_choose_columns(layers, backwards=backwards),
         images=images,
-        image_of={image.key: image for image in document.images},
-        findings_of=findings_by_image(document.findings),
+        contact=make_contact_sheet(document, images, address) if several else None,
+        top_data=ours(_script_data(top_for_script(document.top_images, places, images))),
         heats_of=pictures_by_image(
             heat for heat in document.heats if heat.kind in ("cam", "saliency")
         ),
@@ -214,33 +235,45 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
             for row in layers
         },
         depth=ours((draw_flow_svg if backwards else draw_depth)(layers, anchors)),
-        data=ours(
-            _script_data(
-                {
-                    "calls": shown_calls,
-                    "kinds": [
-                        escape.for_page(f"{row.module_type} {shape_text(row.shape)}")
-                        for row in layers
-                    ],
-                    "images": len(images),
-                    "colours": document.colours,
-                }
-            )
-        ),
-        grid_data=[
-            ours(
-                _script_data(
-                    for_script(grids.get(image.key, []), places, address, is_first=not index)
-                )
-            )
-            for index, image in enumerate(images)
-        ],
+        data=ours(_script_data(facts)),
+        grid_data=[ours(_script_data(each)) for each in pictures],
         attention_data=attention,
         script=ours(script),
+        contact_script=ours(contact_script),
         attention_script=ours(attention_script),
-        hashes=ours(" ".join(_hashes([script, attention_script] if attention else [script]))),
+        hashes=ours(" ".join(_hashes(scripts))),
         style=ours("".join(map(asset, styles))),
     )
+
+
+def _describe_pictures(
+    document: ReportDocument,
+    images: Sequence[ImageResult],
+    places: Mapping[str, int],
+    address: Callable[[str], str],
+) -> list[dict[str, object]]:
+    """Return what the script needs to know about the pictures of each image.
+
+    In a page of one file, the sheets and grids of at most 200 images are embedded, and what the
+    network saw if the run has no more than 200.
+    """
+    grids = pictures_by_image(document.grids)
+    several = len(document.images) > 1
+    few = len(document.images) <= MOST_IMAGES
+    embedded = {image.key for image in choose_pictured(document.images, document.findings)}
+    facts = []
+    for index, image in enumerate(images):
+        own = for_script(
+            grids.get(image.key, []),
+            places,
+            address if image.key in embedded else linked,
+            is_first=not index,
+            has_figures=few,
+        )
+        if several and image.seen:
+            own["seen"] = (address if few else linked)(image.seen)
+        facts.append(own)
+    return facts
 
 
 def _attention_data(
@@ -283,7 +316,7 @@ def _focused(grid: Grid) -> list[tuple[int, float | None]]:
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
 
 
-def _embedded(run: RunFiles, given: set[str]) -> Callable[[str], str]:
+def _embedded(run: RunFiles) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:
@@ -293,7 +326,6 @@ def _embedded(run: RunFiles, given: set[str]) -> Callable[[str], str]:
             data = read_regular(path, MOST_BYTES)
         except (OSError, RuntimeError):  # RuntimeError: a link to itself
             return linked(file)
-        given.add(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 
     return address

@@ -50,6 +50,7 @@ KINDS = [
         images.SkippedImage,
     ),
     *(run_records.Finding, pictures.Grid, pictures.ChannelMaps, pictures.HeatPicture),
+    pictures.Thumbnails,
     *(Places, SavedTensor),
     *(attention.AttentionRow, attention.AttentionMaps),
 ]

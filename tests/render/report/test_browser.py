@@ -16,8 +16,6 @@ from PIL import Image
 
 from hookcli.__main__ import _run
 from hookcli.render.draw.attention_grid import draw_maps
-from hookcli.render.report.document import read_report
-from hookcli.render.report.page import render_report as render_folder
 from hookcli.store.run_files import RunFiles
 from tests.render.report.test_attention import maps as attention_maps
 from tests.render.report.test_attention import row as attention_row
@@ -99,17 +97,6 @@ def sheets(tmp_path_factory):
 def one(tmp_path_factory):
     """A run of one image with three channels a layer: grids of one short row."""
     return inspected(tmp_path_factory.mktemp("one"), PHOTOS / "cat.png", "--channels", "0,1,2")
-
-
-@pytest.fixture(params=[False, True], ids=["links", "one file"])
-def page_of_two(request, browser, sheets):
-    """The page of two images, and the same with its pictures in it."""
-    files = RunFiles(sheets)
-    text = render_folder(*read_report(files), files if request.param else None)
-    home = sheets.parent / "alone" if request.param else sheets
-    home.mkdir(exist_ok=True)
-    (home / "report.html").write_text(text, encoding="utf-8")
-    yield from opened(browser, home)
 
 
 @pytest.fixture
@@ -222,19 +209,6 @@ def test_the_mark_is_on_the_tile_that_is_enlarged_of_a_grid_that_is_short(browse
             page.keyboard.press("ArrowRight")
 
 
-def test_the_images_that_fire_a_channel_most_are_seen(page_of_two):
-    page = page_of_two
-    shown = page.locator("#top-images details[open] figure img")
-    assert shown.count() == 3 * 2  # channels of the first layer, and both images of each
-    for number in range(6):
-        shown.nth(number).scroll_into_view_if_needed()
-        for _ in range(100):
-            if shown.nth(number).evaluate("each => each.naturalWidth > 0"):
-                break
-            page.wait_for_timeout(50)
-        assert shown.nth(number).evaluate("each => each.naturalWidth") == 224
-
-
 def test_all_pictures_of_one_image_are_there_to_be_printed(browser, one):
     for page in opened(browser, one):
         shown = page.locator("article img").evaluate_all(
@@ -247,7 +221,8 @@ def test_all_pictures_of_one_image_are_there_to_be_printed(browser, one):
 def test_a_name_is_shown_as_it_is_with_what_turns_the_text_around_written_out(page):
     shown = "<img src=x onerror=alert(1)> #?%20%41&'\\u202e.png"
     assert page.locator("#image option").nth(1).inner_text().endswith(shown)
-    assert page.locator("summary .file").nth(1).inner_text().endswith(shown)
+    tiles = page.locator("#contact-sheet .file").all_inner_texts()
+    assert any(name.endswith(shown) for name in tiles)
     assert "\u202e" not in page.content()
 
 
@@ -289,24 +264,6 @@ def test_another_image_is_shown_with_its_own_grids(page):
     wait_for_picture(page, "article img")
 
 
-def test_an_image_has_a_section_that_opens_with_its_pictures(page):
-    section = page.locator("details.image").nth(1)
-    assert section.locator("button.grid").count() == 0
-    section.locator("summary").click()
-    page.wait_for_selector("#image-1 button.grid")
-    assert section.locator("button.grid").count() == 21
-    section.locator("button.grid").nth(2).click()
-    assert page.inner_text("#viewer-title") == "layer1.0.conv2"
-    wait_for_picture(page, "#stage-image")
-    shown = page.get_attribute("#stage-image", "src")
-    assert shown == section.locator("img[data-seen]").evaluate("each => each.src")
-
-
-def test_a_link_to_an_image_opens_its_section(page):
-    page.evaluate("location.hash = '#image-1'")
-    page.wait_for_selector("#image-1[open]")
-
-
 def test_a_tile_of_a_sheet_is_that_of_its_layer(browser, sheets):
     for page in opened(browser, sheets):
         page.locator("#sheet").scroll_into_view_if_needed()
@@ -328,13 +285,12 @@ def test_of_200_images_only_what_is_looked_at_is_loaded(browser, many):
     asked = []
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto((many / "report.html").as_uri())
-    assert tab.locator("details.image").count() == 200
+    assert tab.locator("#contact-sheet li").count() == 200
     assert len(asked) < 100
-    assert tab.evaluate("read.size") == 1
-    tab.evaluate("document.getElementById('image-150').open = true")
-    tab.wait_for_selector("#image-150 button.grid")
-    assert tab.locator("#image-150 button.grid").count() == 36
-    assert tab.evaluate("read.size") == 2
+    tab.locator("#image-15").click()
+    tab.wait_for_selector("#panel button.grid")
+    assert tab.locator("#panel button.grid").count() == 36
+    assert tab.evaluate("read.has(15) && !read.has(150)")
     tab.select_option("#image", "199")
     assert tab.locator("article img").first.get_attribute("src").endswith("grid.png?i199-layer0")
     tab.close()
@@ -414,7 +370,7 @@ def test_a_tile_of_gradients_is_enlarged(gradients):
 def test_maps_over_the_image_are_seen(gradients, backwards):
     several = len(list((backwards / "saliency").iterdir())) > 1
     if several:
-        gradients.locator("details.image").first.locator("summary").click()
+        gradients.locator("#contact-sheet button").first.click()
     pictures = gradients.locator(".heats").first.locator("img")
     assert pictures.count() == 2
     for index in range(2):
@@ -626,15 +582,15 @@ def test_of_300_calls_and_many_images_only_the_maps_that_are_looked_at_are_loade
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto((tmp_path / "report.html").as_uri())
     assert [url for url in asked if "/attention/" in url] == []
-    tab.locator("details.image summary").nth(1).click()
-    tab.wait_for_selector("#image-1 .attend .map")
-    tab.locator("#image-1 button.on").click()
+    tab.locator("#image-1").click()
+    tab.wait_for_selector("#panel .attend .map")
+    tab.locator("#panel button.on").click()
     tab.wait_for_timeout(200)
     wanted = ["attention/i1/0.png", "attention/i1/1.png"]
     assert sorted({url.partition("attention/")[2] for url in asked if "/attention/" in url}) == [
         name.partition("/")[2] for name in wanted
     ]
-    assert tab.locator("#image-1 .which option").count() == 300
+    assert tab.locator("#panel .which option").count() == 300
     tab.close()
 
 

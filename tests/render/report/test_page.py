@@ -229,7 +229,7 @@ def texts(page, tag):
 
 
 @pytest.mark.parametrize(
-    "tag", ["title", "h1", "h3", "dd", "summary", "option", "td", "li", "p", "article", "a"]
+    "tag", ["title", "h1", "h3", "dd", "button", "option", "td", "li", "p", "article", "a"]
 )
 def test_a_name_is_shown_as_it_is_with_what_turns_the_text_around_written_out(tag):
     assert any(SEEN in text for text in texts(render_report(all_named(TURNED)), tag))
@@ -304,66 +304,157 @@ def test_a_run_without_findings_or_pictures_says_so():
     assert "No pictures were drawn." in text
 
 
-@pytest.mark.parametrize(("count", "shown"), [(200, 200), (201, 1)])
-def test_200_images_have_a_section_each(count, shown):
-    images = [
-        document()["images"][0]
-        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
-        for n in range(count)
-    ]
-    page = Page(render_report(document(images=images)))
-    assert len(page.all("details")) == shown
-    assert ("The first of 201 images" in " ".join(page.text)) == (count > 200)
+def many(count, **more):
+    """A run of images ``i0.png``, ``i1.png``, … in one folder, without pictures."""
+    image = document()["images"][0] | {"seen": ""}
+    images = [image | {"key": f"i{n}", "file": f"photos/i{n}.png"} for n in range(count)]
+    return document(images=images, **more)
 
 
-def test_of_more_than_200_images_those_with_a_finding_are_shown():
-    images = [
-        document()["images"][0]
-        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
-        for n in range(500)
+def found_in(*numbers, rule="nan"):
+    """A finding that names images."""
+    finding = {"rule": rule, "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
+    return finding | {"images": [f"i{number}" for number in numbers]}
+
+
+def tiles(text):
+    """The tiles of the contact sheet: the name of each image, and the attributes of its item."""
+    sheet = text.partition('<ul class="contact"')[2].partition("</ul>")[0]
+    names = re.findall("<bdi>(.*?)</bdi>", sheet)
+    return dict(zip(names, Page(sheet).all("li"), strict=True))
+
+
+def test_every_image_has_a_tile_and_what_opens_with_it_and_the_first_60_tiles_are_seen():
+    text = render_report(many(1000))
+    seen = ["hidden" not in tile for tile in tiles(text).values()]
+    assert seen == [True] * 60 + [False] * 940
+    assert list(tiles(text)) == [f"i{number}.png" for number in range(1000)]
+    assert [each["data-panel"] for each in Page(text).all("template")] == [
+        str(number) for number in range(1000)
     ]
-    finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
-    whole = document(images=images, findings=[finding | {"images": ["i7", "i444"]}])
-    text = " ".join(" ".join(Page(render_report(whole)).text).split())
-    assert (
-        "Of 500 images 2 have a finding of their own. The figures on this page are of all images."
-        in text
+
+
+def test_the_layers_come_before_the_images():
+    top = {"conv": [{"channel": 1, "images": ["i0"], "values": [1.0]}]}
+    found = re.findall('<section id="(.*?)"', render_report(many(3, top_images=top)))
+    assert found == ["findings", "depth", "layers", "images", "top-images", "maps"]
+
+
+def test_a_finding_of_many_images_is_one_line_and_a_mark_on_each_of_them():
+    findings = [found_in(2), found_in(0, 1, 2, rule="small")]
+    text = render_report(many(4, findings=findings))
+    lines = [" ".join(each.split()) for each in texts(text, "li")[:2]]
+    assert lines == [
+        "nan 2 NaN (2, threshold 0) to the layer show the image",
+        "small 3 of 4 images: 2 NaN (2, threshold 0) to the layer show them",
+    ]
+    shown = {name: tile.get("data-findings") for name, tile in tiles(text).items()}
+    assert shown == {"i0.png": "1", "i1.png": "1", "i2.png": "0 1", "i3.png": None}
+    sheet = text.partition('<ul class="contact"')[2].partition("</ul>")[0]
+    # a finding of more than half of all images is no mark of their own
+    assert re.findall('class="(dot.*?)"', sheet) == ["dot", "dot", "dot own"]
+    choices = texts(text.partition('id="image-finding"')[2].partition("</select>")[0], "option")
+    assert choices[-2:] == ["nan, conv (1)", "small, conv (3)"]
+
+
+@pytest.mark.parametrize(("count", "said"), [(200, "200"), (1000, "200 or more")])
+def test_of_a_finding_that_names_200_images_it_is_not_known_whether_there_are_more(count, said):
+    text = render_report(many(count, findings=[found_in(*range(200))]))
+    assert f"<strong>{said} of {count:,} images:</strong>" in text
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [([2400], [*range(1998), 2300, 2400]), (range(10, 2500), [*range(10, 2009), 2400])],
+)
+def test_of_more_than_2000_images_those_with_a_picture_are_shown_and_with_a_finding_first(
+    named, shown
+):
+    whole = many(2500, findings=[found_in(*named)])
+    whole["images"][2400]["seen"] = whole["images"][2300]["seen"] = "seen/i.jpg"
+    keys = [f"i{number}" for number in range(2016)]
+    whole["thumbnails"] = [{"file": "thumbnails/000000.jpg", "columns": 8, "images": keys}]
+    if len(named) > 1:  # 2300 has a picture, and no finding
+        whole["findings"][0]["images"].remove("i2300")
+    text = render_report(whole)
+    assert list(tiles(text)) == [f"i{number}.png" for number in shown]
+    assert "2,000 of 2,500 images are shown" in text
+
+
+def test_a_thumbnail_is_a_part_of_the_picture_that_the_run_says():
+    thumbnails = [
+        {"file": "thumbnails/000000.jpg", "columns": 2, "images": ["i0", "i1", "i2"]},
+        {"file": "thumbnails/000001.jpg", "columns": 2, "images": ["i3"]},
+    ]
+    text = render_report(many(5, thumbnails=thumbnails))
+    sheet = Page(text.partition('<ul class="contact"')[2].partition("</ul>")[0])
+    drawn = [each for each in sheet.all("span") if each["class"].startswith("thumb")]
+    assert [(each["class"], each.get("style")) for each in drawn] == [
+        ("thumb t0", "--column: 0; --row: 0"),
+        ("thumb t0", "--column: 1; --row: 0"),
+        ("thumb t0", "--column: 0; --row: 1"),
+        ("thumb t1", "--column: 0; --row: 0"),
+        ("thumb whole", None),
+    ]
+    assert texts(text, "style")[1].splitlines() == [
+        '.t0 { background-image: url("thumbnails/000000.jpg"); --columns: 2; }',
+        '.t1 { background-image: url("thumbnails/000001.jpg"); --columns: 2; }',
+    ]
+
+
+@pytest.mark.parametrize("name", ["</style><script>", '"); } * { display: none; } .t9 { x: url("'])
+def test_no_name_of_a_file_can_end_the_style_of_the_thumbnails(name):
+    sheet = {"file": f"thumbnails/{name}.jpg", "columns": 2, "images": ["i0", "i1"]}
+    (style,) = texts(render_report(many(2, thumbnails=[sheet])), "style")[1:]
+    assert re.fullmatch(r'\.t0 \{ background-image: url\("[^"<> ;]+"\); --columns: 2; \}', style)
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["a/b/1.png", "a/b/2.png"], ["1.png", "2.png"]),
+        (["a/b/1.png", "a/c/1.png"], ["b/1.png", "c/1.png"]),
+        (["1.png", "a/1.png"], ["1.png", "a/1.png"]),
+        (["a/1.png", "a/1.png"], ["1.png", "1.png"]),
+        (["/a/b/x/1.png", "/a/c.png"], ["b/x/1.png", "c.png"]),
+        (["ab/1.png", "ac/1.png"], ["ab/1.png", "ac/1.png"]),
+    ],
+)
+def test_a_tile_is_named_without_the_folders_that_all_images_share(files, names):
+    whole = many(2)
+    whole["images"] = [whole["images"][n] | {"file": file} for n, file in enumerate(files)]
+    text = render_report(whole)
+    assert re.findall("<bdi>(.*?)</bdi>", text) == names
+
+
+@pytest.mark.parametrize(("count", "has_figures"), [(200, True), (201, False)])
+def test_the_figures_of_channels_are_on_a_page_of_up_to_200_images(count, has_figures):
+    whole = many(count)
+    grid = whole["grids"][0]
+    whole["grids"] = [grid | {"image": image["key"]} for image in whole["images"]]
+    whole["grids"][2]["size"] = [300, 60]
+    text = render_report(whole)
+    held = [json.loads(each) for each in re.findall('data-pictures="\\d+">(.*?)<', text)]
+    figures = (
+        {name: grid[name] for name in ("low", "high", "mean", "spread")} if has_figures else {}
     )
-    assert "i7.png" in text
-    assert "i444.png" in text
-    assert "i8.png" not in text
-
-
-def test_of_more_than_200_images_with_a_finding_the_first_200_are_shown():
-    images = [
-        document()["images"][0]
-        | {"key": f"i{n}", "file": f"i{n}.png", "predictions": [], "seen": ""}
-        for n in range(500)
-    ]
-    finding = {"rule": "nan", "layer": "conv", "number": 2.0, "threshold": 0.0, "sentence": "2 NaN"}
-    findings = [
-        finding | {"images": [f"i{n}" for n in numbers]}
-        for numbers in (range(100, 250), range(200, 350))
-    ]
-    text = render_report(document(images=images, findings=findings))
-    assert (
-        "Of 500 images 250 have a finding of their own; the first 200 of them are shown. "
-        "The figures on this page are of all images."
-    ) in " ".join(texts(text, "p"))
-    shown = [f"i{n}.png" for n in range(100, 300)]
-    assert [summary.split()[0] for summary in texts(text, "summary")] == shown
-    assert texts(text.partition('id="image">')[2], "option") == shown
+    own = {"channels": grid["channels"]} | figures
+    assert held[1] == {"pictures": [grid["file"]], "grids": [own], "form": 0}
+    assert [each["form"] for each in held[:4]] == [0, 0, 1, 0]
+    form = {"call": 0, "picture": 0, "size": grid["size"], "places": grid["places"]}
+    forms = json.loads(re.search('id="data">(.*?)<', text)[1])["forms"]
+    assert forms == [[form], [form | {"size": [300, 60]}]]
 
 
 @pytest.mark.parametrize(
     ("count", "file", "said", "place"),
     [
-        (200, "sheets/{}.png", None, None),
-        (201, "sheets/{}.png", "All 200 sheets", "sheets/{}.png"),
-        (201, "grids/{}/001_conv.png", "All 200 folders of grids", "grids/{}/"),
+        (2000, "sheets/{}.png", None, None),
+        (2001, "sheets/{}.png", "All 200 sheets", "sheets/{}.png"),
+        (2001, "grids/{}/001_conv.png", "All 200 folders of grids", "grids/{}/"),
     ],
 )
-def test_of_more_than_200_images_all_pictures_are_linked_and_none_is_put_into_the_page(
+def test_of_more_than_2000_images_all_pictures_are_linked_and_none_is_put_into_the_page(
     tmp_path, count, file, said, place
 ):
     whole = document()
@@ -458,10 +549,11 @@ def test_a_sheet_stands_once_in_the_page_and_its_layers_lead_to_the_table():
     assert page.all("article") == []
 
 
-def test_an_infinite_value_that_an_image_fires_a_channel_with_is_left_empty():
-    top = {"conv": [{"channel": 1, "images": ["cat", "cat"], "values": [None, 2.5]}]}
-    firing = render_report(document(top_images=top)).partition('class="firing"')[2]
-    assert texts(firing, "figcaption") == ["", "2.5"]
+def test_the_images_that_fire_a_channel_most_are_those_of_the_page():
+    channel = {"channel": 1, "images": ["i2", "i0", TURNED], "values": [None, 2.50004, 1.0]}
+    text = render_report(many(3, top_images={"conv": [channel]}))
+    (held,) = re.findall('id="top">(.*?)<', text)
+    assert json.loads(held) == [[0, [[1, [[2, None], [0, 2.5], [for_page(TURNED), 1.0]]]]]]
 
 
 def test_a_layer_without_figures_has_empty_cells():

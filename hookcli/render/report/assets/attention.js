@@ -124,9 +124,8 @@
     showCall(0);
   }
 
-  for (const box of document.querySelectorAll(".attend")) {
-    const section = box.closest("details");
-    if (!section || section.open) attend(box);
-    section?.addEventListener("toggle", () => section.open && attend(box));
-  }
+  for (const box of document.querySelectorAll(".attend")) attend(box);
+  document.addEventListener("imageshown", (event) => {
+    for (const box of event.detail.querySelectorAll(".attend")) attend(box);
+  });
 }

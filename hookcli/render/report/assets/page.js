@@ -4,21 +4,24 @@ const byId = (id) => document.getElementById(id);
 let image = 0;
 
 // What an image's pictures show, by layer; read when the image is looked at.
-const read = new Map();
+const read = new Map(), seens = new Map();
 function picturesOf(index) {
   if (!read.has(index)) {
     const text = document.querySelector(`script[data-pictures="${index}"]`).textContent;
-    const { pictures, grids } = JSON.parse(text);
-    for (const grid of grids) grid.src = pictures[grid.picture] ?? "";  // those of the first image stand in the page
+    const { pictures, grids, form, seen } = JSON.parse(text);
+    for (const [number, grid] of grids.entries()) {
+      Object.assign(grid, data.forms?.[form][number]);  // what several images have in common
+      grid.src = pictures[grid.picture] ?? "";
+    }
+    seens.set(index, seen);
     read.set(index, new Map(grids.map((grid) => [grid.call, grid])));
   }
   return read.get(index);
 }
-const seenOf = (index) => document.querySelector(`img[data-seen="${index}"]`)?.src ?? "";
-
-// A picture that is embedded in the page is embedded once.
-const pictures = new Map([...document.querySelectorAll("img[data-file][src]")].map((each) => [each.dataset.file, each.src]));
-for (const each of document.querySelectorAll("img[data-file]:not([src])")) each.src = pictures.get(each.dataset.file);
+function seenOf(index) {
+  picturesOf(index);
+  return document.querySelector(`img[data-seen="${index}"]`)?.src ?? seens.get(index) ?? "";
+}
 
 // The table: sort by a column, find by text and type. The list and the maps show what was found.
 const body = byId("table").tBodies[0];
@@ -92,40 +95,6 @@ if (chooser) {
   chooser.addEventListener("change", () => showImage(Number(chooser.value)));
   chooser.value = "0";
 }
-
-// An image's own section: its pictures come when it is opened.
-for (const section of document.querySelectorAll("details.image")) {
-  section.addEventListener("toggle", () => {
-    const box = section.querySelector(".maps"), index = Number(section.dataset.image);
-    if (!section.open || box.hasChildNodes()) return;
-    const large = new Image();
-    Object.assign(large, { src: seenOf(index), alt: "The image as the network saw it" });
-    section.querySelector(".large").append(large);
-    fill(box, index);
-  });
-}
-
-function fill(box, index) {
-  const drawn = new Set();
-  for (const grid of picturesOf(index).values()) {
-    if (drawn.has(grid.src)) continue;  // one sheet for all layers
-    drawn.add(grid.src);
-    const button = document.createElement("button"), picture = document.createElement("img");
-    Object.assign(picture, { src: grid.src, width: grid.size[0], height: grid.size[1], loading: "lazy", alt: sheet ? "Feature maps of all layers" : `Feature maps of ${data.calls[grid.call]}` });
-    Object.assign(button, { type: "button", className: "grid" });
-    button.append(picture);
-    button.addEventListener("click", (event) => open(index, grid.call, event));
-    box.append(button);
-  }
-  if (!drawn.size) box.textContent = "No pictures were drawn.";
-}
-
-function openTarget() {
-  const target = document.getElementById(location.hash.slice(1));
-  if (target && target.tagName === "DETAILS") target.open = true;
-}
-window.addEventListener("hashchange", openTarget);
-openTarget();
 
 // The list of layers: the one that is looked at is marked, and those beside it more faintly.
 const list = byId("list");

@@ -76,7 +76,8 @@ function show() {
     return;
   }
   tile = Math.min(tile, grid.channels.length - 1);
-  byId("facts").textContent = `channel ${grid.channels[tile]}: min ${figure(grid.low[tile])}, max ${figure(grid.high[tile])}, mean ${figure(grid.mean[tile])}, spread ${figure(grid.spread[tile])}`;
+  const figures = grid.low ? `: min ${figure(grid.low[tile])}, max ${figure(grid.high[tile])}, mean ${figure(grid.mean[tile])}, spread ${figure(grid.spread[tile])}` : "";  // a page of more than 200 images has none
+  byId("facts").textContent = `channel ${grid.channels[tile]}${figures}`;
   showChoice(grid);
   showScale(grid);
   draw(grid);
@@ -99,7 +100,7 @@ function showChoice(grid) {
 // The values at the two ends of the colours; null where they are not known.
 function rangeOf({ maps, low, high }) {
   if (!maps) return null;
-  const [bottom, top] = maps.range ?? [low[tile], high[tile]];
+  const [bottom, top] = maps.range ?? [low?.[tile] ?? null, high?.[tile] ?? null];
   if (bottom === null || top === null) return null;
   const largest = Math.max(-bottom, top);
   return maps.signed ? [-largest, largest] : [bottom, top];

@@ -1,0 +1,213 @@
+"use strict";
+// Several images: the contact sheet, an image of it, and the images that fire a channel most.
+{
+  const sheet = byId("contact-sheet"), tiles = [...sheet.children];
+  const FIRST = tiles.filter((tile) => !tile.hidden).length;  // before all of them are asked for
+  const indexOf = (tile) => Number(tile.dataset.image);
+  const findings = tiles.map((tile) => (tile.dataset.findings ?? "").split(" ").filter(Boolean).map(Number));
+  const counted = (number) => number.toLocaleString("en");
+  const text = (tile, part) => tile.querySelector(part)?.textContent ?? "";
+  const inOrder = new Intl.Collator("en", { numeric: true }).compare;
+  let matching = tiles;  // in the order in which they are seen
+  let areAllShown = tiles.length <= FIRST;
+
+  function element(kind, facts, ...inside) {
+    const made = Object.assign(document.createElement(kind), facts);
+    made.append(...inside);
+    return made;
+  }
+
+  // The contact sheet: found in by text and finding, and sorted.
+  const orders = {
+    name: () => 0,  // the order of the run is what ties are left in
+    prediction: (one, two) => inOrder(text(one, ".category"), text(two, ".category")) || sureOf(two) - sureOf(one),
+    sure: (one, two) => sureOf(one) - sureOf(two),
+    finding: (one, two) => gravest(one) - gravest(two),
+  };
+  const sureOf = (tile) => Number(tile.dataset.sure ?? 2);  // those without a value come last
+  const gravest = (tile) => findings[indexOf(tile)][0] ?? Infinity;
+
+  function hasFinding(tile, wanted) {
+    const own = findings[indexOf(tile)];
+    if (wanted === "any") return own.length > 0;
+    if (wanted === "none") return own.length === 0;
+    return wanted === "" || own.includes(Number(wanted));
+  }
+
+  function showWhole(tile) {  // what the network saw of an image without a thumbnail
+    const whole = tile.querySelector(".thumb.whole"), seen = whole && seenOf(indexOf(tile));
+    if (seen) whole.style.backgroundImage = `url("${seen}")`;
+  }
+
+  function look() {
+    const wanted = byId("image-filter").value.trim().toLowerCase(), finding = byId("image-finding")?.value ?? "";
+    const fits = (tile) => hasFinding(tile, finding) && [tile.firstElementChild.title, text(tile, ".category")].some((each) => each.toLowerCase().includes(wanted));
+    const byName = [...tiles].sort((one, two) => inOrder(one.firstElementChild.title, two.firstElementChild.title));
+    const sorted = byName.sort(orders[byId("image-sort").value]);
+    matching = sorted.filter(fits);
+    const kept = new Set(matching.slice(0, areAllShown ? Infinity : FIRST));
+    for (const tile of tiles) tile.hidden = !kept.has(tile);
+    for (const tile of kept) showWhole(tile);
+    sheet.append(...sorted);
+    sheet.classList.toggle("long", kept.size > FIRST);
+    const all = byId("image-all");
+    all.hidden = kept.size === matching.length;
+    all.textContent = `Show all ${counted(matching.length)}`;
+    byId("image-count").textContent = `${counted(matching.length)} of ${counted(tiles.length)}`;
+  }
+  byId("image-filter").addEventListener("input", look);
+  for (const id of ["image-finding", "image-sort"]) byId(id)?.addEventListener("change", look);
+  byId("image-all").addEventListener("click", () => {
+    const next = matching[FIRST];
+    areAllShown = true;
+    look();
+    next?.firstElementChild.focus();
+  });
+  for (const button of document.querySelectorAll("button[data-finding]")) {
+    button.addEventListener("click", () => {
+      byId("image-filter").value = "";
+      byId("image-finding").value = button.dataset.finding;
+      look();
+      byId("images").scrollIntoView();
+      byId("image-finding").focus({ preventScroll: true });
+    });
+  }
+  look();
+
+  // One image: what the network saw of it, what is said about it, and its pictures.
+  const panel = byId("panel"), inside = byId("panel-inside");
+  let current = 0;  // the index of the image that is shown
+
+  function openImage(index) {
+    showImageOf(index);
+    if (!panel.open) panel.showModal();
+    panel.scrollTop = 0;
+  }
+
+  function showImageOf(index) {
+    current = index;
+    const tile = tiles[index], place = matching.indexOf(tile);
+    byId("panel-title").textContent = tile.firstElementChild.title;
+    byId("panel-place").textContent = place < 0 ? "" : `${counted(place + 1)} of ${counted(matching.length)}`;
+    byId("panel-before").disabled = place <= 0;
+    byId("panel-next").disabled = place < 0 || place === matching.length - 1;
+    inside.replaceChildren(document.querySelector(`template[data-panel="${index}"]`).content.cloneNode(true));
+    addPictures(inside.querySelector(".maps"), index);
+    for (const picture of inside.querySelectorAll("img")) picture.addEventListener("error", () => sayMissing(picture));
+    inside.querySelector(".large").append(...largeOf(index));
+    document.dispatchEvent(new CustomEvent("imageshown", { detail: inside }));
+  }
+
+  function largeOf(index) {
+    const seen = seenOf(index), alt = "The image as the network saw it";
+    const thumb = tiles[index].querySelector(".thumb").cloneNode();
+    thumb.setAttribute("role", "img");
+    thumb.setAttribute("aria-label", alt);
+    const small = [thumb, element("p", { className: "dim", textContent: "Enlarged: no larger picture is beside this page." })];
+    if (!seen) return small;
+    const large = element("img", { src: seen, alt });
+    large.addEventListener("error", () => large.replaceWith(...small));
+    return [large];
+  }
+
+  // One sheet for all layers, or a picture for each.
+  function addPictures(box, index) {
+    const grids = [...picturesOf(index).values()];
+    const calls = new Map(grids.map((grid) => [grid.src, grid.call]).reverse());  // the first of each picture
+    const drawn = [...new Set(grids.map((grid) => grid.src))];
+    box.classList.toggle("sheet", drawn.length === 1);
+    for (const src of drawn) {
+      const call = calls.get(src), { size } = picturesOf(index).get(call);
+      const alt = drawn.length === 1 && grids.length > 1 ? "Feature maps of all layers" : `Feature maps of ${data.calls[call]}`;
+      const picture = element("img", { src, alt, width: size[0], height: size[1], loading: "lazy" });
+      const button = element("button", { type: "button", className: "grid" }, picture);
+      button.addEventListener("click", (event) => {
+        const hit = channelUnder(index, event, picture);
+        openViewer(index, hit?.call ?? call, hit?.channel);
+      });
+      box.append(button);
+    }
+    if (!drawn.length) {
+      box.classList.add("none");
+      box.textContent = "No feature maps were drawn of this image; --grids sheet draws those of every image.";
+    }
+  }
+
+  function channelUnder(index, event, picture) {
+    const { src } = picture;
+    for (const grid of picturesOf(index).values()) {
+      const tile = new URL(grid.src, document.baseURI).href === src ? tileAt(grid, event, picture) : -1;
+      if (tile >= 0) return { call: grid.call, channel: grid.channels[tile] };
+    }
+    return null;
+  }
+
+  function sayMissing(picture) {
+    const place = picture.getAttribute("src");
+    (picture.closest("button") ?? picture).replaceWith(element("p", { className: "dim", textContent: `This picture is not beside the page: ${place}` }));
+  }
+
+  function walk(step) {
+    const next = matching[matching.indexOf(tiles[current]) + step];
+    if (!matching.includes(tiles[current]) || !next) return;
+    showImageOf(indexOf(next));
+    panel.scrollTop = 0;
+  }
+  sheet.addEventListener("click", (event) => {
+    const tile = event.target.closest("li");
+    if (tile) openImage(indexOf(tile));
+  });
+  byId("panel-before").addEventListener("click", () => walk(-1));
+  byId("panel-next").addEventListener("click", () => walk(1));
+  byId("panel-close").addEventListener("click", () => panel.close());
+  panel.addEventListener("close", () => inside.replaceChildren());
+  panel.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || event.target.closest("input, select, .picked")) return;
+    event.preventDefault();
+    walk(step);
+  });
+
+  function openLinked() {
+    const linked = /^#image-(\d+)$/.exec(location.hash);
+    if (linked && tiles[Number(linked[1])]) openImage(Number(linked[1]));
+  }
+  window.addEventListener("hashchange", openLinked);
+  openLinked();
+
+  // The images that fire the channels of a layer most.
+  const layers = JSON.parse(byId("top").textContent), chosen = byId("top-layer");
+  if (chosen) {
+    chosen.append(...layers.map(([call], place) => new Option(data.calls[call], place)));
+    chosen.addEventListener("change", () => showFiring(Number(chosen.value)));
+    byId("top-before").addEventListener("click", () => showFiring(Number(chosen.value) - 1));
+    byId("top-next").addEventListener("click", () => showFiring(Number(chosen.value) + 1));
+    showFiring(0);
+  }
+
+  function showFiring(place) {
+    const [call, rows] = layers[place] ?? [0, []];
+    chosen.value = place;
+    byId("top-before").disabled = place === 0;
+    byId("top-next").disabled = place >= layers.length - 1;
+    byId("top-channels").replaceChildren(...rows.map(([channel, images]) => {
+      const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, call, channel))));
+      return element("div", { className: "firing" }, element("h3", { textContent: `channel ${channel}` }), list);
+    }));
+  }
+
+  function firing(image, value, call, channel) {
+    const shown = element("span", { className: "value", textContent: value === null ? "not finite" : String(value) });
+    if (typeof image === "string") return element("span", {}, element("span", { className: "chip", textContent: image }), shown);
+    const { title } = tiles[image].firstElementChild;
+    showWhole(tiles[image]);
+    const name = element("span", { className: "spoken", textContent: title });
+    const button = element("button", { type: "button", title }, tiles[image].querySelector(".thumb").cloneNode(), name, shown);
+    button.addEventListener("click", () => {
+      const isDrawn = picturesOf(image).get(call)?.channels.includes(channel);
+      if (isDrawn) openViewer(image, call, channel);
+      else openImage(image);
+    });
+    return button;
+  }
+}

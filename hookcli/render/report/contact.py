@@ -1,0 +1,229 @@
+"""The contact sheet: what the page of several images shows of each, and how they are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hookcli import escape
+from hookcli.records.runs import MOST_NAMED, MOST_THUMBNAILS
+from hookcli.render.report.templates import ours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from markupsafe import Markup
+
+    from hookcli.records.images import ImageResult
+    from hookcli.records.pictures import Thumbnails
+    from hookcli.records.runs import Finding
+    from hookcli.render.report.document import ReportDocument, TopChannel
+
+FIRST = 60  # images that are seen before all of them are asked for
+_SHARED = ("call", "picture", "size", "places")  # most often the same for all images
+
+
+@dataclass(frozen=True, slots=True)
+class Thumbnail:
+    """The place of a thumbnail in a picture that holds several.
+
+    Attributes:
+        sheet: the number of the picture.
+        column: the column, from 0.
+        row: the row, from 0.
+    """
+
+    sheet: int
+    column: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContactTile:
+    """An image on the contact sheet.
+
+    Attributes:
+        image: the image.
+        name: the name of its file, without the folders that all images have in common.
+        thumbnail: the place of its thumbnail; None without one.
+        findings: the positions of the findings that name it, the gravest first.
+        is_marked: whether a finding names it that does not name more than half of all images.
+    """
+
+    image: ImageResult
+    name: str
+    thumbnail: Thumbnail | None
+    findings: tuple[int, ...]
+    is_marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContactSheet:
+    """The images of a page, as they are looked through.
+
+    Attributes:
+        tiles: the images, in the order of the run.
+        findings: the findings that name images: their positions, and their words in the choice.
+        style: the style rules that hold the thumbnails.
+        first: how many images are seen before all of them are asked for.
+    """
+
+    tiles: Sequence[ContactTile]
+    findings: Mapping[int, str]
+    style: Markup
+    first: int = FIRST
+
+
+def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
+    """Return the images that the page shows, in the order of the run.
+
+    These are all images of a run, or of more than 2,000 those with a picture: the ones that a
+    finding names come first, then the others that fire a channel most.
+    """
+    images = document.images
+    if len(images) <= MOST_THUMBNAILS:
+        return images
+    small = {key for each in document.thumbnails for key in each.images}
+    named = {key for finding in document.findings for key in finding.images}
+    pictured = [image for image in images if image.seen or image.key in small] or images
+    best = sorted(pictured, key=lambda image: (image.key not in named, not image.seen))
+    chosen = {image.key for image in best[:MOST_THUMBNAILS]}
+    return [image for image in images if image.key in chosen]
+
+
+def make_contact_sheet(
+    document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
+) -> ContactSheet:
+    """Return the contact sheet.
+
+    Args:
+        document: the content of ``report.json``.
+        images: the images that the page shows.
+        address: a function that returns the address of a picture.
+    """
+    shown = {image.key for image in images}
+    found: dict[str, list[int]] = {}
+    for number, finding in enumerate(document.findings):
+        for key in finding.images:
+            found.setdefault(key, []).append(number)
+    common = {
+        number
+        for number, finding in enumerate(document.findings)
+        if 2 * len(finding.images) > len(document.images)
+    }
+    sheets = [each for each in document.thumbnails if shown.intersection(each.images)]
+    thumbnails = {
+        key: Thumbnail(number, place % sheet.columns, place // sheet.columns)
+        for number, sheet in enumerate(sheets)
+        for place, key in enumerate(sheet.images)
+    }
+    folder = _common_folder([image.file for image in images])
+    return ContactSheet(
+        [
+            ContactTile(
+                image,
+                image.file[len(folder) :],
+                thumbnails.get(image.key),
+                tuple(found.get(image.key, ())),
+                not common.issuperset(found.get(image.key, ())),
+            )
+            for image in images
+        ],
+        {
+            number: _choice(finding)
+            for number, finding in enumerate(document.findings)
+            if shown.intersection(finding.images)
+        },
+        ours("\n".join(_rule(number, sheet, address) for number, sheet in enumerate(sheets))),
+    )
+
+
+def count_named(finding: Finding, images: int) -> str:
+    """Return how many of the images of a run a finding names: ``80 of 100 images``."""
+    named = len(finding.images)
+    more = " or more" if named == MOST_NAMED < images else ""  # no more than these are named
+    return f"{named:,}{more} of {images:,} images"
+
+
+def top_for_script(
+    top_images: Mapping[str, Sequence[TopChannel]],
+    places: Mapping[str, int],
+    images: Sequence[ImageResult],
+) -> list[object]:
+    """Return what the script needs to know about the images that fire each channel most.
+
+    These are lists of a layer's place on the page and its channels; of a channel's number and its
+    images; and of an image's place on the page, or its key if the page does not show it, and the
+    value.
+
+    Args:
+        top_images: the channels with their images, by call id.
+        places: the position of each call id on the page.
+        images: the images that the page shows.
+    """
+    at = {image.key: place for place, image in enumerate(images)}
+    return [
+        [
+            places[call],
+            [
+                [
+                    row.channel,
+                    [
+                        [at.get(key, escape.for_page(key)), _shorten(value)]
+                        for key, value in zip(row.images, row.values, strict=True)
+                    ],
+                ]
+                for row in rows
+            ],
+        ]
+        for call, rows in top_images.items()
+        if call in places
+    ]
+
+
+def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
+    """Return facts about the pictures of images without what most of these have in common.
+
+    Args:
+        facts: what ``for_script`` returns, image by image.
+
+    Returns:
+        the forms, each a list with what is common of every layer; and the facts, with the number of
+        the form under ``form``.
+    """
+    forms: list[object] = []
+    shared = []
+    for each in facts:
+        grids = each["grids"]
+        assert isinstance(grids, list)  # noqa: S101
+        form = [{name: grid[name] for name in _SHARED} for grid in grids]
+        if form not in forms:
+            forms.append(form)
+        own = [{name: grid[name] for name in grid if name not in _SHARED} for grid in grids]
+        shared.append({**each, "grids": own, "form": forms.index(form)})
+    return forms, shared
+
+
+def _shorten(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _common_folder(files: Sequence[str]) -> str:
+    """Return the beginning of all files up to and with the last ``/`` that they have in common."""
+    same = 0  # characters
+    first, last = min(files, default=""), max(files, default="")
+    while (end := first.find("/", same) + 1) and last.startswith(first[:end]):
+        same = end
+    return first[:same]
+
+
+def _choice(finding: Finding) -> str:
+    layer = f", {finding.layer}" if finding.layer else ""
+    return f"{finding.rule}{layer} ({len(finding.images):,})"
+
+
+def _rule(number: int, sheet: Thumbnails, address: Callable[[str], str]) -> str:
+    """Return the style rule of a picture of thumbnails, which stands on the page once."""
+    place = address(sheet.file)
+    shown = f'url("{place}")' if place else "none"
+    return f".t{number} {{ background-image: {shown}; --columns: {sheet.columns}; }}"
