@@ -98,7 +98,8 @@ class Picture:
 
 def run(command: str) -> str:
     """Run a command in the work folder; return what it printed, with colours, as on a terminal."""
-    words = [sys.executable, "-m", *shlex.split(command)]
+    program, *words = shlex.split(command)
+    words = [str(Path(sys.executable).with_name(program)), *words]
     look = {
         "COLUMNS": "80" if "--help" in words else "96",
         "FORCE_COLOR": "1",
@@ -218,8 +219,11 @@ def list_pictures() -> list[Picture]:
     why = f"hookcli gradients {LITE} {rocket} --target missile --cam blocks.5 --saliency -o why"
     heads = f"hookcli inspect vit_b_16 {CAT} --layers encoder.ln --attention all --rollout -o heads"
     keep = f"hookcli inspect {LITE} {CAT} --save tensors --grids none"
-    differ = "hookcli diff float32 bfloat16 --pictures differ"
-    both = f"{keep} -o float32 --overwrite\n{keep} --dtype bfloat16 -o bfloat16 --overwrite"
+    both = (
+        f"{keep} -o before --overwrite\n"
+        f"{keep} -o after --overwrite --edit 'blocks.2.0.conv_pw{{5}}:zero'"
+    )
+    differ = f"{DIFF} --pictures differ"
     nan = f"hookcli inspect model.py:make {CAT} --layers all --fail-on nan"
     random = "Weights: random, since no trained ones could be had when the picture was made."
     crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
@@ -238,12 +242,13 @@ def list_pictures() -> list[Picture]:
             WEIGHTS,
         ),
         Picture("contact", "page", many, shoot_run(many, act=go_to("#images")), crops),
+        Picture("image", "page", many, shoot_run(many, act=open_image), crops),
         Picture(
             "contact-phone", "page", many, shoot_run(many, 390, 844, act=go_to("#images")), crops
         ),
-        Picture("firing", "page", many, shoot_run(many, act=go_to("#top-images")), crops),
+        Picture("firing", "page", many, shoot_run(many, act=show_firing), crops),
         Picture("gradients", "page", why, shoot_run(why), WEIGHTS),
-        Picture("grad-cam", "grid", why, take(why, "cam/rocket/035_blocks.5.png"), WEIGHTS),
+        Picture("grad-cam", "grid", why, take(why, "cam/rocket/034_blocks.5.png"), WEIGHTS),
         Picture(
             "attention-heads", "grid", heads, take(heads, f"attention/cat/{FIRST_HEADS}"), random
         ),
@@ -262,7 +267,7 @@ def list_pictures() -> list[Picture]:
 
 FIRST_HEADS = "001_encoder.layers.encoder_layer_0.self_attention.png"
 OPS = "hookcli layers resnet18 --layers layer1.0 --ops"
-DIFF = "hookcli diff float32 bfloat16 --rtol 1e-3"
+DIFF = "hookcli diff before after"
 
 
 def go_to(place: str) -> Callable[[Page], None]:
@@ -277,7 +282,22 @@ def open_channel(page: Page) -> None:
 
 def click_patch(page: Page) -> None:
     """Show the attention of the patch at the left eye of the cat."""
-    go_to("#attention")(page)
+    chooser = page.locator("#attention .attend")
+    chooser.scroll_into_view_if_needed()
+    box = chooser.locator(".picked").bounding_box()
+    chooser.locator(".picked").click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.4})
+    go_to("#attention .attend")(page)
+
+
+def open_image(page: Page) -> None:
+    """Open the second image of the contact sheet."""
+    page.locator("#image-1").click()
+
+
+def show_firing(page: Page) -> None:
+    """Show the images that fire channels of the last layer most."""
+    page.locator("#top-layer").select_option(label="conv_head")
+    go_to("#top-images")(page)
 
 
 def tail(lines: int) -> Callable[[str], str]:
@@ -347,12 +367,16 @@ def prepare() -> None:
 
 
 def save(picture: Picture, data: bytes) -> None:
-    """Write a picture in at most 256 colours, and the file beside it."""
+    """Write a picture, screenshots in at most 256 colours, and the file beside it."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as image:
-        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    small.save(PICTURES / f"{picture.name}.png", optimize=True)
+    if picture.kind != "grid":
+        with Image.open(io.BytesIO(data)) as image:
+            few = image.convert("RGB").quantize(256)
+        buffer = io.BytesIO()
+        few.save(buffer, "PNG", optimize=True)
+        data = buffer.getvalue()
+    (PICTURES / f"{picture.name}.png").write_bytes(data)
     facts = {
         "command": picture.command,
         "shows": picture.shows,

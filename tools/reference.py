@@ -41,6 +41,7 @@ FILES = {
     f"{names.TENSORS}/": "With `--save`: the tensors, for `hookcli.load_run` and `hookcli export`.",
     names.SKIPPED: "The images that could not be used, and why; only if there are any.",
     f"{names.SEEN}/": "The images as the network saw them.",
+    f"{names.THUMBNAILS}/": "Of several images: small pictures for the contact sheet of the page, 32 or more to a file.",
     names.DOCUMENT: "What the page is made of.",
     names.REQUEST: "What was asked. It is written first, and locked while the run lives.",
     names.MANIFEST: "Everything that is needed to repeat the run. It is written last: a run without it is incomplete.",
