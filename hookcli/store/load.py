@@ -217,8 +217,8 @@ class Run:
     def _read_grids(self) -> Iterator[tuple[str, bytes]]:
         names = list(filter(is_grid, self.manifest["files"]))
         for name in names[:MOST_PICTURES]:
-            with suppress(OSError, ValueError):
-                yield PurePosixPath(name).stem, read_regular(self.files.file(name), MOST_PNG)
+            with suppress(OSError, ValueError, RuntimeError):
+                yield PurePosixPath(name).stem, read_regular(self.files.file_inside(name), MOST_PNG)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.

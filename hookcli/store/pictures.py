@@ -72,8 +72,8 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
         RequestError: the file is missing or damaged.
     """
     try:
-        picture = decode_png(read_regular(files.file(grid.file), MOST_BYTES))
-    except (OSError, ValueError) as error:
+        picture = decode_png(read_regular(files.file_inside(grid.file), MOST_BYTES))
+    except (OSError, ValueError, RuntimeError) as error:
         raise cannot_read(files.place / grid.file, error) from error
     if not is_sheet(grid.file):
         return picture

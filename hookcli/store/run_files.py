@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import stat
 import tempfile
@@ -16,7 +17,11 @@ from hookcli.store.places.folders import opened
 from hookcli.store.places.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
-    from hookcli.urls import Place
+    from hookcli.urls import Place, Url
+
+
+class OutsideError(OSError):
+    """A file of a run folder is a link to a file outside of it."""
 
 
 class RunFiles:
@@ -84,6 +89,26 @@ class RunFiles:
         """
         if isinstance(self.place, Path):
             return self.place / name
+        return self._copy(self.place, name)
+
+    def file_inside(self, name: str) -> Path:
+        """Return the path of a file, as ``file`` does, if it is in the run folder.
+
+        A picture or tensor of a run folder that comes from a stranger may be a link to a file of
+        the reader.
+
+        Raises:
+            OutsideError: it is a link to a file outside of the run folder.
+            OSError: a file in a storage cannot be read.
+            RuntimeError: it is a link to itself.
+            OutputError: its copy cannot be written.
+        """
+        path = self.file(name)
+        if isinstance(self.place, Path) and not path.resolve().is_relative_to(self.place.resolve()):
+            raise OutsideError(errno.ELOOP, "it is a link out of the run folder", str(path))
+        return path
+
+    def _copy(self, place: Url, name: str) -> Path:
         if not is_run_file(name):
             raise FileNotFoundError(2, "is no file of a run", name)
         if self._copies is None:
@@ -91,5 +116,5 @@ class RunFiles:
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
         copy = self._copies / name
         if not copy.exists():
-            write_atomic(copy, storage.read_file(self.place / name))
+            write_atomic(copy, storage.read_file(place / name))
         return copy

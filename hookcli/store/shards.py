@@ -143,7 +143,7 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
     """
     array_dtype = tensor.array_dtype
     try:
-        with open_regular(run.file(tensor.shard)) as stream:
+        with open_regular(run.file_inside(tensor.shard)) as stream:
             # By its descriptor, so that the file that was checked is the one that is read.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
                 saved = shard.get_slice(tensor.tensor)

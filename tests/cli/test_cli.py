@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from PIL import Image
 from torchvision.models import ResNet18_Weights
 
 from hookcli.__main__ import _COMMANDS
+from hookcli.cli.output.run import _where
+from hookcli.records.runs import Finding
 
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
 TWO = (*SMALL, "--layers", "conv[1:2]")
@@ -618,6 +621,12 @@ def test_markdown_is_a_table(inspect, photo):
     assert {line.count("|") for line in lines[:4]} == {12}  # 11 columns
     assert all(line.startswith("| ") and line.endswith(" |") for line in lines[:4])
     assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
+
+
+def test_a_finding_says_in_which_of_several_images_it_is():
+    finding = Finding("nan", "conv", 3.0, 0.0, "3 NaN values", ("a", "b", "c"))
+    assert _where(finding, 5) == "; in 3 of 5 images: a, b and 1 more"
+    assert (_where(finding, 3), _where(replace(finding, images=()), 5)) == ("", "")
 
 
 def test_hookcli_alone_shows_three_commands_to_start_with(run):

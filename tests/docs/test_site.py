@@ -37,6 +37,8 @@ def test_the_site_builds_without_a_warning():
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
+    page = (HOME / "build/site/guide/python.html").read_text(encoding="utf-8")
+    assert "ActivationLog" in page  # from a file that the page includes
 
 
 @pytest.mark.docs

@@ -101,6 +101,12 @@ def test_an_input_is_never_run_as_shell(job):
     assert [step["name"] for step in STEPS if "${{" in step["run"]] == []
 
 
+def test_a_file_of_an_action_that_ran_before_is_not_kept_if_the_model_fails(job):
+    Path("activations.json").write_text("of another model")
+    assert job([STEPS[1]], "exit 4", model="resnet18", images="photo.png") == (4, "")
+    assert not Path("activations.json").exists()
+
+
 def test_every_image_is_a_word_and_every_option_too_whatever_they_hold(job):
     assert job(
         [STEPS[1]],

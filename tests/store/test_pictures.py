@@ -114,6 +114,17 @@ def test_a_document_that_was_tampered_with_is_refused(copied, inspected, changes
         hookcli.load_run(copied).grid("0")
 
 
+def test_a_picture_that_is_a_link_out_of_the_run_folder_is_not_read(copied, tmp_path):
+    shutil.copy(PHOTOS / "cat.png", tmp_path / "mine.png")
+    run = hookcli.load_run(copied)
+    for drawn in sorted((copied / "grids").rglob("*.png")):
+        drawn.unlink()
+        drawn.symlink_to(tmp_path / "mine.png")
+    with pytest.raises(RequestError, match="it is a link out of the run folder"):
+        run.grid("0")
+    assert "<img" not in run._repr_html_()
+
+
 def test_the_figures_are_a_table_with_the_columns_of_the_file(inspected):
     run = hookcli.load_run(inspected[0])
     table = run.figures()

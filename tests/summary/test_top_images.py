@@ -20,7 +20,8 @@ from PIL import Image
 
 from hookcli import escape
 from hookcli.records.layer_records import ChannelRange
-from hookcli.run.top_rows import render_top_rows
+from hookcli.render.report.document import TopChannel
+from hookcli.run.top_rows import choose_best, render_top_rows
 from hookcli.summary.top_images import TopImages, list_tops, read_top_images
 from tests.summary.test_findings import record
 
@@ -315,6 +316,17 @@ def test_without_several_images_to_choose_from_there_is_no_table(run, photos, fi
     assert not Path("run/top_images.csv").exists()
     assert "top_images.csv" not in json.loads(Path("run/manifest.json").read_text())["files"]
     assert '<section id="top-images">' not in Path("run/report.html").read_text()
+
+
+def test_the_page_shows_the_channels_that_were_asked_for():
+    keys = ["a", "b"]
+    values = {"conv": np.array([[5.0, 1.0], [2.0, 2.0], [4.0, 3.0]])}
+    places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
+    totals = SimpleNamespace(
+        top=SimpleNamespace(values=values, places=places), tally=SimpleNamespace(calls=["conv"])
+    )
+    best = choose_best(keys, totals, 3, asked=(1, 7))
+    assert best == {"conv": [TopChannel(1, ("b", "a"), (2.0, 2.0))]}
 
 
 def test_the_page_shows_the_images_that_fire_a_channel_most(run, photos):

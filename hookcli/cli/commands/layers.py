@@ -21,7 +21,7 @@ _LOOK = Look(
     header=("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "calls", "traps"),
     words=("call", "type", "output", "layout", "traps"),
     fold=("call", "traps"),
-    drop=("MB", "layout", "calls", "MFLOPs", "params", "type"),
+    drop=("MB", "layout", "calls", "type", "MFLOPs", "params"),
 )
 
 

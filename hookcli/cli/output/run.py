@@ -12,6 +12,7 @@ from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
+from hookcli.records.runs import MOST_NAMED
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.summary.rules import FLOAT16_LARGEST
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import ImageResult, Prediction, Score
-    from hookcli.records.runs import ModelInfo, RunResult
+    from hookcli.records.runs import Finding, ModelInfo, RunResult
 
 _FOCUSED = 5  # at most this many channels of a layer that fire inside the box are named
 _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines of their own
@@ -56,6 +57,9 @@ def print_result(config: RunConfig, result: RunResult, output_format: str) -> No
 def _caption(result: RunResult) -> Iterator[str]:
     """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
+    if result.model.task == "own":
+        shape = shape_text(result.model.input_shape)
+        yield f"input: {shape}, prepared as for ImageNet; other: --size, --mean, --std"
     absent: dict[str, list[str]] = {}
     for row in result.rows:
         if row.reason and row.norm is None:
@@ -88,9 +92,19 @@ def _caption(result: RunResult) -> Iterator[str]:
     if findings:
         yield "look here first:"
     for finding in findings[:_FINDINGS]:
-        yield f"  {finding.rule}: {finding.sentence}"
+        yield f"  {finding.rule}: {finding.sentence}{_where(finding, len(result.images))}"
     if len(findings) > _FINDINGS:
         yield f"  and {len(findings) - _FINDINGS} more, in report.html"
+
+
+def _where(finding: Finding, images: int) -> str:
+    """Return which images a finding is about, if that is not all of several."""
+    if images == 1 or not 0 < len(finding.images) < images:
+        return ""
+    first = ", ".join(finding.images[:2])
+    of = "at least " * (len(finding.images) == MOST_NAMED)
+    more = and_more(len(finding.images) - 2)
+    return f"; in {of}{len(finding.images)} of {count(images, 'image')}: {first}{more}"
 
 
 def _attention_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:

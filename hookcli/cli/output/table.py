@@ -165,6 +165,9 @@ def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(escape.for_terminal(row[place])) for place in places))
     console.print_data(_render(table))
+    hidden = ", ".join(name for name in _filled_columns(look, rows) if name not in kept)
+    if hidden:
+        console.print_data(f"{_wrapped(f'left out for want of room: {hidden}')}\n")
 
 
 def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
@@ -173,13 +176,19 @@ def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
     for place, name in enumerate(look.header):
         longest = max([len(name), *(len(row[place]) for row in rows)])
         widths[name] = 3 + (min(longest, _FOLDED) if name in look.fold else longest)
-    kept = list(look.header)
-    empty = {n for place, n in enumerate(look.header) if not any(row[place] for row in rows)}
-    for name in sorted(look.drop, key=lambda name: name not in empty):
+    kept = _filled_columns(look, rows)
+    for name in look.drop:
         if sum(widths[each] for each in kept) <= text_width():
             break
-        kept.remove(name)
+        if name in kept:
+            kept.remove(name)
     return kept
+
+
+def _filled_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the columns without those that may be left out and are empty in every row."""
+    empty = {n for place, n in enumerate(look.header) if not any(row[place] for row in rows)}
+    return [name for name in look.header if name not in empty or name not in look.drop or not rows]
 
 
 def _render(table: Table) -> str:

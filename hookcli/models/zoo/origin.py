@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hookcli.models.zoo.catalog import Preset, WeightsEnum
 
 OWN, TIMM = "own", "timm"
-_FACTORY = "FACTORY in FILE.py:FACTORY must be a function or a class that makes an nn.Module"
+_FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def find_origin(name: str, seed: int) -> Origin:
     if ":" in name:
         return Origin(name, OWN, _own_builder(name, seed))
     if name.endswith(".py"):
-        raise RequestError(f"{name!r} is a file, not a model in it", "write FILE.py:FACTORY")
+        raise RequestError(f"{name!r} is a file, not a model in it", "write FILE.py:FUNCTION")
     return Origin(name, find_task(name), find_builder(name), find_weights(name))
 
 
@@ -111,7 +111,7 @@ def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
                 close = difflib.get_close_matches(attribute, dir(target), n=3)
                 raise RequestError(
                     f"{place} has no {path!r}",
-                    f"did you mean {', '.join(close)}?" if close else "write FILE.py:FACTORY",
+                    f"did you mean {', '.join(close)}?" if close else "write FILE.py:FUNCTION",
                 )
             target = getattr(target, attribute)
     return partial(_make_own, name, target, surroundings)
@@ -139,10 +139,10 @@ def _call_factory(name: str, target: object, arguments: Mapping[str, object]) ->
         return target
     if not callable(target):
         kind = type(target).__name__
-        raise ModelError(f"{name} is of type {kind}: neither a module nor a factory", _FACTORY)
+        raise ModelError(f"{name} is of type {kind}: neither a module nor a factory", _FUNCTION)
     made = target(**arguments)
     if not isinstance(made, nn.Module):
-        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FACTORY)
+        raise ModelError(f"{name} returned a {type(made).__name__}, not an nn.Module", _FUNCTION)
     return made
 
 
@@ -159,11 +159,11 @@ def _import_file(file: Path) -> ModuleType:
     try:
         open_regular(file).close()  # Python would block on a pipe
     except FileNotFoundError as error:
-        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FACTORY") from error
+        raise RequestError(f"there is no file {str(file)!r}", "write FILE.py:FUNCTION") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(
-            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FACTORY"
+            f"cannot read {str(file)!r}: {reason}", "write FILE.py:FUNCTION"
         ) from error
     sys.path.insert(0, str(file.parent.resolve()))  # as for a script: it may import its neighbours
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -178,7 +178,7 @@ def _import_file(file: Path) -> ModuleType:
 def _import_module(name: str) -> ModuleType:
     absent = RequestError(
         f"there is no Python module {name!r} here",
-        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     )
     if not name or name.startswith("."):
         raise absent

@@ -155,7 +155,8 @@ def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
     except FileNotFoundError as error:
         known = run.has(REQUEST)
         reason = "is the folder of an unfinished run" if known else "is not the folder of a run"
-        raise RequestError(f"{folder!r} {reason}", _AGAIN) from error
+        hint = "finish it: the same command again, with --resume" if known else _AGAIN
+        raise RequestError(f"{folder!r} {reason}", hint) from error
     except OSError as error:
         hint = TRY_AGAIN if isinstance(error, StorageError) else ""
         raise OutputError(f"cannot read {file!r}: {error.strerror}", hint) from error

@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -45,7 +44,7 @@ from hookcli.render.report.document import (
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 from hookcli.store.names import DOCUMENT, is_sheet
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import OutsideError, RunFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -270,7 +269,7 @@ def _describe_pictures(
             places,
             address if image.key in embedded else linked,
             is_first=not index,
-            has_figures=few,
+            has_figures=few or image.key in embedded,
         )
         if several and image.seen:
             own["seen"] = (address if few else linked)(image.seen)
@@ -327,19 +326,14 @@ def _embedded(run: RunFiles) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:
-            path = run.file(file)
-            if isinstance(run.place, Path) and not _is_inside(path, run.place):
-                return ""
-            data = read_regular(path, MOST_BYTES)
+            data = read_regular(run.file_inside(file), MOST_BYTES)
+        except OutsideError:
+            return ""
         except (OSError, RuntimeError):  # RuntimeError: a link to itself
             return linked(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 
     return address
-
-
-def _is_inside(file: Path, folder: Path) -> bool:
-    return file.resolve().is_relative_to(folder.resolve())
 
 
 def _hashes(texts: Iterable[str]) -> list[str]:

@@ -314,32 +314,32 @@ def test_a_name_for_the_folder_is_made_of_the_models_name(run, net, photo):
 
 # --- what cannot be found, and what is no model
 
-FACTORY = "FACTORY in FILE.py:FACTORY must be a function or a class that makes an nn.Module"
+FACTORY = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
 REFUSED = {
-    "nofile.py:make": (2, "there is no file 'nofile.py'", "write FILE.py:FACTORY"),
+    "nofile.py:make": (2, "there is no file 'nofile.py'", "write FILE.py:FUNCTION"),
     "net.py:mak": (2, "net.py has no 'mak'", "did you mean make?"),
-    "net.py:zzzzzz": (2, "net.py has no 'zzzzzz'", "write FILE.py:FACTORY"),
-    "net.py:": (2, "net.py has no ''", "write FILE.py:FACTORY"),
+    "net.py:zzzzzz": (2, "net.py has no 'zzzzzz'", "write FILE.py:FUNCTION"),
+    "net.py:": (2, "net.py has no ''", "write FILE.py:FUNCTION"),
     "net.py:Shelf.mak": (2, "net.py has no 'Shelf.mak'", "did you mean make?"),
     "nopackage.nets:make": (
         2,
         "there is no Python module 'nopackage.nets' here",
-        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
     "torch.nothing:make": (
         2,
         "there is no Python module 'torch.nothing' here",
-        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
     ":make": (
         2,
         "there is no Python module '' here",
-        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
     "..net:make": (
         2,
         "there is no Python module '..net' here",
-        "write PACKAGE.MODULE:FACTORY, FILE.py:FACTORY or timm:NAME",
+        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
     ),
     "net.py:number": (4, "net.py:number is of type int: neither a module nor a factory", FACTORY),
     "net.py:Shelf": (4, "net.py:Shelf returned a Shelf, not an nn.Module", FACTORY),

@@ -205,6 +205,16 @@ def test_the_arrows_go_through_the_images_that_were_found_in_their_order(page):
     assert page.inner_text("#panel-title") == "photos/d.png"
 
 
+def test_the_focus_stays_on_the_button_at_the_first_image(page):
+    page.locator("#contact-sheet li:not([hidden]) button").nth(1).click()
+    page.locator("#panel-before").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "panel-before"
+    assert page.locator("#panel-place").inner_text().startswith("1 of ")
+    page.keyboard.press("Enter")
+    assert page.locator("#panel-place").inner_text().startswith("1 of ")
+
+
 def test_the_findings_of_an_image_are_shown_with_it(page):
     open_image(page, "c.png")
     said = page.locator("#panel-inside").inner_text()

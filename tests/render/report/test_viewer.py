@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -349,3 +350,37 @@ def test_a_channel_that_fires_inside_the_box_is_a_link_to_it(browser, tmp_path):
     assert tab.locator("#viewer-title").inner_text() == "layer1.0/op:add"
     assert tab.locator("#facts").inner_text().startswith(f"channel {channel}:")
     assert list(tabs) == []
+
+
+@pytest.mark.parametrize("path", ["layer2.1.conv1", "layer4.2.conv2"])
+def test_the_layer_that_the_address_names_is_marked_in_the_list(browser, tmp_path, path):
+    whole = document()
+    parts = itertools.product((1, 2, 3, 4), (0, 1, 2), (1, 2))
+    names = [f"layer{block}.{part}.conv{place}" for block, part, place in parts]
+    grid = whole["grids"][0] | {"size": [500, 692]}
+    whole |= {
+        "layers": [whole["layers"][0] | {"call_id": name} for name in names],
+        "grids": [grid | {"call_id": name} for name in names],
+    }
+    (tmp_path / "report.html").write_text(render_report(whole), encoding="utf-8")
+    tab = browser.new_page(viewport={"width": 1400, "height": 900})
+    tab.goto((tmp_path / "report.html").as_uri() + f"#{path}")
+    tab.wait_for_timeout(300)
+    assert tab.locator("#list a[aria-current]").all_inner_texts() == [path]
+    tab.close()
+
+
+@pytest.mark.parametrize("address", ["layer1.0%2Fop:add/3", "layer1.0/op:add/3", "layer1.0/op:add"])
+def test_an_address_may_be_typed_with_the_slash_of_an_operation(browser, tmp_path, address):
+    whole = document()
+    name = "layer1.0/op:add"
+    whole |= {
+        "layers": [whole["layers"][0] | {"call_id": name}],
+        "grids": [whole["grids"][0] | {"call_id": name}],
+    }
+    (tmp_path / "report.html").write_text(render_report(whole), encoding="utf-8")
+    channels = whole["grids"][0]["channels"]
+    tab = browser.new_page()
+    tab.goto((tmp_path / "report.html").as_uri() + "#" + address.replace("/3", f"/{channels[0]}"))
+    assert tab.locator("#viewer").is_visible() == address.endswith("/3")
+    tab.close()

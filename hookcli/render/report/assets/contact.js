@@ -89,8 +89,8 @@
     const tile = tiles[index], place = matching.indexOf(tile);
     byId("panel-title").textContent = tile.firstElementChild.title;
     byId("panel-place").textContent = place < 0 ? "" : `${counted(place + 1)} of ${counted(matching.length)}`;
-    byId("panel-before").disabled = place <= 0;
-    byId("panel-next").disabled = place < 0 || place === matching.length - 1;
+    byId("panel-before").ariaDisabled = place <= 0;  // a button that is disabled loses the focus
+    byId("panel-next").ariaDisabled = place < 0 || place === matching.length - 1;
     inside.replaceChildren(document.querySelector(`template[data-panel="${index}"]`).content.cloneNode(true));
     addPictures(inside.querySelector(".maps"), index);
     for (const picture of inside.querySelectorAll("img")) picture.addEventListener("error", () => sayMissing(picture));
@@ -186,10 +186,11 @@
   }
 
   function showFiring(place) {
-    const [call, rows] = layers[place] ?? [0, []];
+    if (!layers[place]) return;
+    const [call, rows] = layers[place];
     chosen.value = place;
-    byId("top-before").disabled = place === 0;
-    byId("top-next").disabled = place >= layers.length - 1;
+    byId("top-before").ariaDisabled = place === 0;
+    byId("top-next").ariaDisabled = place === layers.length - 1;
     byId("top-channels").replaceChildren(...rows.map(([channel, images]) => {
       const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, call, channel))));
       return element("div", { className: "firing" }, element("h3", { textContent: `channel ${channel}` }), list);

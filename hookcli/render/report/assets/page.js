@@ -98,6 +98,7 @@ if (chooser) {
 
 // The list of layers: the one that is looked at is marked, and those beside it more faintly.
 const list = byId("list");
+let asked = null;  // the article that the address names
 if (list) {
   const links = new Map([...list.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
   const seen = new Set();
@@ -108,7 +109,7 @@ if (list) {
   for (const article of articles) observer.observe(article);
 
   function mark() {
-    const current = articles.find((each) => seen.has(each) && each.matches(":target")) ?? articles.find((each) => seen.has(each));
+    const current = articles.find((each) => seen.has(each) && each === asked) ?? articles.find((each) => seen.has(each));
     for (const article of articles) {
       const link = links.get(article.id);
       link.classList.toggle("near", seen.has(article));
@@ -122,4 +123,5 @@ if (list) {
     }
   }
   window.addEventListener("hashchange", mark);
+  document.addEventListener("layerasked", mark);
 }

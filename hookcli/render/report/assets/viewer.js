@@ -3,6 +3,7 @@
 // undefined for the first that is drawn.
 const viewer = byId("viewer");
 let layer = 0, tile = 0, shown = 0;  // of the image that is shown in the viewer
+const isOneFile = document.querySelector('img[src^="data:"]') !== null;
 let hashBefore = "";  // the part of the address that stood there before the viewer was opened
 for (const article of articles) {
   article.querySelector("button.grid")?.addEventListener("click", (event) => open(image, Number(article.dataset.call), event));
@@ -189,7 +190,7 @@ async function point(event) {
   const mine = [shown, layer, tile], at = tile, place = `${spanOf("row", row, maps, 0)}, ${spanOf("column", column, maps, 1)}`;
   const level = (await levelsOf(maps.src))?.((at % maps.columns) * width + column, Math.floor(at / maps.columns) * height + row);
   if (mine.join() !== [shown, layer, tile].join()) return;
-  byId("pointed").textContent = level === undefined ? `${place}; its value: hookcli report --single-file` : `${place}: ${valueOf(grid, level)}`;
+  byId("pointed").textContent = level === undefined ? (isOneFile ? place : `${place}; its value: hookcli report --single-file`) : `${place}: ${valueOf(grid, level)}`;
 }
 
 // Which rows or columns of the layer a pixel stands for, counted from 0.
@@ -201,7 +202,8 @@ function spanOf(what, place, maps, axis) {
 
 function valueOf(grid, level) {
   const range = rangeOf(grid);
-  if (level > MOST || !range) return "NaN or Inf";
+  if (level > MOST) return "NaN or Inf";
+  if (!range) return "its range is not on this page";
   const [low, high] = range, step = (high - low) / MOST;
   if (!step) return `${low}, as everywhere`;
   const unit = 10 ** (Math.floor(Math.log10(step)) - 1);
@@ -267,7 +269,11 @@ byId("copy").addEventListener("click", async () => {
 });
 
 function openAddress() {
-  const [name, channel, index] = location.hash.slice(1).split("/").map(decoded);
+  let [name, channel, index] = location.hash.slice(1).split("/").map(decoded);
+  if (!data.calls.includes(name)) {  // typed by hand, with a "/" of its own: #layer1.0/op:add/17
+    const typed = decoded(location.hash.slice(1)), [, whole, last] = typed.match(/^(.*?)(?:\/(\d+))?$/);
+    [name, channel, index] = data.calls.includes(typed) ? [typed] : [whole, last];
+  }
   const call = data.calls.indexOf(name);
   const target = document.getElementById(location.hash.slice(1)) ?? document.getElementById(`layer-${call}`);
   const wasHidden = target?.hidden;  // by what is looked for in the table
@@ -275,7 +281,9 @@ function openAddress() {
     byId("filter").value = byId("type").value = "";
     filter();
   }
+  asked = target;
   if (target && (wasHidden || call >= 0)) target.scrollIntoView();
+  document.dispatchEvent(new Event("layerasked"));
   const chosen = Number(index ?? image);
   if (call >= 0 && /^\d+$/.test(channel) && Number.isInteger(chosen) && chosen >= 0 && chosen < data.images) openViewer(chosen, call, Number(channel));
 }
