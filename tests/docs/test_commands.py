@@ -115,8 +115,9 @@ def run_line(line: str, environment: dict[str, str]) -> None:
 
 
 def masked(text: str) -> list[str]:
-    """The words of each line, with numbers and widths of columns left out."""
-    return [" ".join(NUMBER.sub("0", line).split()) for line in text.splitlines() if line.strip()]
+    """The words of each line, with numbers, rules and widths of columns left out."""
+    lines = [" ".join(NUMBER.sub("0", line).strip(" ─").split()) for line in text.splitlines()]
+    return list(filter(None, lines))
 
 
 @pytest.fixture
