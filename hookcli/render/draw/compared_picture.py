@@ -72,7 +72,7 @@ def draw_compared_maps(
         signed: whether A and B are gradients, with colours around zero like their difference.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
-    data = to_png(to_image(canvas, list(_palette())), compress_level=4)
+    data = to_png(to_image(canvas, list(_palette())))
     return data, (canvas.shape[1], canvas.shape[0])
 
 
