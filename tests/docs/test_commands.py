@@ -32,15 +32,17 @@ from hookcli.__main__ import _COMMANDS, _run
 pytestmark = pytest.mark.docs
 
 HOME = Path(__file__).parent.parent.parent
-PAGES = [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
+EXAMPLES = "commands.md"  # the page with the examples of --help
+# The longest page first, so that no worker waits for it at the end.
+PAGES = sorted((HOME / "docs").rglob("*.md"), key=lambda page: (page.name != EXAMPLES, page))
+PAGES.insert(1, HOME / "README.md")
 BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>.+?) -->\n)?"
     r"(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^ *```",
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?")
-# What the examples of --help, which are on this page, find in the folder.
-EXAMPLES = "commands.md"
+# What the examples of --help find in the folder.
 MODEL = """
 from collections import OrderedDict
 from torch import nn, manual_seed

@@ -87,8 +87,8 @@ def ablate(
     """Zero channels one by one, and rank them by what the score loses.
 
     Examples:
-        hookcli ablate resnet34 cat.jpg --layers 'conv[16]'
-        hookcli ablate resnet34 cat.jpg --layers layer3.5.conv2 --target tabby --top 5
+        hookcli ablate resnet18 cat.jpg --layers 'conv[2]'
+        hookcli ablate resnet18 cat.jpg --layers layer1.0.conv2 --target tabby --top 5
     """
     request = make_request(model, images, weights, names, layers, quiet=quiet)
     config = AblationConfig(request, ScoreRequest(score.target, score.score), channels.style())
