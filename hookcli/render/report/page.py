@@ -269,7 +269,7 @@ def _describe_pictures(
             places,
             address if image.key in embedded else linked,
             is_first=not index,
-            has_figures=few or image.key in embedded,
+            has_figures=few or (address is not linked and image.key in embedded),
         )
         if several and image.seen:
             own["seen"] = (address if few else linked)(image.seen)
