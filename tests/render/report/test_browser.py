@@ -24,7 +24,6 @@ from tests.render.report.test_page import SEEN, TURNED, all_named, document, ren
 pytestmark = pytest.mark.browser
 
 PHOTOS = Path(__file__).parents[3] / "sample_images"
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +67,6 @@ def many(tmp_path_factory):
     text = render_report(whole).replace("%3F", "?")
     (home / "report.html").write_text(text, encoding="utf-8")
     return home
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-        started = play.chromium.launch(executable_path=chromium, args=QUIET)
-        yield started
-        started.close()
 
 
 @pytest.fixture

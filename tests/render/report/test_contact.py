@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from PIL import Image
 
 from hookcli.render.draw.thumbnails import draw_thumbnails, shrink
 from hookcli.store.run_files import RunFiles
-from tests.render.report.test_browser import QUIET, opened, wait_for_picture
+from tests.render.report.test_browser import opened, wait_for_picture
 from tests.render.report.test_page import document, render_report
 
 pytestmark = pytest.mark.browser
@@ -76,17 +75,6 @@ def write(folder, count=5, *, seen=True, single=False):
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(text, encoding="utf-8")
     return home
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-        started = play.chromium.launch(executable_path=chromium, args=QUIET)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["links", "one file"])

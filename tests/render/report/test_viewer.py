@@ -16,7 +16,6 @@ from hookcli.render.report.page import render_report as render_folder
 from hookcli.store.run_files import RunFiles
 from tests.render.report.test_browser import (
     PHOTOS,
-    browser,
     inspected,
     many,
     open_grid,
@@ -25,7 +24,7 @@ from tests.render.report.test_browser import (
 from tests.render.report.test_page import document, render_report
 
 pytestmark = pytest.mark.browser
-__all__ = ["browser", "many"]  # fixtures
+__all__ = ["many"]  # a fixture
 
 SAVED = ("--save", "tensors")
 
