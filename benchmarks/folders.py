@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torchvision
@@ -33,6 +34,9 @@ from hookcli.hooks.filter import select_layers
 from hookcli.plan.prepare import prepare_run
 from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAMPLES = Path(__file__).parent.parent / "sample_images"
 PHOTOS, TURNS = 300, 5
@@ -95,7 +99,7 @@ def plain_loop(folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def plain_model() -> tuple[torch.nn.Module, object]:
+def plain_model() -> tuple[torch.nn.Module, Callable[[Image.Image], torch.Tensor]]:
     """ResNet-34 and what its weights' transforms are."""
     torch.manual_seed(0)
     model = torchvision.models.resnet34(weights=None).eval()

@@ -24,6 +24,8 @@ from hookcli.passes.forward import ForwardSettings, run_forward
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hookcli.records.calls import LayerInfo
+
 TIMES = 30
 
 
@@ -82,7 +84,9 @@ def attention() -> str:
     return f"{ratio(what, attended, bare)}  (goal 1.5)"
 
 
-def observed(model: torch.nn.Module, layers: tuple, pixels: torch.Tensor) -> Callable[[], object]:
+def observed(
+    model: torch.nn.Module, layers: tuple[LayerInfo, ...], pixels: torch.Tensor
+) -> Callable[[], object]:
     """A forward of resnet34 under hooks, with figures and without pictures."""
     settings = ForwardSettings(model, layers, "output", GridStyle(mode="none"))
     return lambda: run_forward(settings, ["image"], pixels)

@@ -179,7 +179,8 @@ def run_for_peak(side: str, batch: int) -> None:
                 model(pixels)
     # not ru_maxrss: a process inherits that from the one that started it
     status = Path("/proc/self/status").read_text()
-    print(int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024)
+    (peak,) = re.findall(r"VmHWM:\s+(\d+)", status)
+    print(int(peak) / 1024)
 
 
 def seconds(action: Callable[[], object]) -> float:

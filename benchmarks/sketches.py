@@ -16,7 +16,7 @@ from hookcli.hooks.observe import observe
 from hookcli.passes.forward import ForwardSettings, run_forward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from torch import Tensor
 
@@ -45,7 +45,7 @@ def main() -> None:
             )
 
 
-def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, Sequence[float]]:
+def measure(model: torch.nn.Module, pixels: Tensor, turns: int) -> dict[str, list[float]]:
     """Seconds of each kind of forward over those of a bare one, all in turn."""
     keys = [str(index) for index in range(len(pixels))]
     chosen = select_layers(model, ["conv"])

@@ -97,8 +97,8 @@ def colormap_of(style: GridStyle) -> str:
 
 def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
     """Return the picture as an image with a palette."""
-    image = Image.fromarray(canvas, "P")
-    image.putpalette(palette)
+    image = Image.fromarray(canvas)
+    image.putpalette(palette)  # makes it an image of mode P
     return image
 
 

@@ -1,0 +1,97 @@
+"""The private names of other packages that hookcli uses: all of them stand here, and exist.
+
+A name that a version of torch has lost fails here, by its name and with that version, whatever else
+fails because of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import hashlib
+import os
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from fsspec.spec import AbstractFileSystem
+from torch import nn
+
+import hookcli
+
+OF_TORCH = (
+    "module._buffers",
+    "module._call_impl",
+    "module._compiled_call_impl",
+    "module._forward_hooks",
+    "module._forward_pre_hooks",
+    "module._modules",
+    "module._parameters",
+    "module.state_dict()._metadata",
+    "tensor._is_view",
+    "tensor._version",
+    "tensor.untyped_storage()._cdata",
+    "torch._C._current_graph_task_id",
+    "torch._C._functorch.peek_interpreter_stack",
+    "torch._ops.OpOverload",
+    "torch.autograd.grad_mode._unsafe_preserve_version_counter",
+    "torch.nn.modules.batchnorm._NormBase",
+    "torch.ops.aten._scaled_dot_product_flash_attention",
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
+    "torch.ops.aten.add.Tensor._overloadpacket",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torchvision.models.ResNet18_Weights.DEFAULT.meta['_file_size']",
+    "torchvision.models.ResNet18_Weights.DEFAULT.meta['_ops']",
+    "torchvision.transforms._presets.ImageClassification",
+)
+OF_OTHERS = (
+    "AbstractFileSystem._get_kwargs_from_urls",
+    "AbstractFileSystem._strip_protocol",
+    "atexit._run_exitfuncs",
+    "hashlib._Hash",  # a type, which only type checkers know
+    "os._exit",
+)
+OF_PYTHON = {"_fields", "_make", "_typeshed"}  # of named tuples; a module for type checkers
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_a_private_name_of_torch_exists_in_this_version(name):
+    import_module("torch.utils._python_dispatch")
+    known = {"torch": torch, "torchvision": torchvision, "tensor": torch.ones(1)}
+    try:
+        eval(name, known | {"module": nn.Linear(1, 1)})  # noqa: S307  of the list above
+    except (AttributeError, KeyError) as error:
+        pytest.fail(
+            f"torch {torch.__version__}, torchvision {torchvision.__version__}: {name}: {error}"
+        )
+
+
+def test_a_private_name_of_another_package_exists():
+    known = {"AbstractFileSystem": AbstractFileSystem, "atexit": atexit, "os": os}
+    for name in OF_OTHERS:
+        if not name.startswith(hashlib.__name__):
+            assert eval(name, known)  # noqa: S307  of the list above
+
+
+def test_every_private_name_that_hookcli_uses_is_in_a_list():
+    own, used = set(), set()
+    for file in Path(hookcli.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    own.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                    own.add(name)
+                case ast.Attribute(attr=name):
+                    used.add(name)
+                case ast.ImportFrom(module=module, names=names) if "hookcli" not in str(module):
+                    used |= {*str(module).split("."), *(alias.name for alias in names)}
+    listed = {part for name in (*OF_TORCH, *OF_OTHERS) for part in name.split(".")}
+    unlisted = {name for name in used if is_private(name)} - own - listed - OF_PYTHON
+    assert unlisted == set()
