@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Mapping
 from errno import ENOSPC
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -61,21 +62,20 @@ All commands: hookcli --help
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name; each is imported when it is looked up."""
+    """The commands by name; each is imported when it is looked up, and built once a process."""
 
-    def __init__(self) -> None:
-        self._imported: dict[str, Any] = {}
+    _built: ClassVar[dict[str, Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._imported:
+        if name not in self._built:
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             command = getattr(import_module(f"hookcli.cli.commands.{name}"), name)
             settings = {"max_content_width": WIDTH}
             alone.command(
                 name, cls=PanelCommand, short_help=_COMMANDS[name], context_settings=settings
             )(command)
-            self._imported[name] = typer.main.get_command(alone)
-        return self._imported[name]
+            self._built[name] = typer.main.get_command(alone)
+        return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(_COMMANDS)
@@ -156,17 +156,19 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     ended = False
     try:
-        code = _run()
+        try:
+            code = _run()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C no longer changes the code
+        except KeyboardInterrupt:  # a late one, or the second while the first was reported
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            code = _report_interrupt()
         ended = True
     finally:
         if not ended:
             sys.excepthook = _report_bug  # only now, because Typer installs its own
     console.close_stdout()
-    memory.leave_to_the_system()
-    if code == errors.INTERRUPTED:
-        # sys.exit would end by SIGINT if the interrupt came inside exec() of a text
-        os._exit(code)
-    sys.exit(code)
+    # sys.exit would end by SIGINT if an interrupt came inside exec() of a text
+    memory.end_process(code)
 
 
 def _report_bug(
@@ -174,6 +176,11 @@ def _report_bug(
 ) -> None:
     sys.__excepthook__(kind, error, trace)
     console.print_error("this is a bug in hookcli", "please report it with the lines above")
+
+
+def _report_interrupt() -> int:
+    console.print_error("interrupted")
+    return errors.INTERRUPTED
 
 
 def _run() -> int:
@@ -195,16 +202,14 @@ def _run() -> int:
         console.print_error("cannot write to stdout: no space left")
         return errors.OutputError.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        code = errors.INTERRUPTED
+        return _report_interrupt()
     except SystemExit as leave:
         closed_pipe = (
             leave.code == 1 and sys.stdout is not stdout
         )  # Typer exits with 1 when `| head` has closed the pipe
         return 0 if closed_pipe else int(leave.code or 0)
-    if code == errors.INTERRUPTED:
-        resumes = sys.argv[1:2] in (["inspect"], ["gradients"])
-        hint = "finished chunks are kept; --resume continues a long run"
-        console.print_error("interrupted", hint if resumes else "")
+    if code == errors.INTERRUPTED:  # Typer caught it
+        return _report_interrupt()
     return code if isinstance(code, int) else 0
 
 

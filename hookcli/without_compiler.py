@@ -1,15 +1,18 @@
-"""Torch's compiler, kept from being loaded where torch or torchvision would load it needlessly.
+"""Torch's compiler and triton, kept from being loaded where nothing is compiled.
 
-Importing ``torch._dynamo`` also imports ``torch._inductor`` and sympy, and takes 1 to 1.5 seconds.
-Two things that hookcli does would load it without compiling anything:
+Importing ``torch._dynamo`` also imports ``torch._inductor``, sympy and triton, and takes 1 to 1.5
+seconds. Four things that hookcli does would load a part of this without compiling anything:
 
 * ``import torchvision``: as of 0.29, ``ops/roi_align.py`` imports ``is_compile_supported`` from
   ``torch._dynamo.utils`` at its top. It calls the function only where boxes are pooled on a GPU by
   deterministic algorithms, or where torchvision has no compiled operators.
 * Operators on the meta device: many are Python functions that ``torch._compile._disable_dynamo``
   has wrapped, which imports ``torch._dynamo`` at the first call to declare them not compilable.
+* ``import timm``: as of 1.0.31 it declares a function not compilable.
+* ``import torch.utils.flop_counter``: as of torch 2.15 it imports the class of triton's kernels,
+  which may have formulas, too.
 
-In the meantime a stand-in for the module is in ``sys.modules``. It has the one function that is
+In the meantime a stand-in for the module is in ``sys.modules``. It has the one name that is
 needed. If any other name is asked for, the real module is imported, takes the stand-in's place, and
 provides it. Nothing of the stand-in is left afterwards.
 """
@@ -25,10 +28,12 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 _Function = TypeVar("_Function", bound="Callable[..., object]")
 
 _COMPILER = "torch._dynamo"
 _UTILITIES = "torch._dynamo.utils"
+_KERNELS = "triton.runtime.jit"
 
 
 @contextmanager
@@ -39,13 +44,30 @@ def importing_torchvision() -> Iterator[None]:
 
 
 @contextmanager
-def running_operators() -> Iterator[None]:
-    """Return a ``with`` block in which operators run on the meta device without the compiler.
+def importing_flop_counter() -> Iterator[None]:
+    """Return a ``with`` block in which ``torch.utils.flop_counter`` is imported without triton."""
+    with _stand_in(_KERNELS, JITFunction=_Kernel):
+        yield
 
-    Raises:
-        ModuleNotFoundError: code in the block imported a module inside ``torch._dynamo``, which the
-            stand-in does not have; the operator can be run again outside the block.
+
+def call_without_compiler(function: Callable[[], T]) -> T:
+    """Call a function that may declare others not compilable, and return what it returns.
+
+    These declarations have no effect: a compiler that is loaded later may compile the functions.
+    If ``function`` imports a module inside ``torch._dynamo``, it is called again with the compiler.
     """
+    try:
+        with _declaring_not_compilable():
+            return function()
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith(_COMPILER):
+            raise
+    return function()
+
+
+@contextmanager
+def _declaring_not_compilable() -> Iterator[None]:
+    """Return a ``with`` block in which ``torch._dynamo.disable`` returns its argument."""
     wrapped: list[Callable[..., object]] = []
 
     def disable(function: _Function, *_how: object, **_options: object) -> _Function:
@@ -66,13 +88,24 @@ def _is_compile_supported(device_type: object) -> object:
     return answer
 
 
+class _KernelType(type):
+    def __instancecheck__(cls, thing: object) -> bool:
+        module = sys.modules.get(_KERNELS)
+        kernel = getattr(module, "JITFunction", cls)
+        return kernel is not cls and isinstance(thing, kernel)
+
+
+class _Kernel(metaclass=_KernelType):
+    """Stands for the class of triton's kernels, and has its instances once triton is loaded."""
+
+
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Return a ``with`` block in which a module with the functions ``offered`` replaces ``module``.
+    """Return a ``with`` block in which a module with the names ``offered`` replaces ``module``.
 
-    If the compiler is loaded already, nothing is changed.
+    If the package of the module is loaded already, nothing is changed.
     """
-    if _COMPILER in sys.modules:
+    if _package_of(module) in sys.modules:
         yield
         return
     stand_in = _StandIn(module)
@@ -109,7 +142,12 @@ class _StandInRemover:
 
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in
+        self._package = _package_of(stand_in.__name__)
 
     def find_spec(self, name: str, *_where: object) -> None:
-        if name == _COMPILER:
+        if name == self._package:
             self._stand_in.leave()
+
+
+def _package_of(module: str) -> str:
+    return _COMPILER if module.startswith(_COMPILER) else module.partition(".")[0]

@@ -1,12 +1,16 @@
-"""How often Python collects garbage: rarely while modules are imported.
+"""The million objects that importing torch makes, and that are never garbage.
 
-Importing torch makes a million objects that are never garbage. Python usually collects once for
-every 700 new objects: looking through all of them takes 0.2 s, and 0.4 s when the process ends.
+Python usually collects garbage once for every 700 new objects: looking through all of them takes
+0.2 s. Taking them apart when the process ends takes 0.4 s, and twice as long with torch's compiler.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
+import sys
+from typing import NoReturn
 
 _USUAL = gc.get_threshold()
 _RARELY = 20_000
@@ -23,6 +27,12 @@ def collect_as_usual() -> None:
     gc.set_threshold(*_USUAL)
 
 
-def leave_to_the_system() -> None:
-    """Collect nothing when the process ends, since the system takes all memory back at once."""
-    gc.freeze()
+def end_process(code: int) -> NoReturn:
+    """End the process with an exit code, and leave its memory to the system.
+
+    Exit handlers run. Libraries find no time to complain about objects that are still alive, as
+    triton's do.
+    """
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)

@@ -107,8 +107,8 @@ class _Watched:
         self, layer: LayerInfo, _module: nn.Module, args: _Positional, kwargs: _Keyword
     ) -> tuple[_Positional, _Keyword] | None:
         call = self._begin(layer)
-        self.running.append(call)
         changed = self.started(call, _arguments(args, kwargs)) if self.started else None
+        self.running.append(call)  # last: a call whose start was not noted does not end either
         return None if changed is None else _as_given(args, kwargs, changed)
 
     def after(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 
-from hookcli.errors import ForwardError, first_line
-from hookcli.foreign import Surroundings
+from hookcli.errors import ForwardError
+from hookcli.foreign import ENDS, Surroundings, first_line
 from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 
@@ -131,7 +131,7 @@ def _is_model_error(error: BaseException) -> bool:
     innermost frame decides that belongs to the model or to hookcli: a hook of ours may call code of
     the model again, for example when it reads an attribute of what the model returned.
     """
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, ENDS):
         return False
     if isinstance(error, RecursionError) or is_out_of_memory(error):
         return True

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
-from hookcli.without_compiler import running_operators
+from hookcli.without_compiler import call_without_compiler, importing_flop_counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+with importing_flop_counter():
+    from torch.utils.flop_counter import flop_registry
 
 _ATEN, _PRIM = torch.ops.aten, torch.ops.prim
 
@@ -74,7 +77,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        result = _run(func, args, kwargs)
+        result = call_without_compiler(partial(func, *args, **kwargs))
         if formula is not None:
             self.total += formula(*args, **kwargs, out_val=result)
         return result
@@ -85,16 +88,3 @@ def _find_formula(operator: object) -> Callable[..., int] | None:
     if operator is _ATEN._scaled_dot_product_flash_attention_for_cpu:
         operator = _ATEN._scaled_dot_product_flash_attention  # the CPU's has none before 2.15
     return flop_registry.get(operator)
-
-
-def _run(
-    func: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    """Run an operator; the compiler is loaded only for an operator that imports a part of it."""
-    try:
-        with running_operators():
-            return func(*args, **kwargs)
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith("torch._dynamo"):
-            raise
-        return func(*args, **kwargs)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.models.zoo.state_dict import CONNECT_SECONDS
+from hookcli.without_compiler import call_without_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +32,7 @@ def find_timm_builder(name: str) -> Callable[..., nn.Module]:
         UnknownModelError: timm has no such model.
     """
     try:
-        import timm
+        timm = _import_timm()
     except ImportError as error:
         raise RequestError(f"timm:{name} needs timm", "install it: pip install timm") from error
     if not timm.is_model(name):
@@ -43,11 +45,13 @@ def find_timm_builder(name: str) -> Callable[..., nn.Module]:
     return partial(timm.create_model, name)
 
 
+def _import_timm() -> Any:
+    return call_without_compiler(partial(import_module, "timm"))
+
+
 def has_timm_weights(name: str) -> bool:
     """Return whether timm has trained weights for ``timm:NAME``."""
-    import timm
-
-    config = timm.get_pretrained_cfg(name.removeprefix("timm:"))
+    config = _import_timm().get_pretrained_cfg(name.removeprefix("timm:"))
     return config is not None and bool(config.has_weights)
 
 
