@@ -15,6 +15,7 @@ from hookcli.urls import is_secret
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _HIGHEST_CHANNEL = 1_000_000
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")  # in a URL
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
@@ -30,19 +31,16 @@ def read_channels(text: str | None, option: str = "--channels") -> tuple[int, ..
         return None
     channels: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if (
-            not first.isdecimal()
-            or (dash and not last.isdecimal())
-            or (dash and int(last) < int(first))
-        ):
+        numbers = _CHANNELS.fullmatch(part.strip())
+        first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (0, -1)
+        if last < first:
             raise RequestError(
                 f"{option} cannot read {part.strip()!r}",
                 f"channels are counted from 0: '3,7,10-20'{_ALL[option]}",
             )
-        if int(last or first) > _HIGHEST_CHANNEL:
+        if last > _HIGHEST_CHANNEL:
             raise RequestError(f"{option} cannot read {part.strip()!r}: no layer has so many")
-        channels.extend(range(int(first), int(last if dash else first) + 1))
+        channels.extend(range(first, last + 1))
     return tuple(dict.fromkeys(channels))
 
 

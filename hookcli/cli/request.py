@@ -114,7 +114,8 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
     from hookcli.cli.output.progress import Progress
 
     save_model_names()
-    bar = Progress(len(prepared.model.sources), is_shown=prepared.settings.is_long and not quiet)
+    is_long = prepared.settings.is_long
+    bar = Progress(len(prepared.model.sources), is_shown=is_long and not quiet, quiet=quiet)
     try:
         with console.no_data(), bar as progress:
             result = _run(prepared, config.machine.cluster, progress)
@@ -122,6 +123,11 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
         if keeps and prepared.settings.has_several:
             error.hint += ", and --resume goes on with the run"
         raise
+    except KeyboardInterrupt as error:
+        if not (keeps and is_long and bar.done):
+            raise
+        hint = "finished chunks are kept; --resume continues a long run"
+        raise errors.InterruptError("interrupted", hint) from error
     warn_of_skipped(result.skipped[len(prepared.model.skipped) :])
     return result
 

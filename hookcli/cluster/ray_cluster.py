@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.cluster.code import copy_code
 from hookcli.cluster.worker import Worker
-from hookcli.errors import ModelError, RequestError, first_line, text_of
+from hookcli.errors import ModelError, RequestError
+from hookcli.foreign import first_line, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,6 +167,9 @@ def _make_session_folder() -> TemporaryDirectory[str]:
 
 def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report every run to its makers
+    # Ray prints colours even where stderr is no terminal, and counts repeated lines in green.
+    os.environ.setdefault("RAY_COLOR_PREFIX", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     import ray
 
     return ray

@@ -22,6 +22,7 @@ from hookcli.run.chunk_runner import BeganWith
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.listener import ProgressListener
 from hookcli.run.pipeline import make_folder
+from hookcli.run.repeat import check_first_batch
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.names import chunk_file, chunk_journal
@@ -52,21 +53,21 @@ def run_on_cluster(
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    folder = make_folder(prepared)
     totals = RunTotals(Tally(prepared.settings.limits))
     settings, first = _pin_model(prepared), prepared.model.sources[0]
+    out = settings.plan.out_dir
     setup = WorkerSetup(
         settings,
         prepared.model.fitter,
         ImageFile(first.key, first.file),
-        folder.path.absolute() if isinstance(folder.path, Path) else folder.path,
+        out.absolute() if isinstance(out, Path) else out,
         Path.cwd(),
         cluster.cpus,
         read_weights(settings.config.run.model),
     )
     with (
         use_threads(cluster.cpus),
-        folder,
+        make_folder(prepared) as folder,
         prepared.model.pruning.restored_on_exit(),
         RayCluster(cluster, setup) as ray_cluster,
     ):
@@ -75,6 +76,8 @@ def run_on_cluster(
         merger = _Merger(prepared, folder, totals, listener)
         merger.resume()
         is_resumed = bool(totals.images)
+        if is_resumed:
+            check_first_batch(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
                 merger.add(done)

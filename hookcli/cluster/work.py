@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -14,12 +13,11 @@ from hookcli import errors
 from hookcli.cluster.code import hash_own_code
 from hookcli.images.prepare import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
+from hookcli.run.environment import list_libraries
 from hookcli.store.names import REQUEST
 from hookcli.store.places.folders import opened
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from hookcli.cluster.weights import SentWeights
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
@@ -171,7 +169,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
     return WorkerFacts(
         platform.node(),
         {
-            **_list_libraries(loaded.module, config.run.model.name),
+            **list_libraries(loaded.module, config.run.model.name),
             "Python": platform.python_version(),
             **{name: metadata.version(name) for name in _PACKAGES},
             "code of hookcli": _hash_code(),
@@ -191,15 +189,6 @@ def _hash_request(folder: Place) -> str:
     except (OSError, errors.HookcliError):
         data = None
     return "missing" if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _list_libraries(module: nn.Module, name: str) -> dict[str, str]:
-    """Return the versions of the libraries that a model and its parts come from, by their names."""
-    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
-    packages.add(name.partition(":")[0].partition(".")[0])
-    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
-    versions = {package: getattr(it, "__version__", None) for package, it in loaded.items()}
-    return {package: str(versions[package]) for package in sorted(versions) if versions[package]}
 
 
 def _hash_code() -> str:

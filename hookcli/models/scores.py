@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ def find_target(text: str, categories: Sequence[str]) -> int | None:
     """
     if text == "predicted":
         return None
-    if text.removeprefix("-").isdecimal():
+    if re.fullmatch(r"-?\d{1,18}", text):
         index = int(text)
         if index < 0 or (categories and index >= len(categories)):
             known = f"0 to {len(categories) - 1}" if categories else "counted from 0"

@@ -128,7 +128,9 @@ def list_differences(
         old, name = begun.get(key), f"{prefix}{key}"
         if old == new:
             continue
-        if isinstance(new, dict) and isinstance(old, dict):
+        if key == "code" and isinstance(new, dict) and isinstance(old, dict):
+            yield from _list_changed_files(old, new)
+        elif isinstance(new, dict) and isinstance(old, dict):
             yield from list_differences(old, new, f"{name} ")
         elif key == "command" and isinstance(new, list) and isinstance(old, list):
             yield _tell_change(old, new)
@@ -136,8 +138,21 @@ def list_differences(
             only_old = [word for word in old if word not in new]
             only_new = [word for word in new if word not in old]
             yield f"with other {name}: {_tell_difference(only_old, only_new)}"
+        elif prefix == "versions ":
+            yield f"with {key} {old or '(none)'}, not {new or '(none)'}"
+        elif name == "model sha256":
+            yield f"with other weights: sha256 {old}, not {new}"
         else:
             yield f"with a different {name}: {old}, not {new}"
+
+
+def _list_changed_files(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
+    for file in new:
+        if file in old and old[file] != new[file]:
+            yield f"before {file} changed"
+    only_old, only_new = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    if only_old or only_new:
+        yield f"with other code: {_tell_difference(only_old, only_new)}"
 
 
 def list_value_options(
@@ -175,7 +190,7 @@ def _tell_change(old: Sequence[str], new: Sequence[str]) -> str:
     return ", and ".join(differences) or "with the same words in another order"
 
 
-def _tell_difference(only_old: Sequence[str], only_new: Sequence[str]) -> str:
+def _tell_difference(only_old: Sequence[object], only_new: Sequence[object]) -> str:
     """Return ``with A, not B``, ``with A`` or ``without B``."""
     if not only_old:
         return f"without {_some(only_new)}"
@@ -183,9 +198,9 @@ def _tell_difference(only_old: Sequence[str], only_new: Sequence[str]) -> str:
     return f"{with_old}, not {_some(only_new)}" if only_new else with_old
 
 
-def _some(words: Sequence[str]) -> str:
+def _some(words: Sequence[object]) -> str:
     rest = len(words) - _MOST_WORDS
-    return " ".join(words[:_MOST_WORDS]) + and_more(rest)
+    return " ".join(map(str, words[:_MOST_WORDS])) + and_more(rest)
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:

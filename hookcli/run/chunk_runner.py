@@ -192,7 +192,7 @@ class ChunkRunner:
             while ready and not self._first_shape:  # see ``run_forward``
                 self._run_batch([ready.pop(0)])
                 self._stop_if_asked()
-            for batch in _batches(self._find_like(ready), self._settings.batch_size):
+            for batch in list_batches(self._find_like(ready), self._settings.batch_size):
                 self._run_batch(batch)
                 self._stop_if_asked()
         except BrokenForwardError as error:
@@ -416,7 +416,7 @@ class ChunkRunner:
             self._kept.setdefault(call_id, {})[key] = tensor
 
 
-def _batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
+def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
     """Yield batches of up to ``size`` images of one shape."""
     shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
     for image in images:

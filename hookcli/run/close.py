@@ -21,8 +21,7 @@ from hookcli.records.runs import MOST_CHANNELS, RunResult
 from hookcli.render.charts.overview_png import draw_overview
 from hookcli.render.report.document import ReportDocument
 from hookcli.run.diagnose import diagnose
-from hookcli.run.document import assemble_document, assemble_facts, describe_request
-from hookcli.run.environment import list_versions
+from hookcli.run.document import assemble_document, assemble_facts, describe_versions
 from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
 from hookcli.store import names, tables
 from hookcli.store.places.folders import opened
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ScoreRequest
     from hookcli.images.read import ImageFile, ImageSource
-    from hookcli.plan.prepare import PreparedModel, PreparedRun, RunSettings
+    from hookcli.plan.prepare import PreparedModel, PreparedRun
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
     from hookcli.records.runs import ModelInfo
@@ -94,13 +93,8 @@ def write_folder(
         if not settings.shows_all:
             shown = name_shown(totals.images, diagnosis.findings, best)
             written += _show_some(folder, model, totals, shown)
-    facts = assemble_facts(
-        describe_request(model, config),
-        _versions(model, settings),
-        model.skipped,
-        totals,
-        diagnosis,
-    )
+    versions = describe_versions(model, settings)
+    facts = assemble_facts(folder.request, versions, model.skipped, totals, diagnosis)
     attention = tuple(tally.means() for tally in totals.attention.values())
     if config.attention is not None:
         table = tables.render_csv(AttentionRow, attention)
@@ -250,12 +244,3 @@ def _complete_row(model: nn.Module, row: LayerRow, sparsities: dict[str, float])
             weight = 0.0
         row = replace(row, ratio=row.norm / weight if weight else None)
     return replace(row, sparsity=sparsities.get(row.module_path))
-
-
-def _versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
-    return list_versions(
-        model.loaded.module,
-        model.loaded.info.device,
-        channels_last=settings.channels_last,
-        uses_operations=model.uses_operations or settings.config.attention is not None,
-    )

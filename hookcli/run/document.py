@@ -5,14 +5,16 @@ from __future__ import annotations
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from hookcli.models.zoo.own_code import hash_code
 from hookcli.records.command import to_command
 from hookcli.render.draw.canvas import colormap_of, list_stops
+from hookcli.run.environment import list_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hookcli.config import GridStyle, RunConfig
-    from hookcli.plan.prepare import PreparedModel
+    from hookcli.config import GridStyle
+    from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
     from hookcli.records.rows import LayerRow
     from hookcli.render.report.document import TopChannel
@@ -20,14 +22,28 @@ if TYPE_CHECKING:
     from hookcli.summary.chunks import RunTotals
 
 
-def describe_request(model: PreparedModel, config: RunConfig) -> dict[str, object]:
-    """Return the request and its model, as ``run.json`` and the manifest hold them."""
+def describe_request(model: PreparedModel, settings: RunSettings) -> dict[str, object]:
+    """Return the request, its model, and what both depend on, as ``run.json`` holds them."""
+    config = settings.config
+    score = "" if config.backward is None else config.backward.score
     return {
         "hookcli": metadata.version("hookcli"),
         "command": to_command(config),
+        "versions": describe_versions(model, settings),
+        "code": hash_code(model.loaded.module, [config.run.model.name, score]),
         "model": model.loaded.info,
         "layers": [layer.label for layer in model.layers],
     }
+
+
+def describe_versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
+    """Return the versions and settings of this process on which the figures of a run depend."""
+    return list_versions(
+        model.loaded.module,
+        model.loaded.info.device,
+        channels_last=settings.channels_last,
+        uses_operations=model.uses_operations or settings.config.attention is not None,
+    )
 
 
 def assemble_facts(

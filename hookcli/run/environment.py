@@ -21,12 +21,13 @@ def list_versions(
 ) -> dict[str, str]:
     """Return the versions and settings that a run of ``module`` depends on, by name.
 
+    The versions of other libraries that the model comes from are included, by their names.
     ``timm`` is empty if no module of the model comes from timm. ``mha_fast_path`` is ``off`` if
     operations are observed or changed in a model with an ``nn.MultiheadAttention``, which then
     computes its attention in single steps, and empty otherwise.
     """
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in module.modules())
-    return {name: metadata.version(name) for name in _PACKAGES} | {
+    versions = {name: metadata.version(name) for name in _PACKAGES} | {
         "timm": _timm_version(module),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -36,6 +37,22 @@ def list_versions(
         "memory_format": "channels last" if channels_last else "contiguous",
         "mha_fast_path": "off" if uses_operations and has_mha else "",
     }
+    libraries = list_libraries(module)
+    return versions | {name: libraries[name] for name in libraries if name not in versions}
+
+
+def list_libraries(module: nn.Module, name: str = "") -> dict[str, str]:
+    """Return the versions of the libraries that a model and its parts come from, by their names.
+
+    Args:
+        module: the model.
+        name: the name of the model, which may begin with that of a library.
+    """
+    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
+    packages.add(name.partition(":")[0].partition(".")[0])
+    loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
+    versions = {package: getattr(it, "__version__", None) for package, it in loaded.items()}
+    return {package: str(versions[package]) for package in sorted(versions) if versions[package]}
 
 
 def _name_processor(device: torch.device) -> str:

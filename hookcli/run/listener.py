@@ -7,7 +7,7 @@ class ProgressListener:
     """Receives the progress of a run; this one ignores it."""
 
     def resumed(self, done: int) -> None:
-        """The run continues an interrupted one after its first ``done`` images."""
+        """The run continues an interrupted one after its first ``done`` images, which may be 0."""
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """So far ``done`` images have gone through or been skipped, ``skipped`` of them skipped."""

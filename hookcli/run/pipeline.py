@@ -27,6 +27,7 @@ from hookcli.run.chunk_writer import ChunkWriter
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.document import describe_request
 from hookcli.run.listener import ProgressListener
+from hookcli.run.repeat import check_first_batch
 from hookcli.store.folder import RunFolder
 from hookcli.summary.chunks import RunTotals
 from hookcli.summary.tally import Tally
@@ -60,7 +61,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     """Run what was prepared.
 
     Raises:
-        RequestError: an edit changed nothing; the folder has no manifest.
+        RequestError: an edit changed nothing, and the folder has no manifest; or the run cannot be
+            resumed.
         ForwardError: the model raised an exception; what was observed until then is in the folder,
             without a manifest.
         OutputError: the folder is protected or in use, or a file could not be written.
@@ -69,16 +71,17 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     """
     settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    folder = make_folder(prepared)
     totals = RunTotals(Tally(settings.limits))
     with (
         use_threads(config.machine.threads),
-        folder,
+        make_folder(prepared) as folder,
         prepared.model.pruning.restored_on_exit(),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
         writer.resume()
         is_resumed = bool(totals.images)
+        if is_resumed:
+            check_first_batch(prepared, folder, totals, listener)
         if prepared.focus is not None:
             totals.focus = describe_focus(config.focus, prepared.focus)
         of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
@@ -94,6 +97,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 import hookcli.render.report.page  # noqa: F401
 
                 writer.finish()
+                if runner.stopped:  # after the last batch
+                    raise KeyboardInterrupt
         except BrokenForwardError:
             with suppress(OutputError):  # the error of the model is the one to report
                 writer.finish()
@@ -111,7 +116,7 @@ def make_folder(prepared: PreparedRun) -> RunFolder:
     asked = prepared.settings.config.folder
     return RunFolder(
         prepared.settings.plan.out_dir,
-        describe_request(prepared.model, prepared.settings.config),
+        describe_request(prepared.model, prepared.settings),
         prepared.planned_names,
         replace_run=asked.out is None,
         replace_any=asked.overwrite,

@@ -39,20 +39,22 @@ def resume_chunks(
     Returns:
         the number of chunks that were added.
     """
-    resume = settings.config.folder.resume
-    top = read_top(folder, len(sources)) if resume else None
-    done = 0
-    if top is not None and top.count == totals.top.count:
+    chunks: list[Chunk] = []
+    if settings.config.folder.resume:
+        top = read_top(folder, len(sources))
+        if top is None or top.count != totals.top.count:
+            top = totals.top  # without any chunk
         chunks = read_usable_chunks(settings, sources, folder, top.chunks)
         if len(chunks) == top.chunks:
-            done, totals.top = top.chunks, top
+            totals.top = top
             for chunk in chunks:
                 totals.merge(chunk)
+            listener.resumed(len(totals.images) + len(totals.skipped))
         else:  # the top images cannot be reduced to those of the chunks that can be used
+            chunks = []
             listener.warn("some saved results can no longer be used: the run begins again")
-        listener.resumed(len(totals.images) + len(totals.skipped))
-    remove_chunks(folder, done)
-    return done
+    remove_chunks(folder, len(chunks))
+    return len(chunks)
 
 
 def read_usable_chunks(
@@ -84,6 +86,8 @@ def _read_usable(
     if chunk is None or not planned or len(chunk.files) != len(planned):
         return None
     if chunk.merge_key != settings.merge_key:
+        return None
+    if not {image.key for image in chunk.images} <= {source.key for source in planned}:
         return None
     if not all(folder.holds(file) for file in chunk.written_files):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,7 @@ def check_folder(
             raise file_in_the_way_error(place)
     try:
         with opened(place) as folder:
+            refuse_locked(folder)
             return find_replaceable_run(
                 folder, planned, replace_run=replace_run, replace_any=replace_any
             )
@@ -56,7 +56,7 @@ def find_replaceable_run(
     """
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (replace_run or replace_any):
-        raise _no_replacing(folder, held)
+        raise _no_replacing(name, held)
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:
             raise OutputError(
@@ -76,19 +76,12 @@ def file_in_the_way_error(path: Place) -> OutputError:
     return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
 
 
-def _no_replacing(folder: AnyFolder, held: HeldRun) -> OutputError:
-    """Return the error for a run that is in a folder and may not be replaced.
-
-    Raises:
-        OutputError: the run is still being written.
-    """
-    name = repr(str(folder.path))
+def _no_replacing(name: str, held: HeldRun) -> OutputError:
+    """Return the error for a run that is in a folder and may not be replaced."""
     if held.complete is not None:
         return OutputError(
             f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
         )
-    with contextlib.suppress(OSError):
-        refuse_locked(folder)
     return OutputError(
         f"{name} holds a run that was interrupted",
         "continue with --resume, or replace it with --overwrite",

@@ -33,12 +33,18 @@ if TYPE_CHECKING:
     from hookcli.store.places.locks import AnyLock
     from hookcli.urls import Place
 
+# What to do about a difference that is not one of the request itself.
+_HINTS = {"versions": "use the same", "code": "restore the file"}
+# A run may go on on another machine; another number of threads lets it begin again.
+_MACHINE = ("platform", "processor", "threads")
+
 
 class RunFolder:
     """A folder that belongs to one run while the ``with`` block lasts.
 
     Attributes:
         path: the path of the folder.
+        request: the content of ``run.json``.
 
     Raises:
         OutputError: on entering, if the folder is protected, in use, or cannot be written, or a
@@ -65,8 +71,8 @@ class RunFolder:
             replace_any: write even if the folder holds files that no run wrote.
             resume: continue the same run if it is in the folder.
         """
-        self.path = path
-        self._request, self._planned = request, planned
+        self.path, self.request = path, request
+        self._planned = planned
         self._replace_run, self._replace_any, self._resume = replace_run, replace_any, resume
         self._known: set[str] = set()  # written by this run, or the one it resumes
         self._claimed: set[str] = set()  # the known names that this process has checked
@@ -81,7 +87,8 @@ class RunFolder:
                 self._folder = make_folder(self.path)
                 stack.callback(self._folder.close)
                 stack.callback(self._close)
-                held = self._admit()
+                # Without a run.json there is nothing to lock yet, and the files are judged first.
+                held = None if self._folder.is_file(REQUEST) else self._admit()
                 self._lock = lock_folder(self._folder)
                 self._folder.look_again()
                 self._begin(held if self._lock.is_new else self._admit())
@@ -232,10 +239,10 @@ class RunFolder:
             OutputError: a file cannot be written or deleted.
         """
         assert self._lock is not None  # noqa: S101
-        text = render_json(self._request).encode()
+        text = render_json(self.request).encode()
         begun = self._folder.read(REQUEST)
         if held is not None and begun and self._resume:
-            _refuse_other_run(begun, self.path, self._request)
+            _refuse_other_run(begun, self.path, self.request)
             self._known = set(held.known)
             self._folder.remove_partial(held.begun)
             self._start_journal(held.known)  # with the names in the journals of chunks
@@ -279,12 +286,20 @@ class RunFolder:
 def _refuse_other_run(begun: bytes, path: Place, request: Mapping[str, object]) -> None:
     """Raise if the run that was begun in a folder is not the requested one.
 
+    Runs of earlier versions say nothing about the code and the versions that they were begun with.
+
     Raises:
         RequestError: the requests differ; the message says in what.
     """
-    wanted = plain_object(request)
-    for difference in list_differences(decode_both(begun, Request)[0], wanted):
-        raise RequestError(
-            f"--resume: the run in {str(path)!r} was begun {difference}",
-            "ask for the same, or start again with --overwrite",
-        )
+    known, wanted = decode_both(begun, Request)[0], plain_object(request)
+    versions = wanted.get("versions")
+    if isinstance(versions, dict):
+        wanted["versions"] = {key: versions[key] for key in versions if key not in _MACHINE}
+    for name in wanted:
+        if name not in known and name in _HINTS:
+            continue
+        for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
+            raise RequestError(
+                f"--resume: the run in {str(path)!r} was begun {difference}",
+                f"{_HINTS.get(name, 'ask for the same')}, or start again with --overwrite",
+            )

@@ -1,17 +1,47 @@
-"""Which saved chunks are used again, for images that are rows of a file."""
+"""What an interrupted run that is resumed must have in common with the one that was begun."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from hookcli.run.chunk_runner import ChunkRunner
+from hookcli.run.repeat import check_first_batch
 
 WORDS = ("tests.toy_models:Squeezed", "rows.npy", "--layers", "features.0", "--device", "cpu")
+OWN = ("net.py:Net", "rows.npy", "--layers", "conv", "--device", "cpu")
+NET = """
+import torch
+from torch import nn
+import scale
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(scale.{apply}(x))
+"""
+SCALE = """
+import torch
+from pathlib import Path
+
+
+def by_file(x): return x * float(Path("factor").read_text())
+def by_batch(x): return x * len(x)
+def by_chance(x): return x * torch.rand(1)
+"""
 
 
 def save_rows(add):
@@ -23,21 +53,54 @@ def means():
     return [row["mean"] for row in pq.read_table("out/records.parquet").to_pylist()]
 
 
-@pytest.fixture
-def begun(run, monkeypatch):
-    """A run over forty rows of a file that was interrupted after its first chunk."""
+def interrupt(run, monkeypatch, words, at=1):
+    """Begin a run over forty rows, interrupt it at its second chunk, and return its lines."""
     save_rows(0)
     plain = ChunkRunner.run
 
     def run_chunk(self, number, images):
-        if number == 1:
+        if number == at:
             raise KeyboardInterrupt
         return plain(self, number, images)
 
     with monkeypatch.context() as patch:
         patch.setattr(ChunkRunner, "run", run_chunk)
-        assert run("inspect", *WORDS, "-o", "out").code == 130
-    assert Path("out/parts/000000.json").exists()
+        ended = run("inspect", *words, "-o", "out")
+    assert ended.code == 130
+    assert Path("out/parts/000000.json").exists() == bool(at)
+    return ended.err.splitlines()
+
+
+@pytest.fixture
+def begun(run, monkeypatch):
+    interrupt(run, monkeypatch, WORDS)
+
+
+@pytest.fixture
+def own(run, monkeypatch):
+    """An interrupted run of a model in a file of the user's own; the model reads another file."""
+    Path("factor").write_text("2")
+    write_net("by_file")
+    interrupt(run, monkeypatch, OWN)
+
+
+def write_net(apply):
+    Path("net.py").write_text(NET.format(apply=apply))
+    Path("scale.py").write_text(SCALE)
+
+
+def resume(run, words=OWN):
+    """Resume the run; return its exit code and its last lines on stderr."""
+    ended = run("inspect", *words, "-o", "out", "--resume")
+    return ended.code, ended.err.splitlines()[-2:]
+
+
+def change_request(name, **values):
+    """Change values in ``run.json``, as if the run had been begun with them."""
+    file = Path("out/run.json")
+    document = json.loads(file.read_text())
+    document[name] |= values
+    file.write_text(json.dumps(document))
 
 
 def test_rows_of_a_file_that_has_not_changed_are_not_run_again(run, begun):
@@ -57,3 +120,107 @@ def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     assert resumed == means()
     images = json.loads(Path("out/manifest.json").read_text())["images"]
     assert len({image["sha256"] for image in images}) == 1
+
+
+@pytest.mark.parametrize("file", ["net.py", "scale.py"])
+def test_a_model_whose_code_has_changed_is_not_joined_with_the_one_before(run, own, file):
+    Path(file).write_text(Path(file).read_text() + "# more\n")
+    assert resume(run) == (
+        2,
+        [
+            f"error: --resume: the run in 'out' was begun before {file} changed",
+            "hint: restore the file, or start again with --overwrite",
+        ],
+    )
+
+
+def test_a_run_is_resumed_only_with_the_version_of_torch_that_began_it(run, own):
+    change_request("versions", torch="2.0.1")
+    assert resume(run) == (
+        2,
+        [
+            f"error: --resume: the run in 'out' was begun with torch 2.0.1, not {version('torch')}",
+            "hint: use the same, or start again with --overwrite",
+        ],
+    )
+
+
+def test_a_run_may_be_resumed_on_a_machine_with_another_kernel(run, own):
+    change_request("versions", platform="Linux-1.0")
+    assert resume(run)[0] == 0
+
+
+def test_a_run_of_an_earlier_version_that_recorded_no_versions_is_resumed(run, own):
+    file = Path("out/run.json")
+    document = json.loads(file.read_text())
+    del document["versions"], document["code"]
+    file.write_text(json.dumps(document))
+    assert resume(run)[0] == 0
+
+
+def test_the_code_of_a_model_is_recorded_by_names_that_hold_in_another_folder(run, own):
+    code = json.loads(Path("out/run.json").read_text())["code"]
+    assert code == {
+        name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in ("net.py", "scale.py")
+    }
+
+
+def test_a_change_that_nothing_records_shows_in_the_figures_of_the_first_batch(run, own):
+    before = pq.read_table("out/records.parquet").to_pylist()[0]["mean"]
+    Path("factor").write_text("3")
+    code, (error, hint) = resume(run)
+    assert code == 2
+    said = re.fullmatch(
+        "error: --resume: the run in 'out' was begun with other figures: "
+        r"the mean of conv for 'rows_0' was (\S+), and is (\S+) now",
+        error,
+    )
+    assert float(said[1]) == pytest.approx(before)
+    assert float(said[2]) != pytest.approx(before)
+    assert hint == "hint: restore what has changed, or start again with --overwrite"
+
+
+def test_the_images_of_the_first_batch_are_run_together_again(run, monkeypatch):
+    write_net("by_batch")
+    interrupt(run, monkeypatch, OWN)
+    assert resume(run)[0] == 0
+
+
+def test_a_model_that_draws_at_random_is_resumed_with_a_warning(run, monkeypatch):
+    write_net("by_chance")
+    interrupt(run, monkeypatch, OWN)
+    ended = run("inspect", *OWN, "-o", "out", "--resume")
+    assert ended.code == 0
+    (warning,) = [line for line in ended.err.splitlines() if "other figures" in line]
+    assert warning.startswith("warning: the model gives other figures each time it sees the same ")
+
+
+def test_repeating_the_first_batch_draws_no_random_numbers_of_the_run(run, monkeypatch):
+    write_net("by_chance")
+    interrupt(run, monkeypatch, OWN)
+    states = []
+
+    def check(*args):
+        states.append(torch.get_rng_state())
+        check_first_batch(*args)
+        states.append(torch.get_rng_state())
+
+    monkeypatch.setattr("hookcli.run.pipeline.check_first_batch", check)
+    assert resume(run)[0] == 0
+    assert torch.equal(*states)
+
+
+def test_an_interrupt_promises_to_keep_chunks_only_if_there_are_any(run, monkeypatch):
+    kept = "hint: finished chunks are kept; --resume continues a long run"
+    assert interrupt(run, monkeypatch, WORDS, at=0)[-1] == "error: interrupted"
+    shutil.rmtree("out")
+    assert interrupt(run, monkeypatch, WORDS)[-2:] == ["error: interrupted", kept]
+
+
+@pytest.mark.parametrize(("quiet", "times"), [((), 1), (("-q",), 0)])
+def test_a_resumed_run_says_that_it_starts_with_the_first_image(run, quiet, times):
+    save_rows(0)
+    ended = run("inspect", *WORDS, "-o", "out", "--resume", *quiet)
+    assert ended.code == 0
+    begins = "there is nothing to continue after: starting with the first image"
+    assert ended.err.splitlines().count(begins) == times

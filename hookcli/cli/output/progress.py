@@ -21,10 +21,17 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Progress(ProgressListener):
-    """A ``with`` block in which the progress of a run is shown, or nothing unless ``is_shown``."""
+    """A ``with`` block in which the progress of a run is shown, or nothing unless ``is_shown``.
 
-    def __init__(self, total: int, noun: str = "images", *, is_shown: bool) -> None:
-        self._total, self._noun, self._is_shown = total, noun, is_shown
+    Attributes:
+        done: how many images are done.
+    """
+
+    def __init__(
+        self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False
+    ) -> None:
+        self.done = 0
+        self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
         self._began = self._said = time.monotonic()
         self._first = 0  # images that the interrupted run had done
         self._bar: Bar | None = None
@@ -51,13 +58,16 @@ class Progress(ProgressListener):
             self._bar.stop()
 
     def resumed(self, done: int) -> None:
-        """Note that the interrupted run had done ``done`` images, and say so."""
-        self._first = done
-        if self._is_shown and done:
-            console.say(f"continuing after {done} of {self._total} {self._noun}")
+        """Note that the interrupted run had done ``done`` images, and say where this one begins."""
+        self.done = self._first = done
+        begins = "there is nothing to continue after: starting with the first image"
+        if done:
+            begins = f"continuing after {done} of {self._total} {self._noun}"
+        console.say(begins, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int) -> None:
         """Show that ``done`` images are done, of which ``skipped`` were skipped."""
+        self.done = done
         if not self._is_shown:
             return
         now = time.monotonic()

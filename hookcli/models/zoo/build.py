@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.errors import RequestError, first_line
+from hookcli.errors import RequestError
+from hookcli.foreign import first_line
 from hookcli.models.zoo.origin import OWN, seeded
 
 if TYPE_CHECKING:

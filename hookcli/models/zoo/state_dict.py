@@ -11,7 +11,8 @@ from urllib.error import HTTPError
 
 import torch
 
-from hookcli.errors import WeightsError, first_line
+from hookcli.errors import WeightsError
+from hookcli.foreign import first_line
 from hookcli.models.zoo.catalog import cache_file
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.errors import WeightsError, first_line
+from hookcli.errors import WeightsError
 from hookcli.files import hash_file
+from hookcli.foreign import first_line
 from hookcli.models.zoo.build import (
     ModelWithWeights,
     SkipInitialisation,

@@ -21,8 +21,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.errors import WeightsError, first_line
+from hookcli.errors import WeightsError
 from hookcli.files import NotRegularError, open_regular
+from hookcli.foreign import first_line
 from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
@@ -215,6 +216,10 @@ def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
         return WeightsError(
             f"cannot read the weights {file}: damaged, or in a form that cannot be read safely",
             _SAVE_WEIGHTS,
+        )
+    if "_rebuild_nested_tensor" in str(error):  # torch 2.15 does not load them either
+        return WeightsError(
+            f"{file} holds tensors that are not dense: one is nested", _SAVE_WEIGHTS
         )
     return WeightsError(
         f"{file} holds more than tensors, and loading it would run its code", _SAVE_WEIGHTS

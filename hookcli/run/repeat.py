@@ -1,0 +1,157 @@
+"""The first batch of an interrupted run, run again by ``--resume`` and compared with its records.
+
+Whatever has changed in between without being recorded shows in its figures.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from hookcli.config import chunk_size
+from hookcli.distance.tolerance import RTOL, Tolerance
+from hookcli.errors import RequestError
+from hookcli.images.prepare import prepare_images
+from hookcli.render.draw.grid_writer import GridWriter
+from hookcli.run.chunk_runner import BeganWith, ChunkRunner, list_batches
+from hookcli.run.chunk_settings import make_chunk_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hookcli.images.prepare import PreparedImage
+    from hookcli.plan.prepare import PreparedRun
+    from hookcli.run.listener import ProgressListener
+    from hookcli.store.folder import RunFolder
+    from hookcli.summary.chunks import RunTotals
+
+_Rows: TypeAlias = "Mapping[tuple[str, str], Mapping[str, Any]]"
+_MEASURED = ("mean", "std", "min", "max")
+
+
+def check_first_batch(
+    prepared: PreparedRun, folder: RunFolder, totals: RunTotals, listener: ProgressListener
+) -> None:
+    """Run the first images of an interrupted run again, in the same batches.
+
+    A model that gives other figures for the same images at every call is let through with a
+    warning. What the model draws at random afterwards does not depend on this.
+
+    Raises:
+        RequestError: a figure is not the recorded one, within the tolerance of ``hookcli diff``;
+            or the records cannot be read.
+        ForwardError: the model fails on an image.
+    """
+    from hookcli.store.parquet_reader import read_rows  # takes 0.2 s
+
+    size = chunk_size(prepared.settings.config.batch_size)
+    keys = [source.key for source in prepared.model.sources]
+    number = keys.index(totals.images[0].key) // size
+    images = _find_first(prepared, number, totals.images[0].key)
+    device, edits = prepared.model.loaded.info.device, prepared.model.edits
+    unused, made = set(edits.unused), dict(edits.made)
+    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
+        first, second = (_run_again(prepared, number, images) for _ in range(2))
+    edits.unused, edits.made = unused, made
+    chosen = {image.key for image in images}
+    stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
+    dtype = prepared.model.loaded.info.dtype
+    if changed := _find_change(first, second, dtype):
+        listener.warn(
+            f"the model gives other figures each time it sees the same images ({changed}), "
+            "so --resume cannot tell whether it has changed"
+        )
+    elif changed := _find_change(stored, first, dtype):
+        raise RequestError(
+            f"--resume: the run in {str(folder.path)!r} was begun with other figures: {changed}",
+            "restore what has changed, or start again with --overwrite",
+        )
+
+
+def _find_first(prepared: PreparedRun, number: int, first: str) -> list[PreparedImage]:
+    """Return the image that ran first, alone, and those that shared the next forward.
+
+    Args:
+        prepared: the run.
+        number: the chunk that they are in.
+        first: the key of the image that ran first.
+    """
+    size, model = prepared.settings.config.batch_size, prepared.model
+    sources = model.sources[number * chunk_size(size) : (number + 1) * chunk_size(size)]
+    images = list(prepare_images(model.fitter, sources, 0, lambda _: None))
+    place = [image.key for image in images].index(first)
+    return [images[place], *next(iter(list_batches(images[place + 1 :], size)), ())]
+
+
+def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImage]) -> _Rows:
+    """Return the rows of ``records.parquet`` for images, by image and call; nothing is written."""
+    from hookcli.store.parquet import to_row
+
+    settings = prepared.settings
+    style = replace(settings.style, mode="none")
+    chunk_settings = make_chunk_settings(replace(prepared, settings=replace(settings, style=style)))
+    with closing(GridWriter(_write_nothing, style)) as grids:
+        runner = ChunkRunner(chunk_settings, _write_nothing, grids, lambda _: None, BeganWith())
+        _, records = runner.run(number, images)
+    return _by_call(map(to_row, records.records))
+
+
+def _by_call(rows: Iterable[Mapping[str, Any]]) -> _Rows:
+    return {(row["image"], row["call_id"]): {**row, "shape": [*row["shape"]]} for row in rows}
+
+
+def _write_nothing(name: str, _data: bytes) -> str:
+    return name
+
+
+def _find_change(stored: _Rows, now: _Rows, dtype: str) -> str:
+    """Return the first figure that is not the stored one, in words; empty if all are.
+
+    Args:
+        stored: the rows to compare with.
+        now: the other rows.
+        dtype: the dtype of the model.
+    """
+    for key, row in stored.items():
+        image, call_id = key
+        if key not in now:
+            return f"{call_id} for {image!r} is missing now"
+        if figure := _find_figure(row, now[key], dtype):
+            one, two = (
+                f"{value:.9g}" if isinstance(value, float) else value
+                for value in (row[figure], now[key][figure])
+            )
+            return f"the {figure} of {call_id} for {image!r} was {one}, and is {two} now"
+    added = (
+        f"{call_id} for {image!r} is new"
+        for image, call_id in now
+        if (image, call_id) not in stored
+    )
+    return next(added, "")
+
+
+def _find_figure(stored: Mapping[str, Any], now: Mapping[str, Any], dtype: str) -> str:
+    """Return the name of the first figure that differs by more than is tolerated; else empty.
+
+    Tensors whose relative L2 is tolerated have means and standard deviations that differ by no
+    more than this part of their root mean square. Extremes are held to the largest magnitude.
+    """
+    for figure in ("shape", "dtype", "nan_count", "inf_count"):
+        if stored[figure] != now[figure]:
+            return figure
+    dtypes = {stored["dtype"], dtype} if stored["dtype"] in RTOL else {stored["dtype"]}
+    rtol = Tolerance().rtol_of(stored["call_id"], dtypes, sketched=False)
+    known = {figure: stored[figure] or 0.0 for figure in _MEASURED}
+    size = math.hypot(known["mean"], known["std"])
+    largest = max(abs(known["min"]), abs(known["max"]))
+    for figure, unit in zip(_MEASURED, (size, size, largest, largest), strict=True):
+        one, two = stored[figure], now[figure]
+        if (one is None) != (two is None):
+            return figure
+        if one is not None and not abs(one - two) <= rtol * unit:
+            return figure
+    return ""
