@@ -77,12 +77,13 @@ __all__ = [
     "load_run",
 ]
 
+if not TYPE_CHECKING:  # mypy would take a misspelt name for one that there is
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib import metadata  # 20 ms, which hookcli --help need not wait for
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib import metadata  # 20 ms, which hookcli --help need not wait for
 
-        return metadata.version("hookcli")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hookcli' has no attribute {name!r}")
-    return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)
+            return metadata.version("hookcli")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'hookcli' has no attribute {name!r}")
+        return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)

@@ -31,8 +31,14 @@ _REASON = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 MOST_VALUES = 2**62  # no tensor has more
 Whole: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_VALUES)]
+AtLeastOne: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_VALUES)]
 Axes: TypeAlias = Annotated[tuple[Whole, ...], Meta(max_length=64)]
 Scalar: TypeAlias = str | float | bool | None
+# The name of a picture that a run wrote, which leads to no place outside of the run folder.
+_IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
+FileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^{_IN_FOLDER}\Z")]
+NoFileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^({_IN_FOLDER})?\Z")]  # or empty
+_MOST_LEVELS = 64  # of a document; those that hookcli writes have less than ten
 
 
 class DamagedError(ValueError):
@@ -50,9 +56,11 @@ def decode(data: bytes, kind: type[T]) -> T:
         DamagedError: the data are not JSON, or not of this kind.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        value = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(error) from error
+    _refuse_deep(value)
+    return value
 
 
 def decode_both(data: bytes, kind: type[T]) -> tuple[dict[str, object], T]:
@@ -78,6 +86,7 @@ def decode_escaped(data: bytes, kind: type[T]) -> T:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _damaged(error) from error
+    _refuse_deep(document)
     return convert(document, kind)
 
 
@@ -97,8 +106,8 @@ def convert(document: object, kind: type[T]) -> T:
         check_version(document.get("schema_version", SCHEMA_VERSION))
     try:
         return msgspec.convert(document, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise _damaged(error) from error
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
+        raise _damaged(error) from error  # msgspec cannot look up a key with a surrogate
 
 
 def check_version(version: object) -> None:
@@ -123,11 +132,33 @@ def read_document(file: Path, kind: type[T]) -> T:
     return decode(read_regular(file, MOST_BYTES), kind)
 
 
+def _refuse_deep(document: object) -> None:
+    """Raise if lists and objects are nested so deeply that a function that calls itself would fail.
+
+    Raises:
+        DamagedError: they are.
+    """
+    level = [document]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            part
+            for each in level
+            if isinstance(each, (dict, list))
+            for part in (each.values() if isinstance(each, dict) else each)
+            if isinstance(part, (dict, list))
+        ]
+        if not level:
+            return
+    raise _damaged(RecursionError())
+
+
 def _damaged(error: Exception) -> DamagedError:
     if isinstance(error, RecursionError):
         return DamagedError("it is nested too deeply")
     match = _REASON.fullmatch(str(error).strip().splitlines()[0])
     reason, place = (match[1], match[2]) if match else (str(error), None)
+    if repr(_IN_FOLDER)[1:-1] in reason:
+        reason = "Expected the name of a file in the run folder"
     if missing := _MISSING.fullmatch(reason):
         reason = f"{place or 'it'} lacks {missing[1]!r}"
     elif place and reason.startswith("Expected"):
@@ -142,6 +173,9 @@ class Request:
     Attributes:
         hookcli: the version of hookcli.
         command: the words that repeat the run; the first is ``hookcli``.
+        versions: the versions and settings that the run depends on; empty in runs of earlier
+            versions, as is ``code``.
+        code: the hash of each source file of the user's own model, by its name.
         model: facts about the model.
         layers: the names of the selected layers.
     """
@@ -149,6 +183,8 @@ class Request:
     hookcli: str
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
     schema_version: int = SCHEMA_VERSION
+    versions: dict[str, Scalar] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
 

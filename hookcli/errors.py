@@ -15,7 +15,8 @@ HookcliError
 │   ├── EnvironmentMismatchError
 │   └── ForwardError
 ├── CompleteError             0   nothing is left to resume
-└── OutputError               5   a file could not be written, or the folder is protected or in use
+├── OutputError               5   a file could not be written, or the folder is protected or in use
+└── InterruptError          130   Ctrl-C ended a command that can be resumed
 
 The message is one line that names the thing; the hint says what to type. Nothing here prints.
 """
@@ -27,7 +28,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
 DONE = 0
 SKIPPED = 6
@@ -93,35 +93,14 @@ class OutputError(HookcliError):
     exit_code = 5
 
 
-class Forgiven:
-    """A ``with`` block around foreign code whose failure does not matter.
+class InterruptError(HookcliError):
+    """Ctrl-C ended a command that can be resumed; the functions raise KeyboardInterrupt."""
 
-    An exception ends the block and goes no further, except Ctrl-C, which is raised as usual.
-    """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return error is not None and not isinstance(error, KeyboardInterrupt)
+    exit_code = INTERRUPTED
 
 
-def text_of(error: BaseException) -> str:
-    """Return the text of an error; empty when its class is foreign and its ``__str__`` raises."""
-    with Forgiven():
-        return str(error).strip()
-    return ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, cut off at 200 characters.
-
-    Texts of torch can be thousands of characters long. An error without text gives its class name.
-    """
-    lines = text_of(error).splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+class Terminated(SystemExit):
+    """A signal ends the process; ``foreign`` tells it from a ``sys.exit()`` of foreign code."""
 
 
 class UnknownModelError(RequestError):

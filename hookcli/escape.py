@@ -14,6 +14,8 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 
 def for_terminal(text: str) -> str:
     """Return ``text`` as one line, with control and formatting characters as visible escapes.
@@ -27,11 +29,11 @@ def for_terminal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # tables name the same layers and images again and again
 def for_csv(text: str) -> str:
-    """Return ``text`` so that no spreadsheet takes it for a formula.
+    """Return ``text`` so that no spreadsheet takes it for a formula, and no terminal for a command.
 
-    A leading ``=``, ``+``, ``-`` or ``@`` is quoted.
+    A leading ``=``, ``+``, ``-`` or ``@`` is quoted, and control characters become ``%XX``.
     """
-    shown = reversible(text).replace("\r", "%0D")  # Python's csv module would not quote it
+    shown = _CONTROL.sub(lambda match: _quote(match[0].encode()), reversible(text))
     return f"'{shown}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
 
 
@@ -48,7 +50,10 @@ def for_page(text: str) -> str:
 
     Control characters, and those that change the direction of writing, are visible escapes.
     """
-    return "".join(_visible(c) for c in unquote(text, errors="surrogateescape"))
+    name = unquote(text, errors="surrogateescape")
+    if name.isascii() and name.isprintable():
+        return name
+    return "".join(map(_visible, name))
 
 
 def for_shell(words: Sequence[str]) -> str:
@@ -76,13 +81,14 @@ def reversible(text: str) -> str:
     """Return ``text`` with the bytes that are not UTF-8 (surrogates in Python) as ``%XX``.
 
     A ``%`` that could be taken for such an escape becomes ``%25``, so that unquoting restores every
-    name.
+    name that a file can have. A surrogate that stands for no byte, which only the name of a module
+    can contain, is escaped like any other character.
     """
     if text.isascii() and "%" not in text:
         return text
-    is_utf8 = not any("\udc80" <= character <= "\udcff" for character in text)
+    is_utf8 = not any("\ud800" <= character <= "\udfff" for character in text)
     plain = re.sub("%(?=[0-9A-Fa-f]{2})" if is_utf8 else "%", "%25", text)
-    return plain.encode("utf-8", "surrogateescape").decode("utf-8", "percent_escape")
+    return plain.encode("utf-8", "percent_escape").decode()
 
 
 def _visible(character: str) -> str:
@@ -92,10 +98,18 @@ def _visible(character: str) -> str:
 
 
 def _percent(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
+    if not isinstance(error, UnicodeEncodeError):
         raise error
-    raw = error.object[error.start : error.end]
-    return "".join(f"%{byte:02X}" for byte in raw), error.end
+    part = error.object[error.start : error.end]
+    try:
+        raw = part.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raw = part.encode("utf-8", "surrogatepass")
+    return _quote(raw), error.end
+
+
+def _quote(raw: bytes) -> str:
+    return "".join(f"%{byte:02X}" for byte in raw)
 
 
 codecs.register_error("percent_escape", _percent)

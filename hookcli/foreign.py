@@ -1,7 +1,9 @@
 """Running code that is not hookcli's own, which may raise any exception or change the process.
 
-Its exceptions become hookcli's errors. Afterwards the process has its working directory and
-standard streams again, and no recursion limit that its stack cannot hold.
+This is the only place that catches every exception. An exception of foreign code becomes an error
+of hookcli (``ForeignCode``) or does not matter (``Forgiven``); Ctrl-C and a signal that ends the
+process pass through. Afterwards the process has its working directory and standard streams again,
+and no recursion limit that its stack cannot hold.
 
 Standard library only.
 """
@@ -12,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hookcli.errors import Forgiven, HookcliError, ModelError, first_line
+from hookcli.errors import HookcliError, ModelError, Terminated
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 # not yet at 8,000.
 _DEEPEST = 8_000
 _STREAMS = (1, 2)
+ENDS = (KeyboardInterrupt, Terminated)  # of the process; foreign code raises neither
 _BUILT = "it runs when the model is built; try it in Python first"
 
 
@@ -58,10 +61,26 @@ class Surroundings:
             _change_directory(self._directory_before)
 
 
+class Forgiven:
+    """A ``with`` block around one question to a foreign object, which need not have an answer.
+
+    Whatever the object raises ends the block and goes no further, ``sys.exit()`` included. The
+    block holds the question alone, since it would hide a mistake of hookcli too.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return error is not None and not isinstance(error, ENDS)
+
+
 class ForeignCode:
     """A ``with`` block around foreign code: any exception in it becomes a ModelError.
 
-    Ctrl-C and hookcli's own errors pass through unchanged. The process is restored
+    That includes ``sys.exit()``. Errors of hookcli pass through unchanged. The process is restored
     (``Surroundings``), and a recursion limit beyond what its stack can hold is lowered.
     """
 
@@ -95,7 +114,7 @@ class ForeignCode:
         if sys.getrecursionlimit() > most:
             sys.setrecursionlimit(most)
         self._surroundings.__exit__(kind, error, trace)
-        if error is not None and not isinstance(error, (HookcliError, KeyboardInterrupt)):
+        if error is not None and not isinstance(error, (HookcliError, *ENDS)):
             raise ModelError(
                 f"{self._what} raised {type(error).__name__}: {first_line(error)}",
                 self._hint,
@@ -110,6 +129,22 @@ def ask(thing: object, name: str, default: object = None) -> Any:
     with Forgiven():
         return getattr(thing, name)
     return default
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error; empty when its class is foreign and its ``__str__`` raises."""
+    with Forgiven():
+        return str(error).strip()
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, cut off at 200 characters.
+
+    Texts of torch can be thousands of characters long. An error without text gives its class name.
+    """
+    lines = text_of(error).splitlines()
+    return lines[0][:200] if lines else type(error).__name__
 
 
 def _working_directory() -> str | None:

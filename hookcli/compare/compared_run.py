@@ -26,8 +26,9 @@ from hookcli.documents import (
     decode,
     refuse_twice,
 )
-from hookcli.errors import HookcliError, OutputError, RequestError, first_line
+from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.files import read_regular
+from hookcli.foreign import first_line
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places.storage import TRY_AGAIN, StorageError, read_file

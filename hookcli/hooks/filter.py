@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _ALIASES = (*FAMILIES, "all", "leaf")
 
-_INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\]")
+_INDEXED = re.compile(r"(?P<name>\w+)\[(?P<first>-?\d{1,9})(?::(?P<last>-?\d{1,9}))?\]")
 _CALL_ID = re.compile(r"(?:(?:input|output):)?(?P<path>.+?)(?:#\d+)?(?:\[[^\]]+\])?")
 
 

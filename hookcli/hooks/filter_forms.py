@@ -36,5 +36,6 @@ def to_pattern(text: str) -> re.Pattern[str]:
     """
     try:
         return re.compile(text)
-    except re.error as error:
-        raise FilterSyntaxError(f"not a regular expression: {text!r} ({error})") from error
+    except (re.error, RecursionError, OverflowError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise FilterSyntaxError(f"not a regular expression: {text!r:.200} ({reason})") from error

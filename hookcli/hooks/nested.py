@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
-from hookcli.errors import Forgiven
-from hookcli.foreign import ask
+from hookcli.foreign import Forgiven, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

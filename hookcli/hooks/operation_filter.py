@@ -28,8 +28,8 @@ ChosenCall: TypeAlias = tuple[str, int | None]
 """The path of a layer and one of its calls, counted from 0; None for all calls of a module."""
 
 _FORM = re.compile(
-    r"(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d+))?"
-    r"(?:\[(?P<first>-?\d+)(?::(?P<last>-?\d+))?\])?"
+    r"(?:(?:input|output):)?(?:(?P<inside>.*)/)?op:(?P<name>[\w*?]+)(?:#(?P<call>\d{1,9}))?"
+    r"(?:\[(?P<first>-?\d{1,9})(?::(?P<last>-?\d{1,9}))?\])?"
 )
 
 

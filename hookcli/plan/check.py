@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -192,7 +193,7 @@ def _check_grids(grids: GridStyle) -> None:
 
 def _check_tensors(tensors: TensorRequest) -> None:
     pool = "none" if tensors.save is None else tensors.save.pool
-    if pool not in ("none", "mean", "max") and not (pool.isdecimal() and int(pool) > 0):
+    if pool not in ("none", "mean", "max") and not re.fullmatch(r"0*[1-9]\d{0,8}", pool):
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")
     if not tensors.max_disk > 0:  # also refuses NaN
         raise RequestError(f"--max-disk must be greater than 0, not {tensors.max_disk:g}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.documents import FileName
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -89,7 +91,7 @@ class AttentionMaps:
 
     image: str
     call_id: str
-    file: str
+    file: FileName
     heads: int
     patch_grid: tuple[int, ...]
     query_grid: tuple[int, ...]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hookcli.documents import NoFileName
+
 
 @dataclass(frozen=True, slots=True)
 class FileState:
@@ -97,7 +99,7 @@ class ImageResult:
     predictions: tuple[Prediction, ...] = ()
     pixels_shape: tuple[int, ...] = ()
     note: str = ""
-    seen: str = ""
+    seen: NoFileName = ""
     score: Score | None = None
     unedited: tuple[Prediction, ...] = ()
     unedited_score: Score | None = None

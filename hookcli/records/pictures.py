@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hookcli.documents import AtLeastOne, FileName
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelMaps:
@@ -25,7 +27,7 @@ class ChannelMaps:
             layer; None if each has its own.
     """
 
-    file: str
+    file: FileName
     size: tuple[int, int]
     own: tuple[int, int]
     columns: int
@@ -56,7 +58,7 @@ class Grid:
 
     image: str
     call_id: str
-    file: str
+    file: FileName
     size: tuple[int, int]
     places: dict[str, int] | None = None
     channels: tuple[int, ...] = ()
@@ -66,6 +68,11 @@ class Grid:
     spread: tuple[float | None, ...] = ()
     score: tuple[float | None, ...] = ()
     maps: ChannelMaps | None = None
+
+    def __post_init__(self) -> None:
+        """Raise if there is not one score for each tile."""
+        if self.score and len(self.score) != len(self.channels):
+            raise ValueError(f"{len(self.score)} scores of {len(self.channels)} tiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class HeatPicture:
     image: str
     kind: str
     call_id: str
-    file: str
+    file: FileName
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,8 @@ class Thumbnails:
         images: the keys of the images, from the first row to the last.
     """
 
-    file: str
-    columns: int
+    file: FileName
+    columns: AtLeastOne
     images: tuple[str, ...]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hookcli.documents import Axes, Whole
+
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
@@ -23,14 +25,14 @@ class LayerRow:
     the type of the module or the shape tells.
     """
 
-    order: int
+    order: Whole
     call_id: str
     module_path: str
     module_type: str
-    call_index: int
+    call_index: Whole
     side: str
     output_key: str
-    shape: tuple[int, ...]
+    shape: Axes
     dtype: str
     layout: str
     mean: float | None
@@ -38,12 +40,12 @@ class LayerRow:
     min: float | None
     max: float | None
     zero_fraction: float | None
-    nan_count: int
-    inf_count: int
-    dead_channels: int | None
-    channels: int | None
-    images: int
-    params: int
+    nan_count: Whole
+    inf_count: Whole
+    dead_channels: Whole | None
+    channels: Whole | None
+    images: Whole
+    params: Whole
     norm: float | None = None
     ratio: float | None = None
     change: float | None = None

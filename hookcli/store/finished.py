@@ -15,7 +15,7 @@ from hookcli.records.command import list_differences
 from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import opened
-from hookcli.store.places.locks import locked
+from hookcli.store.places.locks import locked, refuse_locked
 from hookcli.store.run_files import RunFiles
 from hookcli.store.tables import to_plain
 
@@ -83,6 +83,7 @@ def finish_resume(
     if isinstance(path, Path) and not path.is_dir():
         return
     with opened(path) as folder:
+        refuse_locked(folder)
         held, data = find_run(folder), folder.read(MANIFEST)
         if held is None or held.complete is None or data is None:
             return

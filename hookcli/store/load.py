@@ -217,8 +217,8 @@ class Run:
     def _read_grids(self) -> Iterator[tuple[str, bytes]]:
         names = list(filter(is_grid, self.manifest["files"]))
         for name in names[:MOST_PICTURES]:
-            with suppress(OSError, ValueError, RuntimeError):
-                yield PurePosixPath(name).stem, read_regular(self.files.file_inside(name), MOST_PNG)
+            with suppress(OSError, ValueError):
+                yield PurePosixPath(name).stem, read_regular(self.files.file(name), MOST_PNG)
 
     def images_of(self, call_id: str) -> tuple[str, ...]:
         """Return the image key of each row of ``run[call_id]``.
@@ -390,13 +390,13 @@ def _column_type(name: str) -> str:
     """Return the name of the Arrow type of a column of ``layers.csv``."""
     kind = _KINDS.get(name, "str")
     return (
-        "int64" if kind.startswith("int") else "float64" if kind.startswith("float") else "string"
+        "int64" if kind.startswith("Whole") else "float64" if kind.startswith("float") else "string"
     )
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
     """Return a cell of ``layers.csv`` as the type of its column."""
     kind = _KINDS.get(name, "str")
-    if not kind.startswith(("int", "float")):
+    if not kind.startswith(("Whole", "float")):
         return text
-    return (int if kind.startswith("int") else float)(text) if text else None
+    return (int if kind.startswith("Whole") else float)(text) if text else None

@@ -87,13 +87,14 @@ def write_records(
     Raises:
         OutputError: the file cannot be written.
     """
-    table = pa.Table.from_pylist([_row(record) for record in records], schema=SCHEMA)
+    table = pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
     return write(records_file(number), stream.getvalue())
 
 
-def _row(record: LayerRecord) -> dict[str, object]:
+def to_row(record: LayerRecord) -> dict[str, object]:
+    """Return a record as a row of the table."""
     call, stats = record.call, record.stats
     return {
         "image": record.image,

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 from pyarrow import parquet, types
 
 from hookcli.files import open_regular
+from hookcli.store.names import records_file
 from hookcli.store.parquet import SCHEMA
+from hookcli.store.shards import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from hookcli.documents import RecordRow
+    from hookcli.store.folder import RunFolder
 
 _NEEDED = (
     "image",
@@ -44,22 +50,39 @@ def read_records(files: Sequence[Path]) -> pa.Table:
         pyarrow.ArrowException: a file is not Parquet, or is damaged.
         OSError: a file cannot be read, or is no regular file.
     """
-    return pa.concat_tables([_read_file(file) for file in files], promote_options="default")
+    tables = []
+    for file in files:
+        with open_regular(file) as stream:
+            tables.append(_read_table(stream))
+    return pa.concat_tables(tables, promote_options="default")
 
 
-def _read_file(file: Path) -> pa.Table:
-    with open_regular(file) as stream:
-        metadata = parquet.read_metadata(stream)
-        texts = [name for name in _TEXTS if name in metadata.schema.to_arrow_schema().names]
-        opened = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
-        size, rows = stream.seek(0, 2), opened.metadata.num_rows
-        _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
-        groups = [
-            opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)
-        ]
-        unpacked = sum(group.total_byte_size for group in groups)
-        _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
-        table = _expand_texts(opened.read())
+def read_rows(folder: RunFolder, number: int) -> list[RecordRow]:
+    """Return the records of a chunk of an unfinished run.
+
+    Raises:
+        RequestError: they are missing or damaged.
+        OutputError: they may not be read.
+    """
+    name = records_file(number)
+    try:
+        rows: list[RecordRow] = _read_table(io.BytesIO(folder.read(name) or b"")).to_pylist()
+        return rows
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise cannot_read(folder.path / name, error) from error
+
+
+def _read_table(stream: BinaryIO) -> pa.Table:
+    metadata = parquet.read_metadata(stream)
+    paths = {metadata.schema.column(place).path for place in range(metadata.num_columns)}
+    texts = [name for name in _TEXTS if name in paths]  # a nested column has no such path
+    opened = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
+    size, rows = stream.seek(0, 2), opened.metadata.num_rows
+    _expect(rows <= _MOST_ROWS + size // _LEAST_BYTES, f"{rows} rows in {size} bytes")
+    groups = [opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)]
+    unpacked = sum(group.total_byte_size for group in groups)
+    _expect(unpacked <= _MOST_UNPACKED + _RATIO * size, f"{unpacked} bytes in {size}")
+    table = _expand_texts(opened.read())
     _check_columns(table.schema)
     for name in _WITHOUT_NULLS:
         _expect(not table[name].null_count, f"an empty cell in the column {name!r}")

@@ -10,7 +10,7 @@ from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.png import MOST_BYTES, decode_png
 from hookcli.records.pictures import LABEL_ROW, Grid
-from hookcli.store.names import DOCUMENT, is_grid, is_sheet
+from hookcli.store.names import DOCUMENT, is_sheet
 from hookcli.store.shards import cannot_read, name_close
 
 if TYPE_CHECKING:
@@ -24,12 +24,6 @@ class Pictures:
     """The part of ``report.json`` that says what the pictures of a run show."""
 
     grids: tuple[Grid, ...]
-
-    def __post_init__(self) -> None:
-        """Raise if a picture is not one that a run writes."""
-        for grid in self.grids:
-            if not is_grid(grid.file):
-                raise ValueError(f"{grid.file!r:.100} is not a picture of a run")
 
 
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
@@ -72,7 +66,7 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
         RequestError: the file is missing or damaged.
     """
     try:
-        picture = decode_png(read_regular(files.file_inside(grid.file), MOST_BYTES))
+        picture = decode_png(read_regular(files.file(grid.file), MOST_BYTES))
     except (OSError, ValueError, RuntimeError) as error:
         raise cannot_read(files.place / grid.file, error) from error
     if not is_sheet(grid.file):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import stat
 import tempfile
@@ -57,7 +58,7 @@ class RunFiles:
         return self.measure(name) is not None
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a regular file; None if there is none. Links are followed.
+        """Return the size of a regular file in the run folder; None if there is none.
 
         Raises:
             OutputError: the storage cannot be read.
@@ -83,28 +84,18 @@ class RunFiles:
     def file(self, name: str) -> Path:
         """Return the path of a file on this machine.
 
+        A file of a run folder that comes from a stranger may be a link to a file of the reader.
+
         Raises:
+            OutsideError: it is a link to a file outside of the run folder, or to itself.
             OSError: a file in a storage cannot be read.
             OutputError: its copy cannot be written.
         """
-        if isinstance(self.place, Path):
-            return self.place / name
-        return self._copy(self.place, name)
-
-    def file_inside(self, name: str) -> Path:
-        """Return the path of a file, as ``file`` does, if it is in the run folder.
-
-        A picture or tensor of a run folder that comes from a stranger may be a link to a file of
-        the reader.
-
-        Raises:
-            OutsideError: it is a link to a file outside of the run folder.
-            OSError: a file in a storage cannot be read.
-            RuntimeError: it is a link to itself.
-            OutputError: its copy cannot be written.
-        """
-        path = self.file(name)
-        if isinstance(self.place, Path) and not path.resolve().is_relative_to(self.place.resolve()):
+        if not isinstance(self.place, Path):
+            return self._copy(self.place, name)
+        path = self.place / name
+        real, inside = os.path.realpath(path), os.path.realpath(self.place)
+        if not Path(real).is_relative_to(inside) or Path(real).is_symlink():
             raise OutsideError(errno.ELOOP, "it is a link out of the run folder", str(path))
         return path
 

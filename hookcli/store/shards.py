@@ -20,8 +20,9 @@ from hookcli.documents import (
     Whole,
     decode_both,
 )
-from hookcli.errors import HookcliError, OutputError, RequestError, first_line
+from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.files import open_regular, read_regular
+from hookcli.foreign import first_line
 from hookcli.records.text import and_more, shape_text
 from hookcli.store.names import INDEX, TENSORS
 from hookcli.store.places.storage import TRY_AGAIN, StorageError
@@ -143,7 +144,7 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
     """
     array_dtype = tensor.array_dtype
     try:
-        with open_regular(run.file_inside(tensor.shard)) as stream:
+        with open_regular(run.file(tensor.shard)) as stream:
             # By its descriptor, so that the file that was checked is the one that is read.
             with safe_open(f"/dev/fd/{stream.fileno()}", framework="np") as shard:
                 saved = shard.get_slice(tensor.tensor)

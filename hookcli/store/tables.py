@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hookcli import escape
@@ -90,7 +91,7 @@ def render_line(row: DataclassInstance) -> str:
 
 def plain_object(document: Mapping[str, object]) -> dict[str, object]:
     """Return a document in terms of JSON, see ``to_plain``."""
-    return {str(name): to_plain(value) for name, value in document.items()}
+    return {escape.reversible(str(name)): to_plain(value) for name, value in document.items()}
 
 
 def to_plain(value: object) -> object:
@@ -98,19 +99,28 @@ def to_plain(value: object) -> object:
 
     Dataclasses become objects, tuples lists, NaN and Inf None; text is reversibly escaped.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain_fields(value)
-    if isinstance(value, dict):
-        return plain_object(value)
+    if isinstance(value, str):
+        return escape.reversible(value)
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [to_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return escape.reversible(value) if isinstance(value, str) else value
+    if isinstance(value, dict):
+        return plain_object(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain_fields(value)
+    return value
 
 
 def _plain_fields(row: DataclassInstance) -> dict[str, object]:
-    return {name: to_plain(getattr(row, name)) for name in column_names(type(row))}
+    return {name: to_plain(getattr(row, name)) for name in _list_names(type(row))}
+
+
+@cache
+def _list_names(kind: type[DataclassInstance]) -> list[str]:
+    return column_names(kind)
 
 
 def _cell(value: object) -> str:

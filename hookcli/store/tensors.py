@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _ROWS = "rows"  # the only key of the metadata: safetensors does not keep the order of several
 _RESERVED = "__metadata__"
 _LENGTH = 8  # bytes that hold the length of the header
+_LONGEST_HEADER = 100_000_000  # bytes; safetensors reads no longer one
 
 
 def write_shard(
@@ -70,7 +71,13 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
     """
     laid_out = torch.contiguous_format
     own = {name: tensor.cpu().clone(memory_format=laid_out) for name, tensor in state.items()}
-    return write_atomic(file, save(own))
+    try:
+        return write_atomic(file, save(own))
+    except UnicodeEncodeError as error:
+        raise OutputError(
+            f"cannot write {str(file)!r}: {error.object!r:.80} cannot be a name in it",
+            "rename the module, or leave out --save-weights",
+        ) from error
 
 
 def write_index(
@@ -142,9 +149,11 @@ def _read_header(
     """
     try:
         length = int.from_bytes(read_part(shard, 0, _LENGTH), "little")
+        if length > _LONGEST_HEADER:
+            raise ValueError(f"its header has {length:,} bytes")
         header = decode(read_part(shard, _LENGTH, _LENGTH + length), dict[str, dict[str, Any]])
         said = header[_RESERVED][_ROWS]
-        for name, rows in decode(said.encode(), dict[str, _Rows]).items():
+        for name, rows in decode(str(said).encode(), dict[str, _Rows]).items():
             yield (
                 rows.call_id,
                 {

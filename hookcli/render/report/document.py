@@ -38,6 +38,7 @@ PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
 
+_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
 _FIGURES = ("low", "high", "mean", "spread")
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
@@ -66,6 +67,11 @@ class TopChannel:
     channel: int
     images: tuple[str, ...]
     values: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        """Raise if there is not one value for each image."""
+        if len(self.images) != len(self.values):
+            raise ValueError(f"top images: {len(self.values)} values of {len(self.images)} images")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,16 @@ class ReportDocument:
     written: dict[str, str] = field(default_factory=dict)
     top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
     colours: tuple[Colour, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise if a version that the page names is missing, or the layer of a picture."""
+        for name in _VERSIONS:
+            if name not in self.versions:
+                raise ValueError(f"versions lacks {name!r}")
+        known = {row.call_id for row in self.layers}
+        for place, grid in enumerate(self.grids):
+            if grid.call_id not in known:
+                raise ValueError(f"grids[{place}] is of {grid.call_id!r:.100}, which is no layer")
 
 
 @dataclass(frozen=True, slots=True)

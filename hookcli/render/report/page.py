@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from jinja2 import UndefinedError
 from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli import escape
 from hookcli.documents import MOST_BYTES
-from hookcli.errors import RequestError, first_line
 from hookcli.files import read_regular
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES
@@ -43,7 +41,7 @@ from hookcli.render.report.document import (
     read_report,
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
-from hookcli.store.names import DOCUMENT, is_sheet
+from hookcli.store.names import is_sheet
 from hookcli.store.run_files import OutsideError, RunFiles
 
 if TYPE_CHECKING:
@@ -133,20 +131,9 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
         RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
         OutputError: the file cannot be read.
     """
-    try:
-        files = RunFiles(run)
-        document, state = read_report(files)
-        return render_report(document, state, files if single_file else None), state
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        AttributeError,
-        UndefinedError,
-    ) as error:
-        reason = f"{str(run / DOCUMENT)!r} is not what a run writes: {first_line(error)}"
-        raise RequestError(reason, "run hookcli inspect again") from error
+    files = RunFiles(run)
+    document, state = read_report(files)
+    return render_report(document, state, files if single_file else None), state
 
 
 def render_report(
@@ -326,10 +313,10 @@ def _embedded(run: RunFiles) -> Callable[[str], str]:
     def address(file: str) -> str:
         kind = "jpeg" if file.endswith(".jpg") else "png"
         try:
-            data = read_regular(run.file_inside(file), MOST_BYTES)
+            data = read_regular(run.file(file), MOST_BYTES)
         except OutsideError:
             return ""
-        except (OSError, RuntimeError):  # RuntimeError: a link to itself
+        except OSError:
             return linked(file)
         return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")  # noqa: S704
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
+from hookcli.store.names import REQUEST
 from hookcli.store.places import file_lock, lease
 from hookcli.store.places.directory import Directory
 
@@ -39,14 +40,14 @@ def locked(folder: AnyFolder) -> AbstractContextManager[object]:
 
 
 def refuse_locked(folder: AnyFolder) -> None:
-    """Raise if a run is writing into a folder.
+    """Raise if a run is known to be writing into a folder, before its changing files are judged.
 
     Raises:
-        OSError: whether one is cannot be found out.
-        OutputError: one is.
+        OutputError: a run is writing into it.
     """
-    if isinstance(folder, Directory):
-        with file_lock.locked(folder):
-            pass
-    else:
-        lease.refuse_locked(folder)
+    with suppress(OSError):
+        if not isinstance(folder, Directory):
+            lease.refuse_locked(folder)
+        elif folder.is_file(REQUEST):
+            with file_lock.locked(folder):
+                pass

@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hookcli.errors import RequestError, first_line
+from hookcli.errors import RequestError
+from hookcli.foreign import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

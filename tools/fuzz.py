@@ -1,0 +1,548 @@
+"""Damage the files of runs at random, and see what each command makes of them. Run by ``make fuzz``.
+
+A finished run, a finished run of gradients, an unfinished run and a golden file are changed file by
+file, one change at a time, and a command reads the result in this process. It must end with a code
+of its own and one line of error, in time. It must not open, link or change a file outside of the
+folder, and must print no control characters. What fails is printed with the words that repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from hookcli.__main__ import _run
+from hookcli.errors import HookcliError, ModelError
+from hookcli.foreign import ForeignCode
+from hookcli.run import pipeline
+from hookcli.store.chunks import hash_line
+from hookcli.store.load import load_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECONDS = 20  # of a command; most take a tenth
+MEMORY = 32 << 30  # of the process
+NET = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        x = x.unsqueeze(1)
+        return torch.softmax(x @ x.transpose(-1, -2), -1) @ x
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch, self.attend, self.head = nn.Conv2d(3, 4, 4, 4), Attention(), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.patch(x).relu().flatten(2).transpose(1, 2)
+        return self.head(self.attend(x).squeeze(1).mean(1))
+"""
+PLAIN = ("--device", "cpu", "--size", "8", "--resize", "8", "-q")
+PICTURES = ("--grids", "layers", "--attention", "all", "--rollout", "--overview")
+INSPECT = ("inspect", "net.py:Net", "a.png", "b.png", "--save", "tensors", "--sketch", *PICTURES)
+GRADIENTS: tuple[str, ...] = (
+    "gradients",
+    "net.py:Net",
+    "a.png",
+    "b.png",
+    "--cam",
+    "patch",
+    "--saliency",
+)
+GRADIENTS += ("--save", "tensors", "--sketch")
+MANY = ("inspect", "net.py:Net", "many", "--layers", "conv", "--workers", "0", "--save", "tensors")
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, 0, -1, 7, 2**40, 10**400, -(10**30), 0.5, -0.0, 1e308, -1e-320),
+    *("", "x", "\0", "\ud800", "\udcff", "\x1b[31mred\x07", "a\nb", "\u202egnp", "%41", "'\"><b>"),
+    *("../outside/x.png", "grids/../../outside/x.png", "/etc/passwd", "//host/share/x.png"),
+    *("https://host/x.png", "file:///etc/passwd", "javascript:alert(1)", "=1+1", "x" * 5000),
+    *([], {}, [[]], [None], [1, -1, 5], [2**40, 2**40], {"a": {}}, ["../outside/x.png"]),
+)
+COLUMNS: tuple[Callable[[int], Any], ...] = (
+    lambda rows: pa.array([{"a": "x"}] * rows),
+    lambda rows: pa.array([["x"]] * rows),
+    lambda rows: pa.array([[[1]]] * rows),
+    lambda rows: pa.array([None] * rows),
+    lambda rows: pa.array([True] * rows),
+    lambda rows: pa.array([2**62] * rows),
+    lambda rows: pa.array([-1] * rows, pa.int8()),
+    lambda rows: pa.array([float("nan")] * rows),
+    lambda rows: pa.array(["\x1b[31m"] * rows),
+    lambda rows: pa.array(["../outside"] * rows).dictionary_encode(),
+    lambda rows: pa.array([b"\xff"] * rows),
+    lambda rows: pa.array([b"\xff" * 268] * rows),
+    lambda rows: pa.array([0] * rows, pa.timestamp("ns")),
+    lambda rows: pa.array([[2**40] * 3] * rows),
+    lambda rows: pa.array([[-1]] * rows),
+    lambda rows: pa.array([[("a", 1)]] * rows, pa.map_(pa.string(), pa.int64())),
+)
+
+
+class SlowError(BaseException):
+    """A command took too long."""
+
+
+class WrongError(Exception):
+    """A command did something that it must not do."""
+
+
+# What is changed
+
+
+def bits(data: bytes, dice: random.Random) -> bytes:
+    """Flip single bits."""
+    changed = bytearray(data or b"\0")
+    for _ in range(dice.choice([1, 1, 2, 8])):
+        changed[dice.randrange(len(changed))] ^= 1 << dice.randrange(8)
+    return bytes(changed)
+
+
+def cut(data: bytes, dice: random.Random) -> bytes:
+    """Cut off the end, or put something behind it."""
+    whole = [data + data, data + b"\0" * 100, b""]
+    return dice.choice([data[: dice.randrange(len(data) or 1)]] * 3 + whole)
+
+
+def junk(_data: bytes, dice: random.Random) -> bytes:
+    """Write something else."""
+    texts = (b"[" * 200_000, b"{}", b"[]", b"null", b'""', b"PAR1" * 3, b"\xff\xfe", b"\x89PNG\r\n")
+    return dice.choice([*texts, dice.randbytes(300)])
+
+
+def values(data: bytes, dice: random.Random) -> bytes:
+    """Replace, remove or exchange values of JSON or cells of CSV."""
+    if b"," in data and data[:1] not in b"[{" and not _head_of(data):
+        rows = [line.split(",") for line in data.decode().splitlines()]
+        row = dice.choice(rows)
+        row[dice.randrange(len(row))] = dice.choice(
+            ["", "x", "-1", "nan", "1e999", '"', "9" * 5000]
+        )
+        return "\n".join(",".join(row) for row in rows).encode()
+
+    def swap(document: Any) -> Any:
+        places = list(_walk(document))
+        for _ in range(dice.choice([1, 1, 1, 3])):
+            parent, key = dice.choice(places) if places else ([document], 0)
+            other, its_key = dice.choice(places) if places else ([None], 0)
+            with contextlib.suppress(KeyError, IndexError):
+                way = dice.random()
+                if way < 0.15:
+                    del parent[key]
+                elif way < 0.6:
+                    parent[key] = dice.choice(HOSTILE)
+                elif way < 0.7 and isinstance(parent, dict):
+                    parent[dice.choice([each for each in HOSTILE if isinstance(each, str)])] = 1
+                else:
+                    parent[key] = json.loads(json.dumps(other[its_key]))
+        return document
+
+    return _edit_json(data, swap, dice)
+
+
+def nesting(data: bytes, dice: random.Random) -> bytes:
+    """Put a deeply nested value into JSON."""
+    levels = dice.choice([20, 70, 300, 500, 900, 3000])
+
+    def nest(document: Any) -> Any:
+        parent, key = dice.choice(list(_walk(document)) or [([document], 0)])
+        deep: Any = "x"
+        for _ in range(levels):
+            deep = [deep] if dice.random() < 0.5 else {"a": deep}
+        parent[key] = deep
+        return document
+
+    sys.setrecursionlimit(20_000)
+    try:
+        return _edit_json(data, nest, dice)
+    finally:
+        sys.setrecursionlimit(1000)
+
+
+def columns(data: bytes, dice: random.Random) -> bytes:
+    """Change the type, the name or the order of columns of Parquet, or remove some."""
+    table = pq.read_table(io.BytesIO(data))
+    for _ in range(dice.choice([1, 1, 2])):
+        place = dice.randrange(table.num_columns)
+        name = table.column_names[place]
+        way = dice.random()
+        if way < 0.1:
+            table = table.remove_column(place)
+        elif way < 0.2:
+            names = table.column_names
+            names[place] = dice.choice(names)
+            table = table.rename_columns(names)
+        elif way < 0.3:
+            table = pa.concat_tables([table, table])
+        else:
+            table = table.set_column(place, name, dice.choice(COLUMNS)(len(table)))
+    stream = io.BytesIO()
+    pq.write_table(table, stream, store_schema=dice.random() < 0.7)
+    return stream.getvalue()
+
+
+def removal(file: Path, _dice: random.Random) -> None:
+    """Delete the file."""
+    file.unlink()
+
+
+def in_place(file: Path, dice: random.Random) -> None:
+    """Put a link, a pipe or a folder in the place of the file, or a link in that of its folder."""
+    folder = file.parent
+    if dice.random() < 0.2 and folder.parent.parent.name == "work":
+        outside = Path("outside", folder.name)
+        shutil.copytree(folder, outside)
+        shutil.rmtree(folder)
+        folder.symlink_to(outside.absolute())
+        return
+    outside = Path("outside", file.name)
+    file.rename(outside)
+    kinds = [outside.absolute()] * 4 + ["../outside.txt", file.name, "nowhere", "/dev/zero", "/"]
+    target = dice.choice([*kinds, "pipe", "folder"])
+    if target == "pipe":
+        os.mkfifo(file)
+    elif target == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to(target)
+
+
+CHANGES = {each.__name__: each for each in (bits, cut, junk, values, nesting, columns)}
+REPLACEMENTS = {each.__name__: each for each in (removal, in_place)}
+
+
+def kinds_of(name: str) -> list[str]:
+    """The kinds of changes that a file of this name can have, with the more fruitful ones twice."""
+    kinds = ["bits", "cut", "junk", "removal"] + ["in_place"] * (name != "golden.json")
+    if name.endswith((".json", ".jsonl", ".csv")):
+        kinds += ["values"] * 5
+    if name.endswith((".json", ".jsonl")):
+        kinds += ["nesting"]
+    return kinds + ["columns"] * 5 * name.endswith(".parquet")
+
+
+def _head_of(data: bytes) -> bytes:
+    """The line of a saved chunk that holds the hash of the rest."""
+    return data[:65] if re.match(rb"[0-9a-f]{64}\n", data) else b""
+
+
+def _edit_json(data: bytes, edit: Callable[[Any], Any], dice: random.Random) -> bytes:
+    """JSON with a change in it; of several lines, in one. A hash of the text is made to fit."""
+    if head := _head_of(data):
+        text = _edit_json(data[len(head) :], edit, dice)
+        return hash_line(text) + text
+    lines = data.splitlines(keepends=True)
+    try:
+        return json.dumps(edit(json.loads(data))).encode()
+    except ValueError:
+        at = dice.randrange(len(lines) or 1)
+        with contextlib.suppress(ValueError, IndexError):
+            lines[at] = json.dumps(edit(json.loads(lines[at]))).encode() + b"\n"
+        return b"".join(lines)
+
+
+def _walk(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in JSON: the object or list, and the key in it; few of a long list."""
+    keys = list(value) if isinstance(value, dict) else range(min(len(value), 20))
+    for key in keys if isinstance(value, (dict, list)) else ():
+        yield value, key
+        yield from _walk(value[key]) if isinstance(value[key], (dict, list)) else ()
+
+
+# What reads it
+
+
+def read_all(folder: str) -> None:
+    """Everything that a run gives in Python."""
+    run = load_run(folder)
+    _ = run.images, run.layers, run.figures(), run.records.num_rows, repr(run), run._repr_html_()
+    for call_id in run.calls:
+        _ = run[call_id], run.images_of(call_id)
+    for row in run.layers:
+        run.grid(str(row.get("call_id")))
+
+
+def commands_for(root: str, name: str) -> list[tuple[str, ...]]:
+    """The commands that read a file of a run in ``work``; an empty one reads all in Python."""
+    run = f"work/{root}"
+    if root == "killed":
+        resumed = (*MANY, *PLAIN, "-o", run)
+        return [(*resumed, "--resume")] * 4 + [(*resumed, "--overwrite"), ("report", run)]
+    if root == "golden.json":
+        return [("diff", "done", run, "--format", each) for each in ("table", "json", "csv")]
+    again = INSPECT if root == "done" else GRADIENTS
+    pages = [("report", run), ("report", run, "--single-file")]
+    return [
+        *(pages * (4 if name.endswith(("report.json", ".png", ".jpg")) else 1)),
+        ("golden", run, "-o", "work/made.json"),
+        ("diff", root, run, "--format", "json"),
+        ("diff", run, root, "--format", "csv", "--pictures", "work/pictures"),
+        ("export", run, "--to", "npy", "-o", "work/exported"),
+        ("export", run, "--to", "csv", "-o", "work/exported"),
+        (*again, *PLAIN, "-o", run, "--resume"),
+        (*again, *PLAIN, "-o", run, "--overwrite", "--dry-run"),
+        (),
+        (),
+    ]
+
+
+def execute(words: tuple[str, ...], root: str) -> tuple[int, str]:
+    """Run a command in this process; returns its exit code and what it printed.
+
+    Raises:
+        SlowError: it took too long.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            if words:
+                with mock.patch.object(sys, "argv", ["hookcli", *words]):
+                    code = _run()
+            else:
+                code = 0
+                try:
+                    read_all(f"work/{root}")
+                except HookcliError as error:
+                    code = error.exit_code
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    out.flush()
+    err.flush()
+    return code, (out.buffer.getvalue() + err.buffer.getvalue()).decode()
+
+
+# What must not happen
+
+
+class Guard:
+    """Notices when a file outside of the runs is opened, changed or linked."""
+
+    def __init__(self, home: Path) -> None:
+        self._outside = str(home / "outside")
+        self._opened: list[str] = []
+        self._watching = False
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, facts: tuple[Any, ...]) -> None:
+        if event == "open" and self._watching and isinstance(facts[0], (str, bytes)):
+            file = os.path.realpath(os.fsdecode(facts[0]))
+            if file.startswith(self._outside) or file in ("/etc/passwd", "/dev/zero"):
+                self._opened.append(file)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch a command.
+
+        Raises:
+            WrongError: it opened or changed a file outside.
+        """
+        before = self._look()
+        self._opened.clear()
+        self._watching = True
+        try:
+            yield
+        finally:
+            self._watching = False
+        if self._opened:
+            raise WrongError(f"opened {self._opened[0]}")
+        if changed := before ^ self._look():
+            raise WrongError(f"changed {sorted(changed)[:3]}")
+
+    def _look(self) -> set[tuple[str, int, int]]:
+        """The files outside of ``work``, with their sizes and times."""
+        files = [file for root in (".", "outside") for file in Path(root).iterdir()]
+        files += [file for root in ("done", "flow", "killed") for file in Path(root).rglob("*")]
+        facts = [(str(file), file.lstat()) for file in files if str(file) != "work"]
+        return {(name, each.st_size, each.st_mtime_ns) for name, each in facts}
+
+
+def check_page(page: str) -> None:
+    """Raise if a page links anything but pictures of its folder.
+
+    Raises:
+        WrongError: it does.
+    """
+    for link in sorted(links_of(page)):
+        is_inside = re.fullmatch(r"([\w-][\w.#-]*/)*[\w-][\w.#-]*", unquote(link))
+        if not is_inside and not re.match(r"#|data:image/(png|jpeg);base64,", link):
+            raise WrongError(f"the page links {link[:80]!r}")
+
+
+def links_of(page: str) -> set[str]:
+    """Every address on a page: in its elements, in its styles, and in what its scripts read."""
+    data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    page = re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
+    found = set(re.findall(r"""(?:href|src)="([^"]*)\"""", page))
+    found |= set(re.findall(r"""url\(["']?([^"')]*)""", page))
+    for text in data:
+        for parent, key in _walk([json.loads(text)]):
+            if key in ("src", "seen", "drawn") and isinstance(parent[key], str):
+                found.add(parent[key])
+            if key == "pictures" and isinstance(parent[key], list):
+                found |= set(parent[key])
+    return found - {""}
+
+
+# One change after the other
+
+
+def make_runs() -> None:
+    """Make the runs in the working directory."""
+    Path("net.py").write_text(NET)
+    Path("outside.txt").write_text("outside")
+    Path("many").mkdir()
+    dice = np.random.default_rng(0)
+    for name in ("a.png", "b.png", *(f"many/{number:02}.png" for number in range(33))):
+        Image.fromarray(dice.integers(0, 256, (8, 8, 3)).astype(np.uint8)).save(name)
+    stopped = mock.patch.object(pipeline, "close_run", side_effect=KeyboardInterrupt)
+    for words, code, patch in (
+        ((*INSPECT, *PLAIN, "-o", "done"), 0, contextlib.nullcontext()),
+        ((*GRADIENTS, *PLAIN, "-o", "flow"), 0, contextlib.nullcontext()),
+        ((*MANY, *PLAIN, "-o", "killed"), 130, stopped),
+        (("golden", "done", "-o", "golden.json"), 0, contextlib.nullcontext()),
+    ):
+        with patch:
+            ended = execute(words, "")
+        assert ended[0] == code, ended  # noqa: S101
+
+
+def lay_out(root: str) -> None:
+    """Put a fresh copy of a run into ``work``."""
+    for folder in ("work", "outside"):
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder).mkdir()
+    (shutil.copytree if Path(root).is_dir() else shutil.copy)(root, f"work/{root}")
+
+
+def change(file: Path, kind: str, dice: random.Random) -> None:
+    """Change a file of ``work``; most often the manifest has the size that the file has then."""
+    if kind in REPLACEMENTS:
+        REPLACEMENTS[kind](file, dice)
+        return
+    file.write_bytes(CHANGES[kind](file.read_bytes(), dice))
+    manifest = Path(*file.parts[:2], "manifest.json")
+    name = str(file.relative_to(Path(*file.parts[:2])))
+    if file != manifest and manifest.is_file() and dice.random() < 0.8:
+        document = json.loads(manifest.read_bytes())
+        document["sizes"][name] = file.stat().st_size
+        manifest.write_text(json.dumps(document))
+
+
+def one_case(seed: int, case: int, targets: list[tuple[str, str]], guard: Guard) -> tuple[str, ...]:
+    """Make one change and run one command; returns the file, the kind, and what became of it."""
+    dice = random.Random(f"{seed}/{case}")  # noqa: S311
+    root, name = targets[case % len(targets)]
+    kind = dice.choice(kinds_of(name or root))
+    words = dice.choice(commands_for(root, name))
+    lay_out(root)
+    change(Path("work", root, name) if name else Path("work", root), kind, dice)
+    failure = ""
+    code = 1
+    try:
+        with ForeignCode("the command"), guard.watching():
+            code, said = execute(words, root)
+            if words[:1] == ("report",) and code == 0:
+                check_page(Path("work", root, "report.html").read_text())
+        if code not in (0, 2, 3, 4, 5, 6, 7):
+            failure = f"exit code {code}: {said[-200:]}"
+        elif found := re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said):
+            failure = f"printed the control character {found[0]!r}"
+    except ModelError as error:
+        cause = error.__cause__ or error
+        last = traceback.extract_tb(cause.__traceback__)[-1]
+        failure = f"{error.message} ({Path(last.filename).name}:{last.lineno})"
+    group = re.sub(r"/(?:[^/]+/)?[^/]*(\.\w+)$", r"/*\1", name) if name.count("/") else name
+    if failure:
+        print(f"FAILED  --seed {seed} --case {case}: {kind} of {root}/{name}")
+        print(f"        {' '.join(words) or 'load_run'}\n        {failure}", flush=True)
+    return (
+        f"{root}/{group}".rstrip("/"),
+        kind,
+        "failed" if failure else "refused" * (code in (2, 5)),
+    )
+
+
+def main() -> None:
+    """Make the changes that were asked for, and print how they ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--changes", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", type=int, help="repeat one change")
+    asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    warnings.simplefilter("ignore")
+
+    def ring(_number: int, _frame: object) -> None:
+        raise SlowError(f"more than {SECONDS} s")
+
+    signal.signal(signal.SIGALRM, ring)
+    with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
+        make_runs()
+        targets = [("golden.json", "")] * 6
+        for root in ("done", "flow", "killed"):
+            names = [str(f.relative_to(root)) for f in sorted(Path(root).rglob("*")) if f.is_file()]
+            pictures = [name for name in names if name.endswith((".png", ".jpg"))]
+            read = [name for name in names if name not in pictures]
+            targets += [(root, name) for name in read * 4 + pictures[:: len(pictures) // 8]]
+            targets += [(root, name) for name in read if name.endswith((".json", ".parquet"))] * 4
+        random.Random(asked.seed).shuffle(targets)  # noqa: S311
+        guard = Guard(Path.cwd())
+        if asked.case is not None:
+            print(one_case(asked.seed, asked.case, targets, guard))
+            return
+        ended = [one_case(asked.seed, case, targets, guard) for case in range(asked.changes)]
+    print_table(ended)
+    sys.exit(any(each[2] == "failed" for each in ended))
+
+
+def print_table(ended: list[tuple[str, ...]]) -> None:
+    """Print, for each file and kind of change, how many were refused and how many were made."""
+    kinds = [*CHANGES, *REPLACEMENTS]
+    made = collections.Counter(each[:2] for each in ended)
+    refused = collections.Counter(each[:2] for each in ended if each[2] == "refused")
+    files = sorted({each[0] for each in ended})
+    print("refused / changes")
+    print("".join(f"{word:>11}" for word in ("", *kinds, "all")))
+    for file in [*files, "all"]:
+        cells = []
+        for kind in [*kinds, "all"]:
+            keys = [key for key in made if file in (key[0], "all") and kind in (key[1], "all")]
+            total = sum(made[key] for key in keys)
+            cells.append(f"{sum(refused[key] for key in keys)}/{total}" if total else "")
+        print(f"{file}\n{'':>11}" + "".join(f"{cell:>11}" for cell in cells))
+    failed = sum(each[2] == "failed" for each in ended)
+    print(
+        f"{len(ended)} changes: {sum(refused.values())} refused, {failed} failed, the rest accepted"
+    )
+
+
+if __name__ == "__main__":
+    main()
