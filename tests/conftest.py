@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
+import gc
 import io
 import os
 import signal
@@ -28,12 +30,26 @@ os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # two workers on two cores: torch's own threads would fight
 
-with (
-    importing_torchvision()
-):  # first, as hookcli does: test files that import it would load the compiler
-    import_module("torchvision")
+gc.disable()  # until all tests are found: neither they nor what they import are ever garbage
 
 PHOTOS = Path(__file__).parent.parent / "sample_images"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Import torchvision first, as hookcli does: test files that import it would load the compiler.
+
+    The process that hands the tests out to others runs none, and does without.
+    """
+    if config.getoption("dist", "no") == "no":
+        with importing_torchvision():
+            import_module("torchvision")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make alone; triton complains of what is never freed."""
+    gc.freeze()
+    gc.enable()
+    atexit.register(gc.unfreeze)
 
 
 def every_pair(
@@ -76,8 +92,9 @@ def weights_drawn_once() -> Iterator[None]:
     Large models are drawn each time, since the copies stay in memory.
     """
     from hookcli.models.zoo import weights
+    from hookcli.models.zoo.build import build_random as before
 
-    before, drawn = weights.build_random, {}
+    drawn = {}
 
     def build_random(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
         if origin.weights is None or arguments:
@@ -86,7 +103,7 @@ def weights_drawn_once() -> Iterator[None]:
         if key in drawn:
             return copy.deepcopy(drawn[key])
         module = before(origin, request)
-        if sum(parameter.numel() for parameter in module.parameters()) < 30_000_000:
+        if sum(parameter.numel() for parameter in module.parameters()) < 36_000_000:
             drawn[key] = copy.deepcopy(module)
         return module
 
@@ -99,6 +116,24 @@ def weights_drawn_once() -> Iterator[None]:
 def own_folders(tmp_path: Path) -> Iterator[None]:
     """Every test works in a folder of its own, with caches of its own."""
     with own_state(tmp_path):
+        yield
+
+
+@contextlib.contextmanager
+def parts_of_eight() -> Iterator[None]:
+    """Parts of 8 images in place of 32: several of them in a fraction of the time."""
+    from hookcli import config
+    from hookcli.plan import estimate
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "_CHUNK", 8)
+        patch.setattr(estimate, "MOST_SKETCHED", 8)
+        yield
+
+
+@pytest.fixture
+def small_parts() -> Iterator[None]:
+    with parts_of_eight():
         yield
 
 

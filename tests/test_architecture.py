@@ -185,7 +185,7 @@ def test_a_file_of_the_run_folder_is_named_in_one_place():
         for module in modules()
         for node in texts_of(module.tree)
         if module.name != "store.names"
-        and (node.value in FILES or (" " not in node.value and node.value.startswith(folders)))
+        and (node.value in FILES or (" " not in node.value and str(node.value).startswith(folders)))
     ] == []
 
 

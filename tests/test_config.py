@@ -23,4 +23,4 @@ def test_a_chunk_is_whole_batches_of_at_least_32_images_in_all(batch, images):
 
 
 def test_a_run_folder_may_be_named_by_a_string():
-    assert FolderRequest("my-run").out == Path("my-run")
+    assert FolderRequest("my-run").out == Path("my-run")  # type: ignore[arg-type]

@@ -69,6 +69,11 @@ def test_what_was_made_reversible_gives_the_name_back(name):
     assert unquote(reversible(NAMES[name]), errors="surrogateescape") == NAMES[name]
 
 
+def test_a_surrogate_that_stands_for_no_byte_is_escaped_too():
+    assert reversible("\ud800 \udcff%41") == "%ED%A0%80 %FF%2541"
+    assert for_page(reversible("\ud800")) == "\\udced\\udca0\\udc80"
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

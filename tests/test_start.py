@@ -10,18 +10,21 @@ from pathlib import Path
 import pytest
 
 from hookcli import __main__ as entry
+from tests.conftest import own_state
 
 PHOTO = Path(__file__).parent.parent / "sample_images" / "cat.png"
 IN = (str(PHOTO), "--layers", "conv[1]", "--weights", "random", "-q", "--size", "64")
 RUN = """
 import contextlib, io, json, sys
 from hookcli.__main__ import _run
-codes = []
+from hookcli.cli import memory
+memory.collect_rarely()
+ended = []
 for words in json.loads(sys.argv[1]):
     sys.argv = ["hookcli", *words]
     with contextlib.redirect_stdout(io.StringIO()):
-        codes.append(_run())
-print(json.dumps([codes, sorted(sys.modules)]))
+        ended.append([_run(), sorted(sys.modules)])
+print(json.dumps(ended))
 """
 
 
@@ -34,29 +37,44 @@ def python(code: str, *words: str) -> str:
     return done.stdout
 
 
-def loaded_by(*commands: list[str]) -> set[str]:
-    """The modules that a new process has loaded when the commands, one after the other, have ended
-    well."""
-    codes, modules = json.loads(python(RUN, json.dumps(commands)))
-    assert set(codes) <= {0, 7}
-    return set(modules)
+def loaded_by(*commands: list[str]) -> list[set[str]]:
+    """The modules that a new process has loaded when each of the commands, one after the other, has
+    ended well."""
+    ended = json.loads(python(RUN, json.dumps(commands)))
+    assert {code for code, _ in ended} <= {0, 7}
+    return [set(modules) for _, modules in ended]
 
 
-def test_no_command_loads_the_compiler(tmp_path):
-    a, b, golden = (str(tmp_path / name) for name in ("a", "b", "golden.json"))
-    modules = loaded_by(
-        ["inspect", "squeezenet1_1", *IN, "-o", a],
-        ["inspect", "fasterrcnn_mobilenet_v3_large_320_fpn", *IN, "-o", str(tmp_path / "boxes")],
-        ["gradients", "squeezenet1_1", *IN, "-o", b],
-        ["ablate", "squeezenet1_1", *IN],
-        ["layers", "vit_b_16"],
-        ["golden", "squeezenet1_1", *IN, "-o", golden],
-        ["compare", "squeezenet1_1", *IN, "--against", "channels-last"],
-        ["diff", golden, a],
-        ["report", a],
-    )
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """The modules that are loaded after all commands that draw no chart, and after ``gradients``,
+    which draws one."""
+    with own_state(tmp_path_factory.mktemp("start")):
+        *_, before, after = loaded_by(
+            ["inspect", "squeezenet1_1", *IN, "-o", "a"],
+            ["inspect", "fasterrcnn_mobilenet_v3_large_320_fpn", *IN, "-o", "boxes"],
+            ["ablate", "squeezenet1_1", *IN],
+            ["layers", "vit_b_16"],
+            ["inspect", "timm:test_resnet", *IN, "-o", "timm"],
+            ["golden", "squeezenet1_1", *IN, "-o", "golden.json"],
+            ["compare", "squeezenet1_1", *IN, "--against", "channels-last"],
+            ["diff", "golden.json", "a"],
+            ["report", "a"],
+            ["gradients", "squeezenet1_1", *IN, "-o", "b"],
+        )
+    return before, after
+
+
+def test_no_command_loads_the_compiler(loaded):
+    _, modules = loaded
     assert "torchvision" in modules
-    assert not modules & {"torch._dynamo", "torch._inductor"}
+    assert not modules & {"torch._dynamo", "torch._inductor", "triton"}
+
+
+def test_matplotlib_is_loaded_only_where_it_draws(loaded):
+    before, after = loaded
+    assert "matplotlib" not in before
+    assert "matplotlib" in after
 
 
 @pytest.mark.parametrize(
@@ -68,7 +86,7 @@ def test_no_command_loads_the_compiler(tmp_path):
     ],
 )
 def test_help_loads_the_command_that_is_named_and_nothing_heavy(words, commands):
-    modules = loaded_by(words)
+    (modules,) = loaded_by(words)
     assert not modules & {"torch", "numpy", "rich", "jinja2", "pyarrow", "matplotlib", "PIL"}
     assert modules & {f"hookcli.cli.commands.{name}" for name in entry._COMMANDS} == commands
 
@@ -90,6 +108,7 @@ def test_a_name_is_completed_without_loading_other_commands_and_said_as_in_the_h
 
 
 def test_a_command_that_cannot_be_imported_is_not_taken_for_one_that_there_is_not(monkeypatch):
+    monkeypatch.setattr(entry._Commands, "_built", {})
     monkeypatch.setitem(sys.modules, "hookcli.cli.commands.schema", None)
     monkeypatch.setattr(sys, "argv", ["hookcli", "schema"])
     with pytest.raises(ModuleNotFoundError):
@@ -102,7 +121,7 @@ def test_every_command_is_listed_with_a_line_that_is_not_cut_off():
     width = 80 - len("  gradients  ")
     assert [said for said in entry._COMMANDS.values() if len(said) > width] == []
     help_of = {
-        name: entry.typer.main.get_command(entry.app).commands[name].help
+        name: entry.typer.main.get_command(entry.app).commands[name].help  # type: ignore[attr-defined]
         for name in entry._COMMANDS
     }
     assert all(help_of.values())
@@ -186,13 +205,14 @@ PROGRAMS = {
     ),
     "an operator leaves no mark on the functions of torch": (
         "import sys, torch\n"
-        "from hookcli.without_compiler import running_operators\n"
+        "from hookcli.without_compiler import call_without_compiler\n"
         "def double(tensor): return tensor * 2\n"
         "wrapped = torch._disable_dynamo(double)\n"
-        "with running_operators():\n"
+        "def run():\n"
         "    wrapped(torch.ones(2))\n"
         "    assert '__dynamo_disable' in vars(double)\n"
         "    (torch.ones(2, device='meta') * 2).clamp(0, 1)\n"
+        "call_without_compiler(run)\n"
         "assert '__dynamo_disable' not in vars(double)\n"
         "assert 'torch._dynamo' not in sys.modules and '_dynamo' not in vars(torch)\n"
         "wrapped(torch.ones(2))\n"
@@ -202,8 +222,11 @@ PROGRAMS = {
 # Each in a process of its own, in which torch was imported before, and what the compiler takes
 # longest to import: all are forked from one.
 FORKS = """
-import json, os, sys, traceback
-import sympy, torch, torch.distributed.fsdp
+import contextlib, gc, json, os, sys, traceback
+gc.disable()
+import networkx, sympy, torch, torch.distributed.fsdp, torch.onnx
+with contextlib.suppress(ImportError):  # on Linux only
+    import triton.language, triton.runtime
 
 ended = {}
 for name, program in json.loads(sys.argv[1]).items():

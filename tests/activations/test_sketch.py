@@ -220,7 +220,7 @@ def test_no_values_give_zeros(shape):
 
 def test_one_number_is_in_the_first_bucket():
     expected = [5.0 * draw(OWN, 1)[0] * draw(ROW, 1)[0], *[0] * 66]
-    assert sketch_values(np.float32(5)).tolist() == expected
+    assert sketch_values(np.array(5, np.float32)).tolist() == expected
     assert take_sketches(torch.tensor([5.0])).tolist() == [expected]
 
 

@@ -78,7 +78,8 @@ def test_the_figures_of_four_values():
         shape=(1, 4),
         dtype="float32",
         mean=1.0,
-        std=pytest.approx(math.sqrt(5.0)),  # squares of -1, -3, 1 and 3 are 20 together
+        # squares of -1, -3, 1 and 3 are 20 together
+        std=pytest.approx(math.sqrt(5.0)),  # type: ignore[arg-type]
         min=-2.0,
         max=4.0,
         zero_fraction=0.25,
@@ -255,7 +256,8 @@ def test_nan_and_inf_are_counted_and_left_out():
         shape=(1, 8),
         dtype="float32",
         mean=2.0,
-        std=pytest.approx(math.sqrt(2.5)),  # squares of -1, 1, -2 and 2 are 10 together
+        # squares of -1, 1, -2 and 2 are 10 together
+        std=pytest.approx(math.sqrt(2.5)),  # type: ignore[arg-type]
         min=0.0,
         max=4.0,
         zero_fraction=0.125,

@@ -25,6 +25,7 @@ from torchvision.models import ResNet18_Weights
 from hookcli.__main__ import _COMMANDS
 from hookcli.cli.output.run import _where
 from hookcli.records.runs import Finding
+from tests.processes import COMMAND, start
 
 SMALL = ("--weights", "random", "--size", "64", "--grids", "none", "--device", "cpu")
 TWO = (*SMALL, "--layers", "conv[1:2]")
@@ -248,6 +249,16 @@ def check_error(ended, code):
             "channels are counted from 0: '3,7,10-20', or all",
         ),
         (
+            ["--channels", f"0-{'9' * 5000}"],
+            f"--channels cannot read '0-{'9' * 5000}'",
+            "channels are counted from 0: '3,7,10-20', or all",
+        ),
+        (
+            ["--save", "tensors", "--pool", "9" * 5000],
+            f"--pool cannot be {'9' * 5000!r}",
+            "one of: none, mean, max, or N",
+        ),
+        (
             ["--colormap", "mud", "--grids", "layers"],
             "there is no colour map 'mud'",
             "ember, or any of matplotlib's: viridis, gray, coolwarm",
@@ -332,26 +343,18 @@ def test_a_glob_of_no_model_ends_with_2(run):
 # --- 1: a bug; 3: no image; 4: the model; 6: some images
 
 
-def planted_bug():
-    """The command with a part of it broken in a way that nobody expects."""
+def test_a_bug_ends_with_1_the_whole_traceback_and_where_to_report_it(photo):
     code = (
         "import sys; from hookcli.plan import prepare; prepare.check_run_folder = lambda *a, "
         "**k: 1 / 0\n"
         "sys.argv = ['hookcli', 'inspect', 'resnet18', 'photo.png']\n"
         "from hookcli.__main__ import main; main()"
     )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-
-def test_a_bug_ends_with_1_and_the_whole_traceback(photo):
-    done = planted_bug()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback (most recent call last):" in done.stderr
     assert "ZeroDivisionError: division by zero" in done.stderr
-
-
-def test_a_bug_says_where_to_report_it(photo):
-    assert "report" in planted_bug().stderr.splitlines()[-1].lower()
+    assert "report" in done.stderr.splitlines()[-1].lower()
 
 
 def test_no_usable_image_ends_with_3(inspect):
@@ -808,23 +811,30 @@ def test_a_reader_that_leaves_early_is_no_error(command, reader):
 )
 def test_errors_are_coloured_in_a_terminal_unless_the_environment_says_no(asked, coloured):
     mine, theirs = os.openpty()
-    words = [sys.executable, "-m", "hookcli", "report", "missing"]
-    subprocess.run(words, stderr=theirs, env=os.environ | asked, check=False)
+    started = start(COMMAND, "report", "missing", err=os.ttyname(theirs), **asked)
     said = os.read(mine, 4096)
+    started.join()
     os.close(theirs)
     os.close(mine)
     assert b"there is no folder 'missing'" in said
     assert (b"\x1b[" in said) == coloured
 
 
-RUN = f"inspect resnet18 photo.png {' '.join(TWO)} -o out"
+NOBODY = """
+import os, sys
+reader, writer = os.pipe()
+os.dup2(writer, 1)
+os.close(writer)
+os.close(reader)
+os.close(2)
+sys.stderr = None  # as Python begins
+"""
 
 
 def test_a_run_is_done_though_nobody_listens(photo):
-    script = f"{sys.executable} -m hookcli {RUN} 2>&- | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert "Traceback" not in done.stdout + done.stderr
+    started = start(NOBODY + COMMAND, "inspect", "resnet18", photo, *TWO, "-o", "out")
+    started.join()
+    assert started.exitcode == 0
     assert sorted(contents("out")) == WRITTEN
 
 
@@ -851,25 +861,53 @@ def test_the_version_is_printed_on_stdout():
 
 def test_an_interrupted_run_ends_with_130_and_keeps_what_is_complete(photo):
     words = ["inspect", "resnet18", *[photo] * 3000, "--weights", "random", "--grids", "none"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "hookcli", *words, "-o", "out"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        deadline = time.monotonic() + 60
-        while not Path("out/run.json").exists() and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
+    process = start(COMMAND, *words, "-o", "out", out="out.txt", err="err.txt")
+    deadline = time.monotonic() + 60
+    while not Path("out/run.json").exists() and process.is_alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(timeout=60)
+    out, err = (Path(name).read_text() for name in ("out.txt", "err.txt"))
+    assert (process.exitcode, out) == (130, "")
     assert "error: interrupted\n" in err
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 5  # the plan, the warning, and at most three for the error
     left = {name.split("/")[0] for name in contents("out")}
     assert {"run.json"} <= left <= {"run.json", "parts", "records.parquet"}
+
+
+LATE = """
+import atexit, signal, sys, threading
+from hookcli import __main__ as program
+from hookcli.cli import memory
+from hookcli.cli.output import console
+
+def interrupt(*_, **__): signal.raise_signal(signal.SIGINT)
+
+class Late:
+    def __del__(self, interrupt=interrupt): interrupt()
+
+if sys.argv.pop(1) == "end":
+    console.close_stdout = memory.leave_to_the_system = interrupt
+    atexit.register(interrupt)
+    threading._register_atexit(interrupt)
+    sys.late = Late()
+else:
+    console.print_error, plain = lambda *words: interrupt(plain(*words)), console.print_error
+program.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "words", "code"), [("end", ["--version"], 0), ("report", ["diff", "no", "no"], 130)]
+)
+def test_an_interrupt_that_comes_late_is_no_traceback_and_no_death(when, words, code):
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, when, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
 
 
 # Channels that do not exist, classifiers of another size

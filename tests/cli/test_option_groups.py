@@ -64,7 +64,7 @@ def test_every_panel_of_a_help_is_that_of_a_group():
     groups = {each for module in modules for each in module.values() if is_dataclass(each)}
     shown = {
         option.rich_help_panel
-        for command in typer.main.get_command(entry.app).commands.values()
+        for command in typer.main.get_command(entry.app).commands.values()  # type: ignore[attr-defined]
         for option in command.params
     }
     assert shown - {None} <= {group.__doc__.partition(":")[0] for group in groups}

@@ -17,6 +17,7 @@ import pytest
 
 from hookcli.records.rows import ChannelRow
 from hookcli.store.tables import render_line
+from tests.processes import COMMAND, start
 from tests.toy_models import SMALL_NET
 
 PLAIN = ("--device", "cpu", "--layers", "leaf")
@@ -94,15 +95,24 @@ def test_what_is_beside_the_rows_is_told_on_stderr(run):
 
 def test_each_line_is_one_write_so_that_a_reader_never_has_half_a_line():
     """A socket keeps writes apart, as files opened to append and pipes do for short ones."""
-    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "hookcli", "models", "--format", "jsonl"]
+    kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connected = (
+        "import os, socket\n"
+        f"with socket.socket({kind[0]:d}, {kind[1]:d}) as stdout:\n"
+        "    stdout.connect('stdout')\n"
+        "    os.dup2(stdout.fileno(), 1)\n"
+    )
     seen = []
-    with subprocess.Popen(command, stdout=writer) as running:
-        writer.close()
+    with socket.socket(*kind) as listening:
+        listening.bind("stdout")
+        listening.listen()
+        running = start(connected + COMMAND, "models", "--format", "jsonl")
+        reader, _ = listening.accept()
+    with reader:
         while packet := reader.recv(1 << 16):
             seen.append(packet)
-    reader.close()
-    assert running.returncode == 0
+    running.join()
+    assert running.exitcode == 0
     assert len(seen) == 121
     assert all(strict(packet)["name"] for packet in seen)
     assert all(packet.endswith(b"\n") for packet in seen)
@@ -182,7 +192,11 @@ def test_report_tells_what_is_missing_in_its_document(saved, run):
 # what the console script calls.
 DRIVER = """
 import json, os, sys, threading
+from pathlib import Path
 from hookcli.__main__ import main
+from hookcli.cli import memory
+
+memory.end_process = sys.exit  # which lets the next command run here
 
 
 def read_a_line(number):
@@ -219,8 +233,7 @@ ended = {
     mode: {name: run(mode, words) for name, words in commands.items()}
     for mode, commands in json.loads(sys.stdin.read()).items()
 }
-with open("ended.json", "w") as file:
-    json.dump(ended, file)
+Path("ended.json").write_text(json.dumps(ended))
 """
 QUIET = ("--grids", "none", "-q", "-o", "out", "--overwrite")
 EVERY = {
@@ -343,9 +356,11 @@ def test_streams_that_are_closed_leave_no_trace_and_the_code_as_it_is(words, clo
 
 
 def test_a_run_is_whole_though_all_its_streams_are_closed():
-    words = f"{' '.join(LISTS['inspect'])} --format jsonl -o out --workers 2"
-    script = f"{sys.executable} -m hookcli {words} <&- >&- 2>&-"
-    assert subprocess.run(["bash", "-c", script], check=False).returncode == 0
+    closed = "import os, sys; sys.stdin = sys.stdout = sys.stderr = None; os.closerange(0, 3); "
+    words = ("--format", "jsonl", "-o", "out", "--workers", "2")
+    running = start(closed + COMMAND, *LISTS["inspect"], *words)
+    running.join()
+    assert running.exitcode == 0
     listed = json.loads(Path("out/manifest.json").read_text())["files"]
     there = [str(f.relative_to("out")) for f in Path("out").rglob("*") if f.is_file()]
     assert sorted(there) == sorted([*listed, "manifest.json"])
@@ -367,10 +382,9 @@ class Loud(Net):
         return super().forward(x)
 """
     Path("loud.py").write_text(loud)
-    command = [sys.executable, "-m", "hookcli", "ablate", "loud.py:Loud", "pixels.npy", *PLAIN]
-    done = subprocess.run(
-        [*command, "--format", "json"], capture_output=True, text=True, check=False
-    )
-    assert strict(done.stdout)["command"][1] == "ablate"
+    words = ("ablate", "loud.py:Loud", "pixels.npy", *PLAIN, "--format", "json")
+    start(COMMAND, *words, out="out.txt", err="err.txt").join()
+    assert strict(Path("out.txt").read_text())["command"][1] == "ablate"
+    said = Path("err.txt").read_text()
     for source in ("Python", "a program", "below Python", "a library"):
-        assert f"from {source}\n" in done.stderr
+        assert f"from {source}\n" in said

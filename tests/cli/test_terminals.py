@@ -34,7 +34,7 @@ COMMANDS = {
         "leaf",
     ),
     "focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--grids", "sheet"),
-    "gradients": ("gradients", *QUICK, "--layers", "leaf", "--edit", "conv[2]:zero"),
+    "gradients": ("gradients", *QUICK, "--layers", "features.3.*", "--edit", "conv[2]:zero"),
     "ablate": ("ablate", *SQUEEZE, "--layers", "features.3.squeeze"),
     "layers": ("layers", "squeezenet1_1"),
     "models": ("models",),
@@ -79,7 +79,9 @@ SCENES = {
 DRIVER = """
 import json, os, sys
 from hookcli.__main__ import _run
+from hookcli.cli import memory
 
+memory.collect_rarely()
 before = dict(os.environ)
 for folder, (environment, number, commands) in json.loads(sys.stdin.read()).items():
     os.environ.clear()

@@ -182,6 +182,7 @@ def test_workers_that_are_killed_are_replaced_and_every_image_comes_once(
             kills += 1
     thread.join(PATIENCE)
     assert running.returncode == 0, said
+    assert "\x1b" not in "".join(said)  # Ray's lines about them have no colours
     assert kills == most
     assert_same_folders(whole, home / f"killed {most}")
 

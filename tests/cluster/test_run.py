@@ -72,6 +72,26 @@ def test_a_run_that_ended_with_an_error_of_the_model_goes_on_without_the_image(r
     assert_same_folders("here", "there")
 
 
+def test_a_run_whose_code_has_changed_is_not_resumed_on_a_cluster(run):
+    unlucky(40)
+    folder = images(70)
+    assert run(*inspected(folder, out="there"), *THERE).code == 4
+    unlucky(41)
+    ended = run(*inspected(folder, out="there"), *THERE, "--resume")
+    assert ended.code == 2
+    assert "the run in 'there' was begun before net.py changed" in ended.err
+
+
+def test_a_run_whose_figures_have_changed_is_not_resumed_on_a_cluster(run, monkeypatch):
+    unlucky(40)
+    folder = images(70)
+    assert run(*inspected(folder, out="there"), *THERE).code == 4
+    monkeypatch.setattr(nn.Conv2d, "forward", lambda _self, x: x[:, :2] + 1)
+    ended = run(*inspected(folder, out="there"), *THERE, "--resume")
+    assert ended.code == 2
+    assert "the run in 'there' was begun with other figures: the m" in ended.err
+
+
 def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(run):
     """The first image decides which number of channels counts, in whatever chunk another begins."""
     Path("net.py").write_text(

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hookcli.errors import RequestError
+from hookcli.store.load import load_run
 from tests.toy_runs import ToyRun, array, edit_json, run_of, write_json
 
 AGAIN = "run hookcli inspect again"
@@ -195,6 +197,26 @@ def test_a_manifest_of_another_tool_or_of_nobody(refused, text, reason):
     assert refused("a", "a") == (f"{DAMAGED} {reason}", AGAIN)
 
 
+@pytest.mark.parametrize("name", ["a/manifest.json", "a.json"])
+def test_500_levels_of_nesting_are_refused_when_they_are_read(refused, name):
+    edit_json(Path(name), versions={}, later=json.loads("[" * 500 + "]" * 500))
+    message, _ = refused("a", name.removesuffix("/manifest.json"), "--format", "json")
+    assert message.endswith(": it is nested too deeply")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "layers.csv", "records.parquet/part-000000.parquet", "tensors/index.json"],
+)
+def test_a_link_out_of_the_run_folder_is_not_read(run, name):
+    Path("a/layers.csv").write_text("order\n1\n")
+    Path("a", name).rename("outside")
+    Path("a", name).symlink_to(Path("outside").absolute())
+    read = {"layers.csv": lambda of: of.layers}.get(name, lambda of: of.records)
+    with pytest.raises(RequestError, match="it is a link out of the run folder"):
+        read(load_run("a"))
+
+
 @pytest.mark.parametrize(
     ("shard", "shape", "reason"),
     [
@@ -245,6 +267,8 @@ def test_room_is_made_for_a_tensor_only_when_its_shard_holds_it(refused, run):
         ("image", None, "no column 'image'"),
         ("shape", ["1x2"], "string in the column 'shape'"),
         ("shape", [[1, None]], "an empty length in a shape"),
+        ("image", [{"a": "x"}], "struct<a: string> in the column 'image'"),
+        ("call_id", [["conv"]], "list<element: string> in the column 'call_id'"),
         ("call_id", [None], "an empty cell in the column 'call_id'"),
         ("mean", ["3.5"], "string in the column 'mean'"),
         ("nan_count", [0.5], "double in the column 'nan_count'"),

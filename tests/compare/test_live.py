@@ -19,6 +19,7 @@ from hookcli.compare import live
 from hookcli.compare.variants import Variant
 from hookcli.config import CompareConfig, ImageRequest, ModelRequest, RunRequest, VariantRequest
 from hookcli.distance import sketch
+from hookcli.distance.metrics import measure_arrays
 from hookcli.distance.sketch import sketch_values
 from hookcli.distance.tolerance import Tolerance
 from hookcli.plan.prepare import prepare_comparison
@@ -306,7 +307,7 @@ def test_types_that_numpy_does_not_have_are_compared_and_sketched(run, compare, 
     ended = run("golden", "nets.py:Narrow", "a.npy", *CPU, *words)
     assert ended.code == 0, ended.err
     (call,) = json.loads(ended.out)["calls"]
-    values = np.repeat(np.float32([3, -4]), 4)
+    values = np.repeat(np.array([3, -4], "f4"), 4)
     expected = sketch_values(values.astype(np.complex64) if kind == "complex32" else values)
     assert sketch.from_text(call["sketch"]).tolist() == expected.tolist()
 
@@ -1046,11 +1047,10 @@ def test_no_tensor_of_an_image_is_kept_when_it_has_gone_through(nets, monkeypatc
     monkeypatch.setattr(live, "_Kept", Watched)
     a, b = make_variants()
     left = []
-    measure = live.measure_arrays
     monkeypatch.setattr(
         live,
         "measure_arrays",
-        lambda *two: (left.append(len(kept[0].values)), measure(*two))[1],
+        lambda *two: (left.append(len(kept[0].values)), measure_arrays(*two))[1],
     )
     live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
     assert left == [3, 2, 1, 0]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hookcli.edits.apply import apply_edit, check_channels
-from hookcli.edits.grammar import Edit, read_edit
+from hookcli.edits.grammar import Edit, Side, read_edit
 from hookcli.errors import EditSyntaxError, RequestError
 from tests.conftest import every_pair
 
@@ -42,7 +42,7 @@ def edit(what: str) -> Edit:
     return read_edit(f"conv{what if what.startswith('{') else ':' + what}", "output")
 
 
-def refusal(text: str, default_side: str = "output") -> tuple[str, str]:
+def refusal(text: str, default_side: Side = "output") -> tuple[str, str]:
     with pytest.raises(EditSyntaxError) as caught:
         read_edit(text, default_side)
     return caught.value.message, caught.value.hint

@@ -29,12 +29,12 @@ def lightning():
 def network(lightning):
     """1x1 convolutions times 2 and times 3 on pixels of 1, which a learning rate of 0 keeps."""
 
-    class Network(lightning.LightningModule):
+    class Network(lightning.LightningModule):  # type: ignore[name-defined]
         def __init__(self):
             super().__init__()
             self.net = nn.Sequential(*(nn.Conv2d(1, 1, 1, bias=False) for _ in range(2)))
             for place, weight in enumerate((2.0, 3.0)):
-                nn.init.constant_(self.net[place].weight, weight)
+                nn.init.constant_(self.get_parameter(f"net.{place}.weight"), weight)
 
         def training_step(self, batch):
             if self.global_step == self.fails_at:
@@ -61,7 +61,7 @@ def train(lightning, network, steps, **options):
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(network, torch.utils.data.DataLoader(torch.ones(4, 1, 2, 2), batch_size=1))
+    trainer.fit(network, torch.utils.data.DataLoader(torch.ones(4, 1, 2, 2), batch_size=1))  # type: ignore[arg-type]
     return logger
 
 

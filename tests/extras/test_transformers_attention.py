@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from hookcli.activations.token_places import NO_PLACE
 from tests.attention_calls import attention_of
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.transformers
 
 PLAIN = {
@@ -60,7 +60,7 @@ DETECTION = {"image_size": [32, 32], "num_detection_tokens": 5}
 
 # Each with its class, its configuration, and the tokens of its first call: those without a place,
 # the grid of the queries, that of the keys.
-FAMILIES = {
+FAMILIES: dict[str, tuple[Any, ...]] = {
     "beit": ("Beit", {**PLAIN, **BIASED}, 1, (4, 4), (4, 4)),
     "clip": ("CLIPVision", PLAIN, 1, (4, 4), (4, 4)),
     "data2vec": ("Data2VecVision", {**PLAIN, **BIASED}, 1, (4, 4), (4, 4)),
@@ -107,6 +107,8 @@ def test_detection_tokens_at_the_end_have_no_place():
 def test_object_queries_look_at_the_image_and_at_each_other():
     """DETR: an encoder over 2 by 2 cells, then in each decoder layer 5 queries among themselves,
     and on the cells."""
+    import transformers
+
     backbone = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
     )
@@ -139,6 +141,8 @@ def test_a_shifted_window_of_swin_is_in_its_place():
 
 def build(name: str, options: dict[str, object], way: str) -> torch.nn.Module:
     """A model of transformers, with weights that make its attention uneven."""
+    import transformers  # not at the top: that takes a second wherever tests are listed
+
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**options)
     made = getattr(transformers, f"{name}Model")

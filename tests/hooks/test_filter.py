@@ -15,6 +15,7 @@ from torchvision.ops import FrozenBatchNorm2d, StochasticDepth
 from hookcli.config import ModelRequest
 from hookcli.errors import FilterSyntaxError, HookcliError, NoLayerMatchedError, RequestError
 from hookcli.hooks.filter import select_layers
+from hookcli.hooks.filter_forms import to_pattern
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.models.load import build_skeleton
 
@@ -282,6 +283,26 @@ def test_a_regular_expression_takes_the_whole_option_commas_and_colons_included(
         *[f"layer1.{block}.conv2" for block in range(3)],
         "fc",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(" * 2000, "it is nested too deeply"),
+        ("a{99999999999}", "the repetition number is too large"),
+    ],
+)
+def test_a_regular_expression_that_python_cannot_compile_is_refused(pattern, reason):
+    with pytest.raises(FilterSyntaxError) as caught:
+        to_pattern(pattern)
+    assert caught.value.message.endswith(f"({reason})")
+    assert len(caught.value.message) < 300
+
+
+def test_an_index_of_5000_digits_is_refused(resnet34):
+    for form in (f"conv[{'9' * 5000}]", f"conv[1:{'9' * 5000}]"):
+        with pytest.raises(FilterSyntaxError, match="cannot read the index"):
+            select_layers(resnet34, [form])
 
 
 def test_a_broken_regular_expression_is_refused(resnet34):

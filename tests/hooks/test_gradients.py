@@ -590,7 +590,7 @@ def test_grids_of_the_activation_times_the_gradient():
         nn.Flatten(),
         nn.Linear(4, 1, bias=False),
     )
-    nn.init.constant_(model[0].weight, 2.0)
+    nn.init.constant_(model.get_parameter("0.weight"), 2.0)
     with torch.no_grad():
         model[3].weight.copy_(torch.tensor([[1.0, -1.0, 0.5, 1.0]]))
     wanted = BackwardStyle(score="sum", times_activation=True)
@@ -706,9 +706,9 @@ def test_clamping_at_zero_behind_a_convolution():
 
 def test_zeroing_linear_biases_by_name():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    for part in model:
-        nn.init.constant_(part.weight, 2.0)
-        nn.init.constant_(part.bias, 1.0)
+    for part in ("0", "1"):
+        nn.init.constant_(model.get_parameter(f"{part}.weight"), 2.0)
+        nn.init.constant_(model.get_parameter(f"{part}.bias"), 1.0)
     with hookcli.capture(model, "linear", gradients=True, edits=["param:*.bias:zero"]):
         model(torch.tensor([[1.0, 3.0]])).backward()
     # the slope of both hidden values is 2, and they are 2 * 4 + 1
@@ -792,8 +792,8 @@ def test_edits_take_effect_as_autograd_would_have_it():
 
 def test_records_show_gradients_after_the_edits_in_their_order():
     model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
-    for part in model:
-        nn.init.constant_(part.weight, 1.0)
+    for weight in model.parameters():
+        nn.init.constant_(weight, 1.0)
     edits = ["grad_input:1:scale=10", "grad_input:1:clamp=:4", "grad_output:0:scale=3"]
     with hookcli.capture(model, "leaf", gradients=True, edits=edits) as captured:
         model(torch.ones(1, 1)).backward()
@@ -809,7 +809,7 @@ def test_an_edit_in_front_of_a_module_that_works_in_place():
     pixels = photo(4)
     with hookcli.capture(model, "leaf", edits=["input:1:scale=-1"], keep=True) as captured:
         out = model(pixels)
-    plain = conv2d(pixels, model[0].weight, model[0].bias)
+    plain = conv2d(pixels, model.get_parameter("0.weight"), model.get_parameter("0.bias"))
     assert torch.allclose(out, (-plain).relu())
     assert torch.allclose(captured.tensors["0"], plain)
 

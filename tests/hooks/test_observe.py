@@ -265,7 +265,7 @@ def test_both_sides_of_a_call_are_seen_with_keyword_inputs_first():
 
 
 def test_a_container_that_holds_itself_is_walked_once():
-    listed = [torch.tensor([1.0])]
+    listed: list[object] = [torch.tensor([1.0])]
     listed.append({"again": listed, "more": torch.tensor([2.0])})
     found = [(key, tensor.item()) for key, tensor in named_tensors(listed)]
     assert found == [("0", 1.0), ("1.more", 2.0)]

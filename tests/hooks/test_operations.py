@@ -86,7 +86,7 @@ def values(model, forms, pixels, shape=(1, 1, 2, 2)):
         (torch.Tensor.__getitem__, "getitem"),
         (torch.Tensor.__matmul__, "matmul"),
         (torch.Tensor.index_add_, "index_add"),
-        (torch.Tensor.T.__get__, "T"),
+        (torch.Tensor.T.__get__, "T"),  # type: ignore[attr-defined]
         (functional.scaled_dot_product_attention, "scaled_dot_product_attention"),
         (torch._assert, "_assert"),
     ],

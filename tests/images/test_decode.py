@@ -264,29 +264,29 @@ def test_a_number_beyond_the_palette_is_black():
     ("samples", "tags", "expected"),
     [
         # 16 and 12 bits from nothing to all; 12 bits are two numbers in three bytes
-        (np.uint16([0, 257, 65535]), {}, [0, 1, 255]),
+        (np.array([0, 257, 65535], "u2"), {}, [0, 1, 255]),
         (bytes([0xFF, 0xF0, 0x01, 0x80, 0x00, 0x00]), {"bits": 12, "t339": [1]}, [255, 0, 128]),
         # 32 bits that fit 16 are scaled likewise; others go from their smallest to their largest
-        (np.int32([0, 257, 65535]), {"t339": [2]}, [0, 1, 255]),
-        (np.int32([-10, 0, 10]), {"t339": [2]}, [0, 128, 255]),
-        (np.int32([0, 1 << 16, 1 << 17]), {"t339": [2]}, [0, 128, 255]),
-        (np.uint32([0, 1 << 31, (1 << 32) - 1]), {}, [0, 128, 255]),
+        (np.array([0, 257, 65535], "i4"), {"t339": [2]}, [0, 1, 255]),
+        (np.array([-10, 0, 10], "i4"), {"t339": [2]}, [0, 128, 255]),
+        (np.array([0, 1 << 16, 1 << 17], "i4"), {"t339": [2]}, [0, 128, 255]),
+        (np.array([0, 1 << 31, (1 << 32) - 1], "u4"), {}, [0, 128, 255]),
         # signed
-        (np.int16([-32768, 0, 32767]), {"t339": [2]}, [0, 128, 255]),
+        (np.array([-32768, 0, 32767], "i2"), {"t339": [2]}, [0, 128, 255]),
         # 0 is white
-        (np.uint8([0, 1, 255]), {"t262": [0]}, [255, 254, 0]),
-        (np.uint16([0, 257, 65535]), {"t262": [0]}, [255, 254, 0]),
-        (np.float32([0, 0.2, 1]), {"t262": [0], "t339": [3]}, [255, 204, 0]),
+        (np.array([0, 1, 255], "u1"), {"t262": [0]}, [255, 254, 0]),
+        (np.array([0, 257, 65535], "u2"), {"t262": [0]}, [255, 254, 0]),
+        (np.array([0, 0.2, 1], "f4"), {"t262": [0], "t339": [3]}, [255, 204, 0]),
         # floats from 0 to 1, from 0 to 255, and others
-        (np.float32([0, 0.2, 1]), {"t339": [3]}, [0, 51, 255]),
-        (np.float32([0, 51, 200]), {"t339": [3]}, [0, 51, 200]),
-        (np.float32([-3, 0, 3]), {"t339": [3]}, [0, 128, 255]),
-        (np.float32([1000, 2000, 6000]), {"t339": [3]}, [0, 51, 255]),
-        (np.float32([7000, 7000, 7000]), {"t339": [3]}, [0, 0, 0]),
+        (np.array([0, 0.2, 1], "f4"), {"t339": [3]}, [0, 51, 255]),
+        (np.array([0, 51, 200], "f4"), {"t339": [3]}, [0, 51, 200]),
+        (np.array([-3, 0, 3], "f4"), {"t339": [3]}, [0, 128, 255]),
+        (np.array([1000, 2000, 6000], "f4"), {"t339": [3]}, [0, 51, 255]),
+        (np.array([7000, 7000, 7000], "f4"), {"t339": [3]}, [0, 0, 0]),
         # what is not a number
-        (np.float32([np.nan, 0.2, 1]), {"t339": [3]}, [0, 51, 255]),
-        (np.float32([-np.inf, 0.2, np.inf]), {"t339": [3]}, [0, 51, 255]),
-        (np.float32([np.nan, np.nan, np.nan]), {"t339": [3]}, [0, 0, 0]),
+        (np.array([np.nan, 0.2, 1], "f4"), {"t339": [3]}, [0, 51, 255]),
+        (np.array([-np.inf, 0.2, np.inf], "f4"), {"t339": [3]}, [0, 51, 255]),
+        (np.array([np.nan, np.nan, np.nan], "f4"), {"t339": [3]}, [0, 0, 0]),
     ],
     ids=str,
 )
@@ -297,7 +297,7 @@ def test_greys_of_a_tiff_are_what_its_tags_say(samples, tags, expected):
 
 
 def test_the_tags_of_a_turned_tiff_count_too():
-    data = tiff(2, [16], np.uint16([0, 65535]).tobytes(), t262=[0], t274=[3])
+    data = tiff(2, [16], np.array([0, 65535], "u2").tobytes(), t262=[0], t274=[3])
     assert read(data) == [BLACK, WHITE]
 
 
@@ -554,7 +554,7 @@ def test_a_picture_without_end_is_skipped(size):
 def test_what_libtiff_prints_does_not_reach_the_terminal(capfd):
     Image.radial_gradient("L").save("photo.tif", compression="tiff_lzw")
     with Image.open("photo.tif") as image:
-        (start,) = image.tag_v2[273]
+        (start,) = image.tag_v2[273]  # type: ignore[attr-defined]
     data = bytearray(Path("photo.tif").read_bytes())
     data[start : start + 40] = bytes(40)
     Path("photo.tif").write_bytes(data)

@@ -479,7 +479,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 )
 def test_the_largest_picture_of_any_mode_and_turn_takes_little_memory(name, more):
     image = LARGE[name](Image.linear_gradient("L").resize((SIDE, SIDE)))
-    options = {"transparency": bytes(range(256))} if name == "P.png" else {}
+    options: dict[str, object] = {"transparency": bytes(range(256))} if name == "P.png" else {}
     options |= {"method": 0} if name.endswith("webp") else {}
     tags = {"tiffinfo": {274: 5}} if name.endswith("tif") else {"exif": exif_of(6)}
     image.save(name, **options, **tags)

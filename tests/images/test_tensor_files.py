@@ -181,7 +181,7 @@ def test_the_run_repeats_from_its_recorded_command(inspect):
 @pytest.mark.parametrize(
     ("model", "layer", "side", "shape"),
     [
-        ("r3d_18", "(model)", 16, [1, 3, 16, 16, 16]),
+        ("mc3_18", "(model)", 16, [1, 3, 16, 16, 16]),
         ("raft_small", "feature_encoder", 128, [2, 3, 128, 128]),
         ("lraspp_mobilenet_v3_large", "(model)", 32, [1, 3, 32, 32]),
     ],

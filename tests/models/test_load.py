@@ -9,8 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from importlib import metadata
@@ -31,6 +29,7 @@ from hookcli.models.zoo.build import SkipInitialisation, build_random
 from hookcli.models.zoo.catalog import list_catalog, list_names
 from hookcli.models.zoo.origin import find_origin
 from hookcli.models.zoo.weights import pin_weights
+from tests.processes import COMMAND, forget, start
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
 CLASSIFIER = ["classifier.1.weight", "classifier.1.bias"]
@@ -406,6 +405,8 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
     def do_GET(self):
         self.server.asked.append(self.path)
         if "lost" in self.path:
@@ -617,17 +618,13 @@ def test_a_torch_and_torchvision_that_do_not_fit_are_an_error_with_both_versions
     Path("fake/torchvision/__init__.py").write_text(
         "raise RuntimeError('operator torchvision::nms does not exist')\n", encoding="utf-8"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "hookcli", "layers", "resnet18"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(["fake", *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code = forget("hookcli", "torchvision") + "sys.path.insert(0, 'fake')\n" + COMMAND
+    process = start(code, "layers", "resnet18", out="out.txt", err="err.txt")
+    process.join()
     installed = [f"{name} {metadata.version(name)}" for name in ("torchvision", "torch")]
     versions = " does not work with ".join(installed)
-    assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == (
+    assert (process.exitcode, Path("out.txt").read_text()) == (4, "")
+    assert Path("err.txt").read_text() == (
         f"error: {versions}: operator torchvision::nms does not exist\n"
         "hint: install a pair made for each other: pip install --upgrade torch torchvision\n"
     )

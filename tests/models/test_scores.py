@@ -9,7 +9,7 @@ import torch
 
 from hookcli.config import BackwardStyle
 from hookcli.errors import ModelError, RequestError
-from hookcli.models.scores import score_output
+from hookcli.models.scores import find_target, score_output
 
 
 def score(output, kind="logit", target=None, names=()):
@@ -100,6 +100,11 @@ def test_what_has_no_score_is_refused():
         score(leaf(LOGITS), target=3)
     with pytest.raises(ModelError, match="no gradient leads back"):
         score(torch.tensor([LOGITS]))
+
+
+def test_a_class_of_5000_digits_does_not_exist():
+    with pytest.raises(RequestError, match="no category is called"):
+        find_target("9" * 5000, ())
 
 
 def test_a_score_that_is_not_finite_is_no_number():

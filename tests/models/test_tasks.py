@@ -241,7 +241,7 @@ def frame_levels(pixels):
 
 
 def test_a_still_image_becomes_a_clip_of_16_frames_and_the_run_says_so(inspect, photo):
-    document, err = inspect("r3d_18", photo, "--size", "32", "--layers", "stem.0")
+    document, err = inspect("mc3_18", photo, "--size", "32", "--layers", "stem.0")
     assert err[-2] == "the model saw a clip of 16 frames, taken from the still image"
     (image,), (layer,) = document["images"], document["layers"]
     assert image["pixels_shape"] == [1, 3, 16, 32, 32]
@@ -252,7 +252,7 @@ def test_a_still_image_becomes_a_clip_of_16_frames_and_the_run_says_so(inspect, 
     clip = ((frame - mean) / std).unsqueeze(1).expand(-1, 16, -1, -1).unsqueeze(0)
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(0)
-        out = torchvision.models.video.r3d_18(weights=None).eval().stem[0](clip)
+        out = torchvision.models.video.mc3_18(weights=None).eval().stem[0](clip)
     assert layer["mean"] == pytest.approx(float(out.mean()), abs=1e-3 * float(out.std()))
     assert layer["std"] == pytest.approx(float(out.std()), rel=1e-3)
 
@@ -261,7 +261,7 @@ def test_the_frames_of_an_animation_are_the_clip():
     levels = [0, 60, 120, 240]
     first, *rest = grey_frames(*levels)
     first.save("a.gif", save_all=True, append_images=rest, duration=50)
-    loaded = load("r3d_18", size=16)
+    loaded = load("mc3_18", size=16)
     from hookcli.images.read import with_frames
 
     (source,), _ = read_images(["a.gif"])
@@ -273,7 +273,7 @@ def test_the_frames_of_an_animation_are_the_clip():
 def test_the_run_says_how_many_frames_an_animation_gave(inspect):
     first, *rest = grey_frames(10, 200, 90)
     first.save("a.gif", save_all=True, append_images=rest, duration=50)
-    document, err = inspect("r3d_18", "a.gif", "--size", "16", "--layers", "stem.0")
+    document, err = inspect("mc3_18", "a.gif", "--size", "16", "--layers", "stem.0")
     assert err[-2] == "the model saw a clip of 16 frames, taken from 3 frames"
     assert document["images"][0]["note"] == "a clip of 16 frames, taken from 3 frames"
 
@@ -282,12 +282,12 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     Path("frames").mkdir()
     for name, picture in zip("bca", grey_frames(100, 200, 0), strict=True):
         picture.save(f"frames/{name}.png")
-    document, err = inspect("r3d_18", "frames", "--clip", "--size", "16", "--layers", "stem.0")
+    document, err = inspect("mc3_18", "frames", "--clip", "--size", "16", "--layers", "stem.0")
     assert err[-2] == "the model saw a clip of 16 frames, taken from 3 frames"
     assert [image["key"] for image in document["images"]] == ["frames"]
     assert document["command"][-1] == "--clip"
     (source,), _ = read_images(["frames"], clip_frames=16)
-    pixels = load("r3d_18", size=16).prepare.to_pixels(source.pictures)
+    pixels = load("mc3_18", size=16).prepare.to_pixels(source.pictures)
     assert frame_levels(pixels) == [0] * 4 + [100] * 8 + [200] * 4  # 7.5 frames apart
 
 
@@ -296,7 +296,7 @@ def test_a_folder_of_many_frames_gives_16_at_even_distances():
     for place, picture in enumerate(grey_frames(*range(0, 248, 8))):  # 31 frames, every second one
         picture.save(f"frames/{place:03}.png")
     (source,), _ = read_images(["frames"], clip_frames=16)
-    pixels = load("r3d_18", size=16).prepare.to_pixels(source.pictures)
+    pixels = load("mc3_18", size=16).prepare.to_pixels(source.pictures)
     assert frame_levels(pixels) == list(range(0, 248, 16))
 
 
@@ -752,7 +752,7 @@ def test_a_side_that_would_fill_the_memory_is_refused(run, photo, words):
 
 def test_the_library_refuses_such_a_side_too():
     for option in ("size", "resize"):
-        model = ModelRequest("resnet18", **{option: 8193})
+        model = ModelRequest("resnet18", **{option: 8193})  # type: ignore[arg-type]
         with pytest.raises(RequestError) as caught:
             plan_run(inspect_config(model, "photo.png"))
         assert caught.value.message == f"--{option} must be at most 8192, not 8193"

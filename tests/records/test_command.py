@@ -21,7 +21,7 @@ from hookcli.config import (
     ScoreRequest,
     TensorRequest,
 )
-from hookcli.records.command import ablation_command, compare_command, to_command
+from hookcli.records.command import ablation_command, compare_command, list_differences, to_command
 
 MODEL = ModelRequest(
     "net",
@@ -103,3 +103,10 @@ def test_the_commands_of_an_ablation_and_of_a_comparison():
         f"hookcli compare {BEGINNING} --at input {MODEL_WORDS} --edit conv:zero --prune fc=0.5 "
         "--clip --no-recursive -0"
     )
+
+
+def test_a_difference_between_lists_of_numbers_is_told_in_words():
+    begun, wanted = ({"input_shape": [1, 3, side, side]} for side in (224, 256))
+    assert list(list_differences(begun, wanted)) == [
+        "with other input_shape: with 224 224, not 256 256"
+    ]

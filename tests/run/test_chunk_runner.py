@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -97,8 +98,7 @@ def test_images_stay_alone_when_one_of_them_fails_after_a_batch_was_given_up(run
     words = ("--layers", "odd", "--device", "cpu", "-o", "out", "--on-error", "skip")
     ended = run("inspect", "odd:make", *names, *words)
     assert ended.code == 6, ended.err
-    import odd
-
+    odd = import_module("odd")
     assert odd.SIZES[:3] == [1, 1, 8]  # the first of them tells the layout of a layer of one's own
     assert set(odd.SIZES[3:]) == {1}
     skipped = Path("out/skipped.csv").read_text().splitlines()[1:]

@@ -447,12 +447,13 @@ def test_a_batch_that_is_divided_for_one_image_is_not_said_to_be_too_large(run):
 # Going on
 
 
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(
-    "numbers", [(40, 41, 69), (2, 33, 74), tuple(range(34)), tuple(range(32, 75))]
+    "numbers", [(12, 13, 21), (2, 9, 22), tuple(range(9)), tuple(range(7, 23))]
 )
 def test_a_run_that_is_resumed_ends_with_the_bytes_of_one_that_was_not_interrupted(run, numbers):
     unlucky(*numbers)
-    folder = images(75)
+    folder = images(23)
     words = ("--batch-size", "5", "--layers", "all")
     assert run(*inspected(folder, *SKIP, *words, out="whole")).code == 6
     with interrupted_after(parts=1):
@@ -477,14 +478,15 @@ def interrupted_after(parts):
         yield
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_resume_may_change_what_an_error_does(run):
-    unlucky(40, 41, 69)
-    folder = images(75)
+    unlucky(10, 11, 18)
+    folder = images(19)
     assert run(*inspected(folder, *SKIP, out="whole")).code == 6
     for words in ((), ("--resume",)):  # it meets the image again
         ended = run(*inspected(folder), *words)
         assert ended.code == 4
-        assert "error: 'many/40.npy': " in ended.err
+        assert "error: 'many/10.npy': " in ended.err
         assert sorted(file.name for file in Path("out/parts").iterdir()) == [
             "000000.json",
             "top.json",
@@ -492,7 +494,7 @@ def test_resume_may_change_what_an_error_does(run):
         ]
     ended = run(*inspected(folder, *SKIP), "--resume")
     assert ended.code == 6, ended.err
-    assert "continuing after 32 of 75 images" in ended.err
+    assert "continuing after 8 of 19 images" in ended.err
     assert all_files("out") == all_files("whole")
 
 
@@ -502,16 +504,17 @@ def test_what_an_error_does_is_not_in_the_command_that_repeats_the_run(run):
     assert "skip" not in json.loads(Path("out/run.json").read_text())["command"]
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_an_own_model_that_is_resumed_takes_what_its_first_image_had(run):
     write_net("pass")
-    folder = images(70)
-    for number in (32, 69):  # the first of a part, too
+    folder = images(18)
+    for number in (8, 17):  # the first of a part, too
         np.save(f"{folder}/{number:02}.npy", np.zeros((1, 4, 4), np.float32))
     assert run(*inspected(folder, out="whole")).code == 6
     with interrupted_after(parts=1):
         assert run(*inspected(folder)).code == 130
     assert run(*inspected(folder), "--resume").code == 6
-    assert [file for file, _ in skipped()] == ["many/32.npy", "many/69.npy"]
+    assert [file for file, _ in skipped()] == ["many/08.npy", "many/17.npy"]
     assert all_files("out") == all_files("whole")
 
 
@@ -563,13 +566,14 @@ def test_skipped_images_stand_in_the_order_of_the_run_whatever_the_reason(run):
     assert [Path(file).stem for file, _ in skipped()] == names(1, 2, 7, 11)
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_progress_counts_skipped_images_among_those_that_are_done(run, monkeypatch):
-    """40 images are chunks of 32 and 8; the model fails on two of the first."""
+    """10 images are chunks of 8 and 2; the model fails on two of the first."""
     heard = []
     monkeypatch.setattr(Progress, "chunk_done", lambda _self, *counts: heard.append(counts))
-    unlucky(2, 11)
-    assert run(*inspected(images(40), *SKIP)).code == 6
-    assert heard == [(32, 2), (40, 2)]
+    unlucky(2, 5)
+    assert run(*inspected(images(10), *SKIP)).code == 6
+    assert heard == [(8, 2), (10, 2)]
 
 
 def test_one_number_an_image_is_an_output_like_others(run):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.documents import decode_escaped, encode_escaped
+from hookcli.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.errors import OutputError
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.chunks import read_chunk
@@ -80,6 +80,11 @@ def test_a_chunk_that_cannot_be_written_is_not_there():
         with pytest.raises(OutputError):
             save("seen/cat.jpg")
         assert "parts/000003.json" not in files()
+
+
+def test_a_key_that_is_no_text_is_damage():
+    with pytest.raises(DamagedError):
+        decode_escaped(rb'{"\ud800": 1}', RuleHit)
 
 
 def test_a_chunk_with_figures_that_are_not_finite_is_read_back():

@@ -16,9 +16,12 @@ import pytest
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
+from hookcli.store.admission import check_folder
+from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.names import PlannedNames
 from hookcli.store.places.directory import Directory
+from hookcli.store.places.file_lock import locked
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
 SAID = {"schema_version": 1, **REQUEST}
@@ -415,8 +418,8 @@ def test_a_list_that_names_what_no_run_writes_deletes_nothing_of_it(name, list_n
     with open_folder() as run:
         if list_name == "manifest.json":
             run.complete(REQUEST, [])
-    for file in ("mine.txt", "001_mine.png", "run/notes.txt"):
-        Path(file).write_text("mine")
+    for mine in ("mine.txt", "001_mine.png", "run/notes.txt"):
+        Path(mine).write_text("mine")
     Path("run/grids").mkdir()
     file = Path("run", list_name)
     if list_name == JOURNAL:
@@ -637,3 +640,29 @@ def test_writing_never_changes_the_umask_which_all_threads_share(monkeypatch):
 )
 def test_a_safe_name_is_one_plain_file_name(text, name):
     assert safe_name(text) == name
+
+
+# --- beside a run that is going on
+
+
+@pytest.mark.parametrize("how", [{"resume": True}, {"replace_any": True}])
+def test_beside_a_living_run_no_other_reason_is_named(how):
+    with open_folder():
+        Path("run/layers.csv").touch()  # not yet in the journal when another process read that
+        message = refusal(**how)
+    assert message == "another run is writing into 'run'"
+
+
+def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
+    finished_run()
+    with locked(Directory(Path("run"))):
+        Path("run/layers.csv").unlink()  # the manifest goes after it
+        with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
+            finish_resume(Path("run"), REQUEST["command"], cleans_up=False)
+
+
+def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():
+    with open_folder():
+        Path("run/layers.csv").touch()
+        with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
+            check_folder(Path("run"), NAMES, replace_run=True, replace_any=False)

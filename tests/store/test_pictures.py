@@ -100,7 +100,7 @@ def test_bars_in_a_sheet_have_no_picture_of_their_own(inspected):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"file": "../../secret.png"}, "is not a picture of a run"),
+        ({"file": "../../secret.png"}, "expected the name of a file in the run folder"),
         ({"file": "grids/cat/002_gone.png"}, "No such file"),
         ({"file": "sheets/cat.png", "places": {"left": 0}}, "the place of '0' is not in the"),
     ],

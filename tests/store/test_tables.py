@@ -8,6 +8,7 @@ import json
 import os
 import tracemalloc
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import pytest
 
@@ -32,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Words:
-    traps: tuple[str, ...]
+    traps: tuple[str | float | None, ...]
 
 
 # --- csv
@@ -67,12 +68,20 @@ def test_a_missing_figure_among_several_leaves_its_place_empty():
 
 def test_a_name_with_commas_quotes_and_line_breaks_is_read_back_whole():
     name = 'a,"b"\nc'
-    assert next(csv.DictReader(io.StringIO(render_csv(Row, [Row(name)]))))["name"] == name
+    read = next(csv.DictReader(io.StringIO(render_csv(Row, [Row(name)]))))["name"]
+    assert unquote(read) == name
+
+
+def test_no_control_character_of_a_name_reaches_the_terminal_by_way_of_a_csv():
+    name = "\x1b[31m%1B\x9b\x7f\n\r\t\0caf\xe9\u202f"
+    shown = "%1B[31m%251B%C2%9B%7F%0A%0D%09%00caf\xe9\u202f"
+    assert render_csv(Row, [Row(name)]).splitlines()[1].split(",")[0] == shown
+    assert unquote(shown) == name
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\tx", "\rx"])
 def test_a_spreadsheet_takes_no_name_for_a_formula(name):
-    assert escape.for_csv(name) == "'" + name.replace("\r", "%0D")
+    assert escape.for_csv(name) == "'" + name.replace("\r", "%0D").replace("\t", "%09")
 
 
 def test_a_plain_name_goes_into_a_csv_as_it_is():

@@ -31,6 +31,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.records.layouts import Layout
 from hookcli.records.rows import LayerRow
 from hookcli.store.load import choose_calls, load_run
+from hookcli.store.places.directory import Directory
 from hookcli.store.tables import render_csv
 from hookcli.store.tensors import write_index, write_shard
 from tests.conftest import every_pair
@@ -445,6 +446,13 @@ def test_a_shard_that_cannot_be_read_is_named(tmp_path, content):
     assert not (tmp_path / "tensors/index.json").exists()
 
 
+def test_no_room_is_made_for_a_header_that_is_longer_than_any(tmp_path):
+    name = write_shard(write_into(tmp_path), 0, {"a": [("x", image(1))]})
+    (tmp_path / name).write_bytes(b"\xff" * 7 + b"\x7f")
+    with Directory(tmp_path) as folder, pytest.raises(OutputError, match="its header has 9,223,"):
+        write_index(write_into(tmp_path), folder.read_part, [name])
+
+
 # --- reading a run
 
 
@@ -460,7 +468,7 @@ def finished_run(shards, images, folder="run", **facts):
     named = [{"key": key, "file": f"photos/{key}.png", "sha256": ""} for key in images]
     model = {"name": "toy", "dtype": "float32"}
     manifest = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"], "model": model}
-    manifest |= {"versions": {}, "images": named, "files": files}
+    manifest |= {"versions": {}, "images": named, "files": files}  # type: ignore[dict-item]
     home.mkdir(exist_ok=True)
     (home / "run.json").write_text("{}")
     (home / "manifest.json").write_text(json.dumps(manifest | facts))
@@ -952,7 +960,7 @@ def test_the_command_line_takes_what_the_function_takes():
     words = [str(home), "--to", "csv", "-o", "out", "--layers", "c*", "--layers", "fc"]
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stdout) == (0, "out/conv.csv\nout/fc.csv\nout/images.csv\n")
-    assert CliRunner().invoke(app, words).exception.exit_code == 5
+    assert CliRunner().invoke(app, words).exception.exit_code == 5  # type: ignore[attr-defined]
     assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
     assert CliRunner().invoke(app, [str(home)]).exit_code == 2  # --to is missing
 
@@ -965,7 +973,7 @@ def test_every_style_goes_from_the_hook_through_a_shard_into_an_array():
     ):
         shape, layout = SHAPES[name]
         activation = counting(2, *shape[1:]) / 7
-        kept = take_activation(activation, layout, SaveStyle(pool, dtype))
+        kept = take_activation(activation, layout, SaveStyle(pool, dtype))  # type: ignore[arg-type]
         pairs = [("a", kept[:1]), ("b", kept[1:])]
         run = load_run(finished_run([{"call": pairs}], ["a", "b"], f"run{number}"))
         np.testing.assert_array_equal(run["call"], kept.float().numpy(), name)

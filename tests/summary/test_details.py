@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from tests.summary.test_findings import told
 from tests.toy_runs import write_into
 
 MAP = Layout("NCHW", 1, 2, 2)
-STATS = {"shape": (1, 1, 2, 2), "dtype": "float32", "mean": 0.0, "min": -1.0, "max": 1.0}
+STATS: Any = {"shape": (1, 1, 2, 2), "dtype": "float32", "mean": 0.0, "min": -1.0, "max": 1.0}
 
 
 def record(path, kind="Conv2d", *, image="cat", std=1.0, values=(-1.0, 1.0), layout=MAP, **call):
@@ -278,8 +279,22 @@ def test_the_command_on_the_page_can_be_typed_again(ran):
 def test_a_page_of_one_file_takes_nothing_from_outside_of_the_run(run, ran, part, outside):
     Path("secret.png").write_bytes(b"secret" * 3)
     document = json.loads((ran / "report.json").read_text())
-    document[part][0]["file" if part == "grids" else "seen"] = outside.format(Path.cwd())
+    field = "file" if part == "grids" else "seen"
+    document[part][0][field] = outside.format(Path.cwd())
     (ran / "report.json").write_text(json.dumps(document))
+    before = (ran / "report.html").read_bytes()
+    ended = run("report", ran, "--single-file")
+    reason = f"{part}[0].{field}: expected the name of a file in the run folder"
+    assert ended.code == 2
+    assert ended.err.splitlines()[0] == f"error: 'out/report.json' is damaged: {reason}"
+    assert (ran / "report.html").read_bytes() == before
+
+
+def test_a_page_of_one_file_takes_nothing_through_a_link_out_of_the_run(run, ran):
+    Path("secret.png").write_bytes(b"secret" * 3)
+    (grid,) = ran.rglob("grids/**/*.png")
+    grid.unlink()
+    grid.symlink_to(Path("secret.png").absolute())
     assert run("report", ran, "--single-file").code == 0
     page = (ran / "report.html").read_text()
     assert base64.b64encode(b"secret" * 3).decode() not in page

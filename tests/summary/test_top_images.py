@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -322,7 +323,7 @@ def test_the_page_shows_the_channels_that_were_asked_for():
     keys = ["a", "b"]
     values = {"conv": np.array([[5.0, 1.0], [2.0, 2.0], [4.0, 3.0]])}
     places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
-    totals = SimpleNamespace(
+    totals: Any = SimpleNamespace(
         top=SimpleNamespace(values=values, places=places), tally=SimpleNamespace(calls=["conv"])
     )
     best = choose_best(keys, totals, 3, asked=(1, 7))
@@ -357,7 +358,7 @@ def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
     top = TopImages(count=6)
     top.values["layer,1"] = np.array([[np.inf, 3.5, 1e-300, 0.1, -2.0, -np.inf]])
     top.places["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
-    sources = [SimpleNamespace(key=f"key {name}", file=name) for name in names]
+    sources: Any = [SimpleNamespace(key=f"key {name}", file=name) for name in names]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["call_id", "channel", "rank", "image", "file", "value"])

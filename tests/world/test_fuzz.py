@@ -198,9 +198,9 @@ def read_parts():
     with Directory(Path("killed")) as folder:
         find_run(folder)
         found = RunTotals()
-        found.top = chunks.read_top(folder, 70) or found.top
+        found.top = chunks.read_top(folder, 70) or found.top  # type: ignore[arg-type]
         for number in range(3):
-            part = chunks.read_chunk(folder, number)
+            part = chunks.read_chunk(folder, number)  # type: ignore[arg-type]
             if part is not None:
                 found.merge(part)
         found.tally.rows()

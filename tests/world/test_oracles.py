@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as fn
 from torchvision import models as zoo
 
@@ -35,7 +36,7 @@ from tests.small_models import SMALL_MODELS, build_small
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.passes.survey import SurveyRow
     from hookcli.records.layer_records import LayerRecord
@@ -79,7 +80,7 @@ class TableRow(NamedTuple):
 @pytest.mark.parametrize("name", TABLES)
 def test_calls_come_in_the_order_with_the_types_and_shapes_that_torchinfo_says(name):
     table = read_table(name)
-    rows = survey_down_to(name, max(row.depth for row in table))
+    rows = survey_of_table(name)
     ours = [(depth_of(row), row.module_type, row.shape[1:]) for row in rows]
     assert ours == [(row.depth, row.module_type, row.shape[1:]) for row in table]
 
@@ -88,7 +89,7 @@ def test_calls_come_in_the_order_with_the_types_and_shapes_that_torchinfo_says(n
 def test_parameter_counts_are_those_of_torchinfo(name):
     """Ours are of a module and all below it, the table's less what the rows below it show."""
     table = read_table(name)
-    rows = survey_down_to(name, max(row.depth for row in table))
+    rows = survey_of_table(name)
     shown_below = Counter()
     for row in rows:
         if row.module_path and row.calls and not row.call_id.partition("#")[2]:
@@ -107,7 +108,7 @@ def test_parameter_counts_are_those_of_torchinfo(name):
     ],
 )
 def test_the_model_itself_has_the_parameters_that_torchinfo_adds_up(name, params):
-    (root,) = survey_down_to(name, 0)
+    root, *_ = survey_of_table(name)
     assert root.params == params
 
 
@@ -186,7 +187,8 @@ def test_the_leaves_without_records_are_exactly_those_that_never_ran(compared):
 
 
 def test_the_first_layers_of_resnet18_are_what_functional_operations_give():
-    model, pixels = seeded("resnet18"), noise(1, 64)
+    model: Any = seeded("resnet18")
+    pixels = noise(1, 64)
     forms = ["conv1", "bn1", "relu", "maxpool", "re:^layer1[.]0[.].*"]
     records = observed(model, forms, pixels)
     block = model.layer1[0]
@@ -205,7 +207,12 @@ def test_the_first_layers_of_resnet18_are_what_functional_operations_give():
 
 @pytest.fixture(scope="module")
 def vgg11() -> nn.Module:
-    return seeded("vgg11")
+    """Its features alone: to draw 120 million weights of its classifier takes a second."""
+    with torch.device("meta"):
+        model = zoo.vgg11(weights=None)
+    torch.manual_seed(0)
+    model.features, model.classifier = zoo.vgg.make_layers(zoo.vgg.cfgs["A"]), nn.Identity()
+    return model.eval()
 
 
 def test_the_first_layers_of_vgg11_are_what_functional_operations_give(vgg11):
@@ -238,7 +245,7 @@ def test_the_hook_of_the_tutorials_loses_the_minimum_of_the_first_conv_of_vgg11_
 
 
 @pytest.fixture(scope="module", params=["resnet18", "swin_v2", "vit"])
-def two_ways(request: pytest.FixtureRequest) -> tuple[list[Any], list[list[LayerRecord]]]:
+def two_ways(request: pytest.FixtureRequest) -> tuple[tuple[Any, ...], list[list[LayerRecord]]]:
     """The results of one batch of two images, and the records of each image alone."""
     model, pixels = seeded(request.param), noise(2, FAMILIES[request.param])
     layers = select_layers(model, ["leaf"])
@@ -284,7 +291,11 @@ def test_vit_b_16_costs_the_published_35_1_gflops():
 
 def test_the_cost_of_attention_counts_on_a_real_device_too():
     """There attention has a fast path, which torch's counter does not see into."""
-    model = seeded("vit_b_32")
+    with torch.device("meta"):
+        model = zoo.vit_b_32(weights=None).eval()
+    model.to_empty(device="cpu").requires_grad_(requires_grad=False)
+    for parameter in model.parameters():
+        parameter.zero_()
     (row,) = survey(model, list_layers(model)[:1], (1, 3, 224, 224))
     assert row.flops == pytest.approx(2 * 4.41e9, rel=0.005)
 
@@ -380,11 +391,13 @@ def read_table(name: str) -> list[TableRow]:
 
 
 @functools.cache
-def survey_down_to(table: str, depth: int) -> list[SurveyRow]:
-    """The called rows of a table's model; a table made with a batch of two is run with one
-    image.
+@functools.cache
+def survey_of_table(table: str) -> list[SurveyRow]:
+    """The called rows of a table's model, as deep as the table goes; a table made with a batch of
+    two is run with one image.
     """
     name, pixels = table.split("_")[:2]
+    depth = max(row.depth for row in read_table(table))
     model = build_skeleton(ModelRequest(name)).module
     layers = [layer for layer in list_layers(model) if layer.depth <= depth]
     shape = (1, *(int(length) for length in pixels.split("x")[1:]))

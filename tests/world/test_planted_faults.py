@@ -56,10 +56,10 @@ def channel(model, module):
 FAST = (
     weight("mobilenet_v3_small", "features.12.0"),
     channel("mobilenet_v3_small", "classifier.0"),
-    mean("resnet18", "layer2.0.bn1"),
+    mean("mobilenet_v3_small", "features.6.block.1.1"),
 )
 SLOW = (
-    mean("mobilenet_v3_small", "features.6.block.1.1"),
+    mean("resnet18", "layer2.0.bn1"),
     weight("resnet18", "layer4.1.conv2"),
     weight("mobilenet_v3_small", "features.0.0"),
     weight("resnet18", "conv1"),

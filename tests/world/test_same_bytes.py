@@ -20,7 +20,15 @@ NET = ("net.py:Net", "photos", *CPU, "--layers", "leaf", "--batch-size", "8")
 MANY = ("inspect", *NET, "--sketch", "--save", "tensors", "--grids", "sheet", "--tile", "8")
 # name: the words; the run folder is called so too
 COMMANDS = {
-    "one image": ("inspect", *SQUEEZE, "--overview", "--save", "tensors", "--layers", "conv"),
+    "one image": (
+        "inspect",
+        *SQUEEZE,
+        "--overview",
+        "--save",
+        "tensors",
+        "--layers",
+        "conv[1:5],conv[-1]",
+    ),
     "a focus": ("inspect", *SQUEEZE, "--focus", "150,110,60,60", "--layers", "conv[1:3]"),
     "edits": (
         "inspect",
@@ -78,7 +86,9 @@ WITHOUT_FOLDER = (
 DRIVER = """
 import contextlib, json, sys
 from hookcli.__main__ import _run
+from hookcli.cli import memory
 
+memory.collect_rarely()
 for name, words in json.loads(sys.stdin.read()).items():
     sys.argv = ["hookcli", *words]
     with open(f"{name}.txt", "w") as out, contextlib.redirect_stdout(out):

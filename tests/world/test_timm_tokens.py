@@ -6,10 +6,14 @@ import pytest
 
 from tests.layout_walk import check_tokens, walk_layouts
 
-timm = pytest.importorskip("timm")
-
 SMALL = {"depth": 2, "embed_dim": 24, "num_heads": 2}
 STAGES = {"depths": (1, 1, 1, 1), "num_heads": (1, 1, 1, 1), "embed_dim": 12, "window_size": 4}
+
+
+@pytest.fixture(scope="module")
+def timm():
+    """The package, imported only where these tests run."""
+    return pytest.importorskip("timm")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +31,7 @@ STAGES = {"depths": (1, 1, 1, 1), "num_heads": (1, 1, 1, 1), "embed_dim": 12, "w
         ("xcit_nano_12_p16_224", 64, SMALL | {"embed_dim": 32}, 1),
     ],
 )
-def test_all_tokens_of_a_transformer_are_known(name, side, arguments, before):
+def test_all_tokens_of_a_transformer_are_known(timm, name, side, arguments, before):
     model = timm.create_model(name, num_classes=7, img_size=side, **arguments).eval()
     check_tokens(model, side, 4, before)
 
@@ -43,7 +47,7 @@ def test_all_tokens_of_a_transformer_are_known(name, side, arguments, before):
         ("coatnet_pico_rw_224", {"img_size": 64}),
     ],
 )
-def test_all_layouts_of_a_model_of_stages_are_known(name, arguments):
+def test_all_layouts_of_a_model_of_stages_are_known(timm, name, arguments):
     model = timm.create_model(name, num_classes=7, **arguments).eval()
     unknown = {
         i: s for i, (s, layout) in walk_layouts(model, 64).items() if not layout.channels_first
@@ -51,7 +55,7 @@ def test_all_layouts_of_a_model_of_stages_are_known(name, arguments):
     assert not unknown
 
 
-def test_layer_scale_of_a_vit_with_registers_is_drawn_as_maps():
+def test_layer_scale_of_a_vit_with_registers_is_drawn_as_maps(timm):
     model = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=56, **SMALL).eval()
     shape, layout = walk_layouts(model, 56)["blocks.0.ls1"]
     assert (shape, layout.is_spatial, layout.maps_shape(shape)) == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -468,8 +469,18 @@ def test_edits_that_cannot_be_made(run, net, command, edit, message):
 
 
 def test_an_edit_of_a_layer_that_does_not_run_is_an_error(run, cat):
-    words = ("inspect", "vit_b_32", cat, "--weights", "random", "--grids", "none", "-o", "out")
-    edit = "encoder.layers.encoder_layer_0.self_attention.out_proj:zero"
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv, self.look = nn.Conv2d(3, 4, 8, 8), nn.MultiheadAttention(4, 2)\n"
+        "    def forward(self, x):\n"
+        "        tokens = self.conv(x).flatten(2).permute(2, 0, 1)\n"
+        "        return self.look(tokens, tokens, tokens)[0].mean(0)\n"
+    )
+    words = ("inspect", "net.py:Net", cat, "--size", "64", "--grids", "none", "-o", "out")
+    edit = "look.out_proj:zero"
     code, _, err = run(*words, "--layers", "conv", "--edit", edit)
     assert code == 2
     assert f"--edit '{edit}' changed nothing: none of its layers ran or got a gradient" in err
@@ -614,8 +625,7 @@ def test_a_pruned_module_that_is_used_and_never_called(run, net):
 def test_the_model_is_given_back_unpruned(run, net, monkeypatch):
     Path("attend.py").write_text(ATTENTION)
     monkeypatch.syspath_prepend(".")
-    import attend
-
+    attend = import_module("attend")
     before = {name: value.clone() for name, value in attend.net.state_dict().items()}
     model = ModelRequest("attend:make")
     config = inspect_config(
@@ -653,8 +663,7 @@ def test_a_model_that_fails_is_given_back_unpruned_too(run, net, monkeypatch):
         "    return net\n"
     )
     monkeypatch.syspath_prepend(".")
-    import fails
-
+    fails = import_module("fails")
     before = fails.net.conv.weight.detach().clone()
     assert run("inspect", "fails:make", *OWN[:-1], "conv", "--prune", "conv=0.5").code == 4
     assert list(fails.net.state_dict()) == ["conv.weight", "conv.bias"]

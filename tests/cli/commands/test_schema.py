@@ -337,7 +337,8 @@ def changed(document, path, change):
     return whole
 
 
-MAPS = ("calls", "histograms", "written", "top_images", "sizes")  # whose keys are call ids or files
+# whose keys are call ids or files
+MAPS = ("calls", "histograms", "written", "top_images", "sizes", "code")
 
 
 def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):

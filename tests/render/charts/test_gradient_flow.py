@@ -3,6 +3,7 @@ marks."""
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import math
@@ -119,12 +120,12 @@ def test_a_long_name_keeps_its_end():
 
 @pytest.mark.parametrize("count", SIZES)
 def test_the_same_rows_are_the_same_bytes(count):
-    assert draw_flow(many(count), ["title"]) == draw_flow(many(count), ["title"])
+    assert draw_flow(many(count), ["title"]) == drawn_before(count)
 
 
 @pytest.mark.parametrize(("count", "width"), [(1, 880), (36, 880), (300, 2200)])
 def test_the_picture_grows_with_the_layers_up_to_20_inches(count, width):
-    assert decode(draw_flow(many(count), ["title"])).shape[1] == width
+    assert decode(drawn_before(count)).shape[1] == width
 
 
 def test_each_layer_has_its_parameters_bar_in_the_order_of_calls():
@@ -257,6 +258,12 @@ def list_flow_layers(rows: list[dict]) -> list[FlowLayer]:
 
 def draw_flow(rows: list[dict], heading: list[str]) -> bytes:
     return flow_png.draw_flow(whole(rows), heading)
+
+
+@functools.cache
+def drawn_before(count: int) -> bytes:
+    """The picture of many layers, drawn once for all tests."""
+    return draw_flow(many(count), ["title"])
 
 
 def draw_flow_svg(rows: list[dict], anchors: dict[str, str]) -> str:

@@ -108,5 +108,5 @@ def test_maps_laid_over_the_picture_in_grey_have_the_colours_of_the_tiles():
     grey = np.full((16, 16), 200 * 0.55, np.float32)
     below = Image.fromarray(np.full((16, 16, 4), (110, 110, 110, 255), np.uint8))
     mixed = np.asarray(Image.alpha_composite(below, maps.convert("RGBA")))[..., :3]
-    wanted = lay_over(grey, levels / np.float32(255))
+    wanted = lay_over(grey, (levels / 255).astype(np.float32))
     assert np.abs(mixed - wanted.astype(float)).max() <= 1.01

@@ -120,9 +120,12 @@ def test_a_tile_of_a_run_shows_the_activation_of_its_channel(run):
     levels = (best - best.min()) / (best.max() - best.min()) * LIGHTEST
     picture = read_indices(run.folder / "grids/cat/001_conv1.png")
     windows = np.lib.stride_tricks.sliding_window_view(picture.astype(float), levels.shape)
-    off = np.abs(windows - levels).max((2, 3))
-    assert off.min() < 0.51  # rounding to whole levels
-    assert [int(i) for i in np.unravel_index(off.argmin(), off.shape)] == first_tile(picture)
+    some = np.s_[..., ::8, ::8]  # first a few pixels, since whole windows take gigabytes
+    near = np.argwhere(np.abs(windows[some] - levels[some]).max((2, 3)) < 0.51)
+    off = {tuple(at): np.abs(windows[tuple(at)] - levels).max() for at in near.tolist()}
+    found = min(off, key=off.__getitem__)
+    assert off[found] < 0.51  # rounding to whole levels
+    assert list(found) == first_tile(picture)
 
 
 def test_a_sheet_is_one_picture_of_the_image_and_nothing_else_is_drawn(sheet_run):

@@ -51,7 +51,9 @@ def test_between_two_values_the_map_is_straight():
 
 
 def test_the_map_has_one_look_whatever_its_unit():
-    once, tiny = (draw_heat(seen(), planted(2, 2) * unit, ["title"]) for unit in (1.0, 1e-30))
+    values = planted(2, 2)
+    once = draw_heat(seen(), values, ["title"])
+    tiny = draw_heat(seen(), (values * 1e-30).astype(np.float32), ["title"])
     assert np.array_equal(panels(once)[1], panels(tiny)[1])
 
 

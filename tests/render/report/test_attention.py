@@ -184,8 +184,8 @@ def test_names_of_calls_that_mean_harm_are_text():
 
 def test_no_name_of_a_call_turns_the_text_around():
     hidden = row(call_id=f"{TURNED} too", function="", reason=TURNED)
-    own = maps(call_id=TURNED, file=TURNED)
+    own = maps(call_id=TURNED)
     text = render_report(attended(row(call_id=TURNED), hidden, attention_maps=[own]))
     assert "\u202e" not in text
     (call,) = facts(text)[0]
-    assert "\u202e" not in call["call"] + call["maps"]["file"]
+    assert "\u202e" not in call["call"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hookcli.documents import convert
+from hookcli.documents import DamagedError, convert
 from hookcli.escape import for_page, reversible
 from hookcli.render.report import page as run_page
 from hookcli.render.report.document import FolderState, ReportDocument, read_report
@@ -190,7 +190,9 @@ def test_names_that_mean_harm_are_text():
 def test_names_that_mean_harm_are_text_in_the_list_of_layers_too():
     row = document()["layers"][0]
     names = [HOSTILE, "a.b", "grad_output:c.d"]
-    text = render_report(document(layers=[row | {"call_id": name} for name in names]))
+    grid = document()["grids"][0] | {"call_id": HOSTILE}
+    layers = [row | {"call_id": name} for name in names]
+    text = render_report(document(layers=layers, grids=[grid]))
     listed = text.partition("<nav")[2].partition("</nav>")[0]
     assert texts(listed, "a") == [for_page(HOSTILE), "a.b", "c.d"]
     assert {tag for tag, _ in Page(listed).tags} == {"ol", "li", "a", "wbr"}
@@ -402,11 +404,52 @@ def test_a_thumbnail_is_a_part_of_the_picture_that_the_run_says():
     ]
 
 
-@pytest.mark.parametrize("name", ["</style><script>", '"); } * { display: none; } .t9 { x: url("'])
-def test_no_name_of_a_file_can_end_the_style_of_the_thumbnails(name):
-    sheet = {"file": f"thumbnails/{name}.jpg", "columns": 2, "images": ["i0", "i1"]}
-    (style,) = texts(render_report(many(2, thumbnails=[sheet])), "style")[1:]
-    assert re.fullmatch(r'\.t0 \{ background-image: url\("[^"<> ;]+"\); --columns: 2; \}', style)
+MAPS = {"size": [4, 4], "own": [4, 4], "columns": 2}
+HEADS = {"heads": 1, "patch_grid": [1, 1], "query_grid": [1, 1], "map_grid": [1, 1]}
+PICTURES = {
+    "grids[0].file": lambda name: {"grids": [document()["grids"][0] | {"file": name}]},
+    "grids[0].maps.file": lambda name: {
+        "grids": [document()["grids"][0] | {"maps": MAPS | {"file": name}}]
+    },
+    "heats[0].file": lambda name: {
+        "heats": [{"image": "cat", "kind": "cam", "call_id": "conv", "file": name}]
+    },
+    "thumbnails[0].file": lambda name: {
+        "thumbnails": [{"file": name, "columns": 2, "images": ["cat"]}]
+    },
+    "images[0].seen": lambda name: {"images": [document()["images"][0] | {"seen": name}]},
+    "attention_maps[0].file": lambda name: {
+        "attention_maps": [
+            {"image": "cat", "call_id": "conv", "file": name, "is_thinned": False} | HEADS
+        ]
+    },
+}
+OUTSIDE = (
+    "../x.png",
+    "grids/../../x.png",
+    "/etc/x.png",
+    "//host/share/x.png",
+    "https://host/x.png",
+    "grids\\x.png",
+    "grids/a\nb.png",
+    "grids/x.png\n",
+    "grids/%2e%2e/x.png",
+    "</style><script>",
+    '"); } * { display: none; } .t9 { x: url("',
+)
+
+
+@pytest.mark.parametrize("place", PICTURES)
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_picture_outside_the_run_folder_is_refused_by_its_field(place, name):
+    with pytest.raises(DamagedError) as caught:
+        convert(document(**PICTURES[place](name)), ReportDocument)
+    assert str(caught.value) == f"{place}: expected the name of a file in the run folder"
+
+
+@pytest.mark.parametrize("place", PICTURES)
+def test_a_picture_in_the_run_folder_is_taken_as_it_is(place):
+    convert(document(**PICTURES[place]("grids/cat-2/001_a.b_c#1.png")), ReportDocument)
 
 
 @pytest.mark.parametrize(
@@ -562,6 +605,45 @@ def test_a_layer_without_figures_has_empty_cells():
         ("mean", "std", "min", "max", "zero_fraction", "dead_channels")
     )
     assert "None" not in " ".join(Page(render_report(whole | {"layers": [row]})).text)
+
+
+# What its parts say about each other
+
+TOP = {"channel": 0, "images": ["cat", "dog"], "values": [1.0]}
+CONTRADICTIONS: dict[str, tuple[dict, str]] = {
+    "2 images and 1 value": (
+        {"top_images": {"conv": [TOP]}},
+        "top images: 1 values of 2 images",
+    ),
+    "no version of torch": ({"versions": {"hookcli": "1", "torchvision": "1"}}, "lacks 'torch'"),
+    "a picture of no layer": ({"layers": []}, "grids[0] is of 'conv', which is no layer"),
+    "no columns": (
+        {"thumbnails": [{"file": "thumbnails/000000.jpg", "columns": 0, "images": ["cat"]}]},
+        "thumbnails[0].columns: expected `int` >= 1",
+    ),
+    "1 score of 2 tiles": (
+        {"grids": [document()["grids"][0] | {"score": [1.0]}]},
+        "1 scores of 2 tiles",
+    ),
+    "more parameters than there are numbers": (
+        {"layers": [document()["layers"][0] | {"params": 10**400}]},
+        "layers[0].params: expected `int` <= ",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_a_document_whose_parts_contradict_each_other_is_refused(what):
+    changes, reason = CONTRADICTIONS[what]
+    with pytest.raises(DamagedError) as caught:
+        convert(document(**changes), ReportDocument)
+    assert reason in str(caught.value)
+
+
+def test_a_mistake_in_the_page_is_not_taken_for_a_damaged_file(ran, monkeypatch):
+    monkeypatch.setattr(run_page, "_make_page", lambda *_: dict[str, str]()["mistake"])
+    with pytest.raises(KeyError, match="mistake"):
+        run_page.remake_report(ran)
 
 
 # The command
