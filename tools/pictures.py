@@ -265,8 +265,11 @@ def click_patch(page: Page) -> None:
     """Show the attention of the patch at the left eye of the cat."""
     chooser = page.locator("#attention .attend")
     chooser.scroll_into_view_if_needed()
-    box = chooser.locator(".picked").bounding_box()
-    chooser.locator(".picked").click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.4})
+    patch = chooser.locator(".picked")
+    box = patch.bounding_box()
+    if box is None:
+        raise SystemExit("no patch is picked")
+    patch.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.4})
     go_to("#attention .attend")(page)
 
 
