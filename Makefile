@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS_pinned := --constraints constraints.txt
 CONSTRAINTS_lowest := --constraints $(VENV)/lowest.txt
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python $(CONSTRAINTS_$(VERSIONS))
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(CONSTRAINTS_$(VERSIONS))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup constraints demo docs docs-pictures docs-reference docs-serve test test-lowest test-newest test-slow test-browser test-transformers test-integrations test-cluster golden traps format lint lint-actions types fuzz bench check build clean

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import PIL
 import pytest
 
 from hookcli.without_compiler import importing_torchvision
@@ -32,6 +33,7 @@ os.environ.setdefault(
 
 gc.disable()  # until all tests are found: neither they nor what they import are ever garbage
 
+PILLOW = tuple(map(int, PIL.__version__.split(".")[:2]))
 PHOTOS = Path(__file__).parent.parent / "sample_images"
 
 

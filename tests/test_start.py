@@ -224,7 +224,7 @@ PROGRAMS = {
 FORKS = """
 import contextlib, gc, json, os, sys, traceback
 gc.disable()
-import networkx, sympy, torch, torch.distributed.fsdp, torch.onnx
+import networkx, sympy, torch, torch.onnx
 with contextlib.suppress(ImportError):  # on Linux only
     import triton.language, triton.runtime
 

@@ -884,6 +884,7 @@ from hookcli import __main__ as program
 from hookcli.cli import memory
 from hookcli.cli.output import console
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
 def interrupt(*_, **__): signal.raise_signal(signal.SIGINT)
 
 class Late:

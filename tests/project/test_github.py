@@ -34,7 +34,9 @@ def test_every_command_of_make_in_a_workflow_exists():
     used = {
         target
         for file in WORKFLOWS
-        for target in re.findall(r"run: make (\S+)", file.read_text(encoding="utf-8"))
+        for target in re.findall(
+            r"(?:run: make|command:) ([a-z-]+)", file.read_text(encoding="utf-8")
+        )
     }
     assert used
     assert used - targets == set()

@@ -12,6 +12,7 @@ import re
 import struct
 import warnings
 import zipfile
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from io import BufferedReader
     from pathlib import Path
+
+    from torch.types import Storage
 
 # What torch raises if a file is damaged or malicious
 UNREADABLE = (
@@ -187,28 +190,49 @@ def _load(file: Path, stream: BufferedReader) -> object:
     beginning = stream.read(4)
     stream.seek(0)
     if beginning == _ZIP:
-        _refuse_packed(file, stream)
-    elif not beginning.startswith(_PICKLE):
+        return _load_archive(file, stream)
+    if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     content: object = torch.load(stream, map_location="cpu", weights_only=True)
     return content
 
 
-def _refuse_packed(file: Path, stream: BufferedReader) -> None:
-    """Refuse an archive whose members are larger than it is: compressed, or stored once for many.
+def _load_archive(file: Path, stream: BufferedReader) -> object:
+    """Load an archive in which every storage has a member of its own size.
+
+    Some versions of torch (2.6 to 2.9 at least) take what is missing from the memory behind it.
+    """
+    members = _list_members(file, stream)
+    storages: Counter[int] = Counter()
+
+    def count(storage: Storage, _location: str) -> Storage:
+        storages[storage.nbytes()] += 1
+        return storage
+
+    content: object = torch.load(stream, map_location=count, weights_only=True)
+    if storages - members:
+        raise WeightsError(
+            f"cannot read the weights {file}: damaged or cut short (values are missing)"
+        )
+    return content
+
+
+def _list_members(file: Path, stream: BufferedReader) -> Counter[int]:
+    """Return how many members of an archive have which size, in bytes.
 
     Raises:
-        WeightsError: the archive is one of these.
+        WeightsError: they are larger than the archive: compressed, or stored once for many.
     """
     with zipfile.ZipFile(stream) as archive:
-        unpacked = sum(member.file_size for member in archive.infolist())
-    size = stream.seek(0, 2)
+        members = [member.file_size for member in archive.infolist()]
+    unpacked, size = sum(members), stream.seek(0, 2)
     stream.seek(0)
     if unpacked > _MOST_UNPACKED * size:
         raise WeightsError(
             f"{file} has {size:,} bytes and would become {unpacked:,}: torch.save did not write it",
             "save it again, without compression: torch.save(model.state_dict(), FILE)",
         )
+    return Counter(members)
 
 
 def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
