@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS_pinned := --constraints constraints.txt
 CONSTRAINTS_lowest := --constraints $(VENV)/lowest.txt
+CONSTRAINTS_newest := --upgrade
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(CONSTRAINTS_$(VERSIONS))
 
 .DEFAULT_GOAL := help
@@ -42,6 +43,7 @@ test-lowest: ## the fast tests with the lowest versions that pyproject.toml allo
 	$(MAKE) test VERSIONS=lowest
 
 test-newest: ## the fast tests with the newest versions, without constraints.txt
+	$(RM) .venv-newest/.installed
 	$(MAKE) test VERSIONS=newest
 
 test-slow: setup ## the slow tests too

@@ -1,9 +1,9 @@
 """Running code that is not hookcli's own, which may raise any exception or change the process.
 
-This is the only place that catches every exception. An exception of foreign code becomes an error
-of hookcli (``ForeignCode``) or does not matter (``Forgiven``); Ctrl-C and a signal that ends the
-process pass through. Afterwards the process has its working directory and standard streams again,
-and no recursion limit that its stack cannot hold.
+This module and ``passes/call`` alone catch every exception. An exception of foreign code becomes an
+error of hookcli (``ForeignCode``) or does not matter (``Forgiven``); Ctrl-C and a signal that ends
+the process pass through. Afterwards the process has its working directory and standard streams
+again, and no recursion limit that its stack cannot hold.
 
 Standard library only.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # not yet at 8,000.
 _DEEPEST = 8_000
 _STREAMS = (1, 2)
-ENDS = (KeyboardInterrupt, Terminated)  # of the process; foreign code raises neither
+ENDS = (KeyboardInterrupt, Terminated)  # of the process; never taken for an error of foreign code
 _BUILT = "it runs when the model is built; try it in Python first"
 
 

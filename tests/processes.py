@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkProcess
+    from multiprocessing.process import BaseProcess
 
 COMMAND = "from hookcli.__main__ import main; main()"
 
@@ -28,14 +28,16 @@ def forget(*packages: str) -> str:
 
 def start(
     code: str, *words: object, out: str = os.devnull, err: str = os.devnull, **environment: str
-) -> ForkProcess:
+) -> BaseProcess:
     """Begin what ``python -c code words`` does, with stdout and stderr in files; no gradients.
 
     The process is forked from this one, where torch may have computed gradients: it refuses to do
     so afterwards in a fork.
     """
     words = tuple(map(str, words))
-    process = multiprocessing.get_context("fork").Process(
+    way = "spawn" if sys.platform == "darwin" else "fork"  # whose frameworks do not survive a fork
+    context: Any = multiprocessing.get_context(way)
+    process: BaseProcess = context.Process(
         target=_run, args=(code, words, (out, err), environment)
     )
     with warnings.catch_warnings():

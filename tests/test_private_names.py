@@ -10,6 +10,7 @@ import ast
 import atexit
 import hashlib
 import os
+import threading
 from importlib import import_module
 from pathlib import Path
 
@@ -34,6 +35,7 @@ OF_TORCH = (
     "tensor._version",
     "tensor.untyped_storage()._cdata",
     "torch._C._current_graph_task_id",
+    "torch._compile._disable_dynamo",
     "torch._C._functorch.peek_interpreter_stack",
     "torch._ops.OpOverload",
     "torch.autograd.grad_mode._unsafe_preserve_version_counter",
@@ -52,6 +54,7 @@ OF_OTHERS = (
     "atexit._run_exitfuncs",
     "hashlib._Hash",  # a type, which only type checkers know
     "os._exit",
+    "threading._shutdown",
 )
 OF_PYTHON = {"_fields", "_make", "_typeshed"}  # of named tuples; a module for type checkers
 
@@ -73,7 +76,12 @@ def test_a_private_name_of_torch_exists_in_this_version(name):
 
 
 def test_a_private_name_of_another_package_exists():
-    known = {"AbstractFileSystem": AbstractFileSystem, "atexit": atexit, "os": os}
+    known = {
+        "AbstractFileSystem": AbstractFileSystem,
+        "atexit": atexit,
+        "os": os,
+        "threading": threading,
+    }
     for name in OF_OTHERS:
         if not name.startswith(hashlib.__name__):
             assert eval(name, known)  # noqa: S307  of the list above

@@ -222,8 +222,9 @@ PROGRAMS = {
 # Each in a process of its own, in which torch was imported before, and what the compiler takes
 # longest to import: all are forked from one.
 FORKS = """
-import contextlib, gc, json, os, sys, traceback
+import contextlib, gc, json, os, sys, traceback, warnings
 gc.disable()
+warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0")  # torch's
 import networkx, sympy, torch, torch.onnx
 with contextlib.suppress(ImportError):  # on Linux only
     import triton.language, triton.runtime

@@ -10,6 +10,7 @@ import atexit
 import gc
 import os
 import sys
+import threading
 from typing import NoReturn
 
 _USUAL = gc.get_threshold()
@@ -30,9 +31,10 @@ def collect_as_usual() -> None:
 def end_process(code: int) -> NoReturn:
     """End the process with an exit code, and leave its memory to the system.
 
-    Exit handlers run. Libraries find no time to complain about objects that are still alive, as
-    triton's do.
+    Threads end and exit handlers run, as they always do. Libraries find no time to complain about
+    objects that are still alive, as triton's do.
     """
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(code)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from hookcli.foreign import ask
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -51,8 +53,12 @@ def list_libraries(module: nn.Module, name: str = "") -> dict[str, str]:
     packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
     packages.add(name.partition(":")[0].partition(".")[0])
     loaded = {package: sys.modules[package] for package in packages if package in sys.modules}
-    versions = {package: getattr(it, "__version__", None) for package, it in loaded.items()}
-    return {package: str(versions[package]) for package in sorted(versions) if versions[package]}
+    versions = {package: ask(it, "__version__") for package, it in loaded.items()}
+    return {
+        package: version
+        for package, version in sorted(versions.items())
+        if version and isinstance(version, str)
+    }
 
 
 def _name_processor(device: torch.device) -> str:

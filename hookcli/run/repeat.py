@@ -17,7 +17,7 @@ from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.errors import RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.run.chunk_runner import BeganWith, ChunkRunner, list_batches
+from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
 
 if TYPE_CHECKING:
@@ -54,20 +54,23 @@ def check_first_batch(
     images = _find_first(prepared, number, totals.images[0].key)
     device, edits = prepared.model.loaded.info.device, prepared.model.edits
     unused, made = set(edits.unused), dict(edits.made)
-    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
-        first, second = (_run_again(prepared, number, images) for _ in range(2))
-    edits.unused, edits.made = unused, made
     chosen = {image.key for image in images}
     stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
     dtype = prepared.model.loaded.info.dtype
-    if changed := _find_change(first, second, dtype):
+    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
+        now = _run_again(prepared, number, images)
+        changed = _find_change(stored, now, dtype)
+        differing = changed and _find_change(now, _run_again(prepared, number, images), dtype)
+    edits.unused, edits.made = unused, made
+    if differing:
         listener.warn(
-            f"the model gives other figures each time it sees the same images ({changed}), "
+            f"the model gives other figures each time it sees the same images ({differing}), "
             "so --resume cannot tell whether it has changed"
         )
-    elif changed := _find_change(stored, first, dtype):
+    elif changed:
         raise RequestError(
-            f"--resume: the run in {str(folder.path)!r} was begun with other figures: {changed}",
+            f"--resume: the model no longer gives the figures of the run in {str(folder.path)!r}: "
+            f"{changed}",
             "restore what has changed, or start again with --overwrite",
         )
 
@@ -82,18 +85,29 @@ def _find_first(prepared: PreparedRun, number: int, first: str) -> list[Prepared
     """
     size, model = prepared.settings.config.batch_size, prepared.model
     sources = model.sources[number * chunk_size(size) : (number + 1) * chunk_size(size)]
-    images = list(prepare_images(model.fitter, sources, 0, lambda _: None))
-    place = [image.key for image in images].index(first)
-    return [images[place], *next(iter(list_batches(images[place + 1 :], size)), ())]
+    images = prepare_images(model.fitter, sources, 0, lambda _: None)
+    found = [next(image for image in images if image.key == first)]
+    shape = None
+    for image in images:
+        if len(found) > size:
+            break
+        if image.pixels is not None and image.pixels.shape == (shape or image.pixels.shape):
+            shape = image.pixels.shape
+            found.append(image)
+    return found
 
 
 def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImage]) -> _Rows:
-    """Return the rows of ``records.parquet`` for images, by image and call; nothing is written."""
+    """Return the rows of ``records.parquet`` for images, by image and call; nothing is written.
+
+    There are none of an image on which the model fails, whatever ``--on-error`` says.
+    """
     from hookcli.store.parquet import to_row
 
     settings = prepared.settings
     style = replace(settings.style, mode="none")
     chunk_settings = make_chunk_settings(replace(prepared, settings=replace(settings, style=style)))
+    chunk_settings = replace(chunk_settings, on_error="skip")
     with closing(GridWriter(_write_nothing, style)) as grids:
         runner = ChunkRunner(chunk_settings, _write_nothing, grids, lambda _: None, BeganWith())
         _, records = runner.run(number, images)

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 # What to do about a difference that is not one of the request itself.
 _HINTS = {"versions": "use the same", "code": "restore the file"}
-# A run may go on on another machine; another number of threads lets it begin again.
-_MACHINE = ("platform", "processor", "threads")
+# A run may go on on another machine. Another number of threads or another layout of memory, which
+# depends on the number of images, lets it begin again.
+_MACHINE = ("platform", "processor", "threads", "memory_format")
 
 
 class RunFolder:
@@ -292,9 +293,10 @@ def _refuse_other_run(begun: bytes, path: Place, request: Mapping[str, object]) 
         RequestError: the requests differ; the message says in what.
     """
     known, wanted = decode_both(begun, Request)[0], plain_object(request)
-    versions = wanted.get("versions")
-    if isinstance(versions, dict):
-        wanted["versions"] = {key: versions[key] for key in versions if key not in _MACHINE}
+    versions, before = wanted.get("versions"), known.get("versions")
+    if isinstance(versions, dict) and isinstance(before, dict):
+        names = [name for name in before | versions if name not in _MACHINE]
+        wanted["versions"] = {name: versions.get(name) for name in names}
     for name in wanted:
         if name not in known and name in _HINTS:
             continue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import fnmatch
 import io
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""
 
-_KINDS = {column.name: str(column.type) for column in dataclasses.fields(LayerRow)}
+_HINTS = get_type_hints(LayerRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Run:
         import pyarrow as pa
 
         rows = self.layers
-        known = list(rows[0]) if rows else list(_KINDS)
+        known = list(rows[0]) if rows else list(_HINTS)
         schema = pa.schema([(name, getattr(pa, _column_type(name))()) for name in known])
         try:
             return pa.Table.from_pylist(rows, schema)
@@ -388,15 +388,17 @@ def _layer_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _column_type(name: str) -> str:
     """Return the name of the Arrow type of a column of ``layers.csv``."""
-    kind = _KINDS.get(name, "str")
-    return (
-        "int64" if kind.startswith("Whole") else "float64" if kind.startswith("float") else "string"
-    )
+    return {int: "int64", float: "float64", str: "string"}[_kind_of(name)]
 
 
 def _read_cell(name: str, text: str) -> int | float | str | None:
     """Return a cell of ``layers.csv`` as the type of its column."""
-    kind = _KINDS.get(name, "str")
-    if not kind.startswith(("Whole", "float")):
-        return text
-    return (int if kind.startswith("Whole") else float)(text) if text else None
+    kind = _kind_of(name)
+    return text if kind is str else kind(text) if text else None
+
+
+def _kind_of(name: str) -> type[int | float | str]:
+    """Return the type of the values of a column of ``layers.csv``."""
+    hint = _HINTS.get(name, str)
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return next((kind for kind in (int, float) if kind in kinds), str)

@@ -69,7 +69,9 @@ def read_rows(folder: RunFolder, number: int) -> list[RecordRow]:
         rows: list[RecordRow] = _read_table(io.BytesIO(folder.read(name) or b"")).to_pylist()
         return rows
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise cannot_read(folder.path / name, error) from error
+        unread = cannot_read(folder.path / name, error)
+        unread.hint = "start again with --overwrite"
+        raise unread from error
 
 
 def _read_table(stream: BinaryIO) -> pa.Table:

@@ -879,22 +879,18 @@ def test_an_interrupted_run_ends_with_130_and_keeps_what_is_complete(photo):
 
 
 LATE = """
-import atexit, signal, sys, threading
+import atexit, os, signal, sys, threading
 from hookcli import __main__ as program
-from hookcli.cli import memory
 from hookcli.cli.output import console
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
 def interrupt(*_, **__): signal.raise_signal(signal.SIGINT)
 
-class Late:
-    def __del__(self, interrupt=interrupt): interrupt()
-
 if sys.argv.pop(1) == "end":
-    console.close_stdout = memory.leave_to_the_system = interrupt
+    console.close_stdout = interrupt
     atexit.register(interrupt)
     threading._register_atexit(interrupt)
-    sys.late = Late()
+    end, os._exit = os._exit, lambda code: end(interrupt() or code)
 else:
     console.print_error, plain = lambda *words: interrupt(plain(*words)), console.print_error
 program.main()
@@ -948,3 +944,22 @@ def test_an_image_thinner_than_can_be_shown_is_skipped(inspect, photo):
     assert code == 6
     reason = "is 30000 by 2 pixels, too thin to show a network"
     assert f"warning: skipped 'thin.png': {reason}\n" in err
+
+
+THREAD = """
+import sys, threading, time
+from pathlib import Path
+from hookcli import __main__ as program
+
+def write(): time.sleep(0.3); Path("late.txt").write_text("done")
+
+threading.Thread(target=write).start()
+program.main()
+"""
+
+
+def test_threads_of_foreign_code_end_before_the_process_does():
+    done = subprocess.run(
+        [sys.executable, "-c", THREAD, "--version"], check=True, capture_output=True
+    )
+    assert (done.stderr, Path("late.txt").read_text()) == (b"", "done")

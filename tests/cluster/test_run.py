@@ -89,7 +89,7 @@ def test_a_run_whose_figures_have_changed_is_not_resumed_on_a_cluster(run, monke
     monkeypatch.setattr(nn.Conv2d, "forward", lambda _self, x: x[:, :2] + 1)
     ended = run(*inspected(folder, out="there"), *THERE, "--resume")
     assert ended.code == 2
-    assert "the run in 'there' was begun with other figures: the m" in ended.err
+    assert "the model no longer gives the figures of the run in 'there': the m" in ended.err
 
 
 def test_the_top_images_of_calls_whose_channels_vary_are_those_of_this_machine(run):

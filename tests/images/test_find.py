@@ -544,7 +544,8 @@ def test_a_list_that_is_a_folder_is_refused():
 
 
 def test_a_list_with_a_nul_in_its_name_is_refused():
-    assert refused("@a\0b")[0] == "cannot read the list '@a\\x00b': embedded null byte"
+    assert refused("@a\0b")[0].startswith("cannot read the list '@a\\x00b': ")
+    assert "embedded null" in refused("@a\0b")[0]
 
 
 def test_standard_input_that_cannot_be_read_is_refused():

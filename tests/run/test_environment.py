@@ -7,7 +7,9 @@ import platform
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +86,16 @@ def test_timm_is_named_where_a_part_of_the_model_is_its():
 
     assert versions(nn.Sequential(nn.Linear(2, 2), LayerNorm2d(2)))["timm"] == timm.__version__
     assert versions()["timm"] == ""
+
+
+def test_what_is_no_text_is_no_version(monkeypatch):
+    module: Any = types.ModuleType("odd")
+    module.Odd = type("Odd", (nn.Module,), {"__module__": "odd"})
+    monkeypatch.setitem(sys.modules, "odd", module)
+    for module.__version__ in (len, sys, None, 3):
+        assert "odd" not in versions(module.Odd())
+    module.__version__ = "3"
+    assert versions(module.Odd())["odd"] == "3"
 
 
 def test_several_images_lie_channels_last_and_one_does_not_and_the_manifest_says_so(run):

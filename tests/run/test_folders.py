@@ -1137,6 +1137,7 @@ assert not os.system("mount --make-rprivate / && mount -t tmpfs -o size=1m none 
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /dev/shm")
 def test_a_run_with_workers_needs_no_large_shared_memory(net):
     """As in a container, whose ``/dev/shm`` may be 64 MB: here 1 MB, less than two images."""
     some = "photos/p0[0-3]?.png"

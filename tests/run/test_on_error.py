@@ -498,6 +498,18 @@ def test_resume_may_change_what_an_error_does(run):
     assert all_files("out") == all_files("whole")
 
 
+@pytest.mark.usefixtures("small_parts")
+def test_an_image_that_was_skipped_does_not_end_the_run_that_is_resumed(run):
+    unlucky(2)
+    folder = images(19)
+    assert run(*inspected(folder, *SKIP, out="whole")).code == 6
+    with interrupted_after(parts=1):
+        assert run(*inspected(folder, *SKIP)).code == 130
+    ended = run(*inspected(folder), "--resume")
+    assert ended.code == 6, ended.err
+    assert all_files("out") == all_files("whole")
+
+
 def test_what_an_error_does_is_not_in_the_command_that_repeats_the_run(run):
     unlucky(2)
     assert run(*inspected(images(4), *SKIP)).code == 6

@@ -8,6 +8,7 @@ import re
 import shutil
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ import torch
 
 from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.run.repeat import check_first_batch
+from tests.conftest import PHOTOS
 
 WORDS = ("tests.toy_models:Squeezed", "rows.npy", "--layers", "features.0", "--device", "cpu")
 OWN = ("net.py:Net", "rows.npy", "--layers", "conv", "--device", "cpu")
@@ -122,6 +124,29 @@ def test_rows_of_a_file_that_has_changed_run_again(run, begun, verify):
     assert len({image["sha256"] for image in images}) == 1
 
 
+def test_a_library_that_the_run_no_longer_depends_on_is_named(run, begun):
+    change_request("versions", gone="1.0")
+    code, (error, _) = resume(run, WORDS)
+    assert (code, error) == (
+        2,
+        "error: --resume: the run in 'out' was begun with gone 1.0, not (none)",
+    )
+
+
+def test_a_folder_that_grew_from_one_picture_begins_again(run, monkeypatch):
+    Path("few").mkdir()
+    shutil.copy(PHOTOS / "cat.png", "few/a.png")
+    words = ("inspect", "squeezenet1_1", "few", "--weights", "random", "--device", "cpu")
+    words += ("--size", "32", "--layers", "conv[1]", "-o", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkRunner, "run", Mock(side_effect=KeyboardInterrupt))
+        assert run(*words).code == 130
+    shutil.copy(PHOTOS / "cat.png", "few/b.png")
+    ended = run(*words, "--resume")
+    assert ended.code == 0, ended.err
+    assert "nothing to resume" in ended.err or "begins again" in ended.err
+
+
 @pytest.mark.parametrize("file", ["net.py", "scale.py"])
 def test_a_model_whose_code_has_changed_is_not_joined_with_the_one_before(run, own, file):
     Path(file).write_text(Path(file).read_text() + "# more\n")
@@ -171,7 +196,7 @@ def test_a_change_that_nothing_records_shows_in_the_figures_of_the_first_batch(r
     code, (error, hint) = resume(run)
     assert code == 2
     said = re.fullmatch(
-        "error: --resume: the run in 'out' was begun with other figures: "
+        "error: --resume: the model no longer gives the figures of the run in 'out': "
         r"the mean of conv for 'rows_0' was (\S+), and is (\S+) now",
         error,
     )
@@ -222,5 +247,5 @@ def test_a_resumed_run_says_that_it_starts_with_the_first_image(run, quiet, time
     save_rows(0)
     ended = run("inspect", *WORDS, "-o", "out", "--resume", *quiet)
     assert ended.code == 0
-    begins = "there is nothing to continue after: starting with the first image"
+    begins = "nothing to resume: starting with the first image"
     assert ended.err.splitlines().count(begins) == times

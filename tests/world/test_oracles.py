@@ -391,7 +391,6 @@ def read_table(name: str) -> list[TableRow]:
 
 
 @functools.cache
-@functools.cache
 def survey_of_table(table: str) -> list[SurveyRow]:
     """The called rows of a table's model, as deep as the table goes; a table made with a batch of
     two is run with one image.

@@ -60,7 +60,7 @@ class Progress(ProgressListener):
     def resumed(self, done: int) -> None:
         """Note that the interrupted run had done ``done`` images, and say where this one begins."""
         self.done = self._first = done
-        begins = "there is nothing to continue after: starting with the first image"
+        begins = "nothing to resume: starting with the first image"
         if done:
             begins = f"continuing after {done} of {self._total} {self._noun}"
         console.say(begins, quiet=self._quiet)

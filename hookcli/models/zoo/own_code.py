@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from contextlib import suppress
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,20 +55,43 @@ def _find_file(name: str) -> tuple[str, Path, str] | None:
     """Return the name, the path and the package of a source file; None if it is not the user's.
 
     Args:
-        name: the name of a module that was imported, or ``FILE.py``.
+        name: the name of a module, which a forward may import only later, or ``FILE.py``.
     """
     if name.endswith(".py"):
         return name, Path(name), ""
     module = sys.modules.get(name)
-    file = Path(str(ask(module, "__file__", "")))
+    if module is None:
+        file, is_package = _find_unloaded(name)
+    else:
+        file, is_package = (
+            Path(str(ask(module, "__file__", ""))),
+            ask(module, "__path__") is not None,
+        )
     if file.suffix != ".py" or name.partition(".")[0] in _LIBRARIES:
         return None
     if file.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(file.parts):
         return None
     place = name.replace(".", "/")
-    if ask(module, "__path__") is not None:
+    if is_package:
         return f"{place}/__init__.py", file, name
     return f"{place}.py", file, name.rpartition(".")[0]
+
+
+def _find_unloaded(name: str) -> tuple[Path, bool]:
+    """Return the file of a module that was not imported yet, and whether it is a package's.
+
+    It is empty if there is none, or if the package around it was not imported either.
+    """
+    parent = name.rpartition(".")[0]
+    places = ask(sys.modules.get(parent), "__path__") if parent else None
+    if parent and places is None:
+        return Path(), False
+    spec = None
+    with suppress(ImportError, ValueError, TypeError, OSError):
+        spec = PathFinder.find_spec(name, places)
+    if spec is None or spec.origin is None:
+        return Path(), False
+    return Path(spec.origin), spec.submodule_search_locations is not None
 
 
 def _list_imports(source: bytes, package: str) -> Iterator[str]:

@@ -91,6 +91,17 @@ def locked(folder: Directory) -> Iterator[None]:
         yield
 
 
+def refuse_locked(folder: Directory) -> None:
+    """Raise if a run holds the lock of a folder; others may look at the same time.
+
+    Raises:
+        OSError: there is no ``run.json`` that can be opened.
+        OutputError: another process holds the lock.
+    """
+    with open(folder.open_inside(REQUEST, os.O_RDONLY)) as file:  # noqa: PTH123
+        _take_lock(file.fileno(), folder.path, fcntl.LOCK_SH)
+
+
 def _lock_request(folder: Directory) -> tuple[int, bool]:
     """Lock ``run.json``; return its descriptor, and whether the file is new and still empty."""
     while True:
@@ -110,14 +121,14 @@ def _lock_request(folder: Directory) -> tuple[int, bool]:
         os.close(lock)  # another run has replaced the file meanwhile
 
 
-def _take_lock(lock: int, path: Path) -> None:
+def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
     """Lock an open ``run.json`` until it is closed.
 
     Raises:
         OutputError: another process holds the lock.
     """
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(
             f"another run is writing into {str(path)!r}", "wait for it, or choose another -o"

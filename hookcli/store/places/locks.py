@@ -49,5 +49,4 @@ def refuse_locked(folder: AnyFolder) -> None:
         if not isinstance(folder, Directory):
             lease.refuse_locked(folder)
         elif folder.is_file(REQUEST):
-            with file_lock.locked(folder):
-                pass
+            file_lock.refuse_locked(folder)

@@ -41,6 +41,18 @@ def test_the_code_of_a_model_is_its_file_and_what_that_imports_of_the_users():
     assert code_of("elsewhere/net.py:Net").keys() == {*expected, "elsewhere/net.py"}
 
 
+def test_what_only_a_forward_imports_counts_before_it_has_run():
+    Path("late.py").write_text(
+        "from torch import nn\n"
+        "class Late(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        import helper, absent.inside, json\n"
+        "        return helper.double(x)\n"
+    )
+    Path("helper.py").write_text("def double(x): return 2 * x\n")
+    assert code_of("late.py:Late").keys() == {"late.py", "helper.py"}
+
+
 @pytest.mark.parametrize("name", ["squeezenet1_1", "torch.nn:Flatten"])
 def test_a_model_of_a_library_has_no_code_of_the_users(name):
     assert code_of(name) == {}
