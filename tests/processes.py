@@ -37,9 +37,7 @@ def start(
     words = tuple(map(str, words))
     way = "spawn" if sys.platform == "darwin" else "fork"  # whose frameworks do not survive a fork
     context: Any = multiprocessing.get_context(way)
-    process: BaseProcess = context.Process(
-        target=_run, args=(code, words, (out, err), environment)
-    )
+    process: BaseProcess = context.Process(target=_run, args=(code, words, (out, err), environment))
     with warnings.catch_warnings():
         # Python 3.12 and later warn of forks of a process that has threads, as pytest's have
         warnings.simplefilter("ignore", DeprecationWarning)
