@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,12 +60,12 @@ def many(tmp_path_factory):
         "layers": [whole["layers"][0] | {"call_id": call} for call in calls],
         "histograms": {},
         "grids": [
-            grid | {"image": key, "call_id": call, "file": f"grid.png?{key}-{call}"}
+            grid | {"image": key, "call_id": call, "file": f"grid-{key}-{call}.png"}
             for key in keys
             for call in calls
         ],
     }
-    text = render_report(whole).replace("%3F", "?")
+    text = re.sub(r"grid-(\w+-\w+)\.png", r"grid.png?\1", render_report(whole))
     (home / "report.html").write_text(text, encoding="utf-8")
     return home
 
