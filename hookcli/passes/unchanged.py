@@ -3,76 +3,128 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
-from dataclasses import dataclass
+import sys
+from collections import OrderedDict, defaultdict, deque
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
+
+from hookcli.errors import ForwardError
+from hookcli.passes.call import run_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from torch import Tensor, nn
+    from hookcli.models.load import LoadedModel
 
-_REGISTERED = ("_buffers", "_parameters", "_modules")
+_CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque)
+_WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Restore a model and the generators of random numbers when the block ends.
 
-    Restored are the buffers of the model, which batch norms change in training, the attributes of
-    its modules, and what was in lists, dicts and sets among them. What these hold in turn is not.
+    Restored are the classes of the modules and all that they hold: submodules, parameters, buffers,
+    hooks and other attributes, what is in lists, dictionaries, sets and objects among them however
+    deep, and the values of all tensors but parameters.
     """
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    modules = [
-        _Before.of(module)
-        for module in model.modules()
-        if not isinstance(module, torch.jit.ScriptModule)  # it has no attributes of its own
-    ]
-    of_python = random.getstate()
+    undo = list(_list_restorers(model))
+    of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(device for device in devices if device.type == "cuda"):
             yield
     finally:
         random.setstate(of_python)
-        for module in modules:
-            module.restore()
-        _write_back(buffers)
+        np.random.set_state(of_numpy)
+        with torch.inference_mode(False), torch.no_grad():
+            for restore in undo:
+                restore()
 
 
-def _write_back(buffers: list[tuple[Tensor, Tensor]]) -> None:
-    with torch.inference_mode(False), torch.no_grad():
-        for buffer, value in buffers:
-            buffer.copy_(value)
+def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
+    """Return whether the model takes pixels (1, …) without an error; it is left as it was."""
+    with suppress(ForwardError), unchanged(loaded.module):
+        run_model(loaded, loaded.convert(pixels))
+        return True
+    return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """A module as it was: its class, its attributes, and the items of its containers."""
+def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
+    """Yield a function for each thing that the model holds, which makes it what it is now."""
+    seen = {id(parameter) for parameter in model.parameters()}
+    memories = {_memory(parameter) for parameter in model.parameters()}
+    waiting: list[Any] = [model]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            memory = _memory(value)
+            if memory is None:
+                continue
+            yield partial(_put_back, value, value.detach())
+            if memory not in memories:
+                memories.add(memory)
+                storage = value.untyped_storage()
+                yield partial(storage.copy_, storage.clone())  # type: ignore[no-untyped-call]
+        elif isinstance(value, torch.Generator):
+            yield partial(value.set_state, value.get_state())
+        elif type(value) in _CONTAINERS:
+            yield partial(_refill, value, value.copy())
+            waiting += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, tuple):
+            waiting += value
+        elif _has_attributes(value):
+            yield partial(_restore_attributes, value, type(value), vars(value).copy())
+            waiting += vars(value).values()
 
-    module: nn.Module
-    kind: type
-    attributes: dict[str, Any]
-    items: dict[str, Any]
 
-    @classmethod
-    def of(cls, module: nn.Module) -> _Before:
-        attributes = vars(module).copy()
-        items = {
-            name: value.copy()
-            for name, value in attributes.items()
-            if name in _REGISTERED or type(value) in (list, dict, set)
-        }
-        return cls(module, type(module), attributes, items)
+def _memory(tensor: Tensor) -> int | None:
+    """Return the identity of the memory that a tensor shares with its views.
 
-    def restore(self) -> None:
-        if type(self.module) is not self.kind:  # a parametrization changes the class
-            self.module.__class__ = self.kind
-        vars(self.module).clear()
-        vars(self.module).update(self.attributes)
-        for name, items in self.items.items():
-            container = self.attributes[name]
-            container.clear()
-            (container.extend if isinstance(container, list) else container.update)(items)
+    It is None if the tensor has no values, or none in one piece, as sparse ones.
+    """
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None
+    return None if storage.device.type == "meta" else int(storage._cdata)
+
+
+def _has_attributes(value: object) -> bool:
+    """Return whether a value may be changed by its attributes, and is not of Python itself.
+
+    Objects of Python's own library, such as loggers, lead to much that is no part of a model.
+    """
+    if isinstance(value, _WITHOUT_STATE) or type(getattr(value, "__dict__", None)) is not dict:
+        return False
+    package = type(value).__module__.partition(".")[0]
+    return package not in sys.stdlib_module_names or isinstance(value, SimpleNamespace)
+
+
+def _put_back(tensor: Tensor, before: Tensor) -> None:
+    """Give a tensor the memory and the shape that it had."""
+    if tensor.data_ptr() != before.data_ptr() or tensor.shape != before.shape:
+        tensor.data = before
+
+
+def _refill(container: Any, items: Any) -> None:
+    if isinstance(container, set) and container == items:
+        return  # filled again, it might have another order
+    container.clear()
+    (container.update if isinstance(container, (dict, set)) else container.extend)(items)
+
+
+def _restore_attributes(value: Any, kind: type, attributes: dict[str, Any]) -> None:
+    if type(value) is not kind:  # a parametrization changes the class
+        value.__class__ = kind
+    vars(value).clear()
+    vars(value).update(attributes)

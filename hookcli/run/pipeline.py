@@ -18,6 +18,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.images.prepare import prepare_images
 from hookcli.models.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
+from hookcli.passes.unchanged import unchanged
 from hookcli.plan.clock import Clock
 from hookcli.plan.focus import describe_focus
 from hookcli.plan.prepare import prepare_run
@@ -58,7 +59,7 @@ def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
 
 
 def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunResult:
-    """Run what was prepared.
+    """Run what was prepared; the model is left as it was.
 
     Raises:
         RequestError: an edit changed nothing, and the folder has no manifest; or the run cannot be
@@ -75,6 +76,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     with (
         use_threads(config.machine.threads),
         make_folder(prepared) as folder,
+        unchanged(prepared.model.loaded.module),
         prepared.model.pruning.restored_on_exit(),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):

@@ -1,0 +1,106 @@
+"""What is tried beforehand leaves a model as it was, whatever the model does to itself."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict, deque
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hookcli.passes.unchanged import unchanged
+
+
+class Memory:
+    """An object of a model's own, such as a cache of keys."""
+
+    def __init__(self):
+        self.seen, self.values = 0, [torch.zeros(2)]
+
+
+class Restless(nn.Module):
+    """It holds one thing of each kind that a forward may change."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.register_buffer("count", torch.zeros(1))
+        self.register_buffer("replaced", torch.zeros(2))
+        self.plain = torch.zeros(3)
+        self.spread = torch.zeros(1).expand(4)
+        self.cache = {"deep": [{"tensors": (torch.zeros(2),)}, {1}]}
+        self.ordered, self.queue = OrderedDict(a=1, b=2), deque([1], maxlen=3)
+        self.memory, self.settings = Memory(), SimpleNamespace(calls=0)
+        self.generator = torch.Generator().manual_seed(3)
+
+
+CHANGES = {
+    "a hook of a submodule": lambda net: net.inner.register_forward_hook(lambda *_: None),
+    "a hook before it": lambda net: net.inner.register_forward_pre_hook(lambda *_: None),
+    "a submodule": lambda net: net.add_module("more", nn.ReLU()),
+    "a replaced submodule": lambda net: setattr(net, "inner", nn.Linear(2, 2)),
+    "a parameter": lambda net: net.inner.register_parameter("more", nn.Parameter(torch.ones(1))),
+    "a replaced parameter": lambda net: setattr(net.inner, "bias", nn.Parameter(torch.ones(2))),
+    "a buffer": lambda net: net.register_buffer("more", torch.ones(1)),
+    "the values of a buffer": lambda net: net.count.add_(1),
+    "the memory of a buffer": lambda net: setattr(net.replaced, "data", torch.ones(5)),
+    "a tensor among the attributes": lambda net: net.plain.add_(1),
+    "a tensor of which all values are one": lambda net: net.spread.as_strided((1,), (1,)).fill_(1),
+    "a dictionary": lambda net: net.cache.update(more=1),
+    "what is deep in it": lambda net: net.cache["deep"][0]["tensors"][0].add_(1),
+    "a set deep in it": lambda net: net.cache["deep"][1].add(2),
+    "the order of a dictionary": lambda net: net.ordered.move_to_end("a"),
+    "a queue": lambda net: net.queue.extend([2, 3, 4]),
+    "an object": lambda net: setattr(net.memory, "seen", 1),
+    "a list in an object": lambda net: net.memory.values.append(1),
+    "a tensor in an object": lambda net: net.memory.values[0].add_(1),
+    "a namespace": lambda net: setattr(net.settings, "calls", 1),
+    "the mode": lambda net: net.inner.train(),
+    "the class": lambda net: setattr(net, "__class__", type("Other", (Restless,), {})),
+    "its own random numbers": lambda net: torch.rand(3, generator=net.generator),
+    "those of torch": lambda _: torch.rand(3),
+    "those of NumPy": lambda _: np.random.rand(3),
+    "those of Python": lambda _: random.random(),
+}
+
+
+def state(value):
+    """All that can be reached from a value, as text, with who is who."""
+    if isinstance(value, torch.Tensor):
+        return (id(value), value.tolist())
+    if isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    if isinstance(value, dict):
+        return (id(value), [(key, state(each)) for key, each in value.items()])
+    if isinstance(value, (list, tuple, set, deque)):
+        return (id(value), [state(each) for each in value])
+    if isinstance(value, (nn.Module, Memory, SimpleNamespace)):
+        return (id(value), type(value), state(vars(value)))
+    return value
+
+
+def everything(net):
+    of_numpy: dict[str, Any] = np.random.get_state(legacy=False)
+    numbers = (random.getstate(), torch.get_rng_state().tolist(), str(of_numpy["state"]))
+    return state(net), numbers
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_is_as_it_was(change):
+    net = Restless().eval()
+    before = everything(net)
+    with unchanged(net):
+        CHANGES[change](net)
+        assert everything(net) != before
+    assert everything(net) == before
+
+
+def test_the_values_of_parameters_are_not_copied():
+    net = nn.Linear(2, 2)
+    with unchanged(net):
+        net.weight.data.fill_(7)
+    assert net.weight.flatten().tolist() == [7.0] * 4
