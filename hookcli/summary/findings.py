@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.summary import layer_findings, run_findings
+from hookcli.summary.channel_findings import find_channels
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.rules import RULES
 
@@ -27,7 +28,7 @@ def list_findings(
     limits = {**RULES, **thresholds}
     found = [
         *layer_findings.find_not_finite(evidence, limits),
-        *layer_findings.find_channels(evidence, limits),
+        *find_channels(evidence, limits),
         *layer_findings.find_scales(evidence, limits),
         *layer_findings.find_without_gradient(evidence, limits),
         *layer_findings.find_float16(evidence, limits),

@@ -1,4 +1,4 @@
-"""Rules about one layer: its values, its channels, and its spread next to the block before it."""
+"""Rules about one layer: its values, and its spread next to the block before it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hookcli.records.calls import Call
-    from hookcli.summary.call_tally import CallTally, RuleHit
+    from hookcli.summary.call_tally import RuleHit
     from hookcli.summary.evidence import Evidence
-
-_ENDS = {
-    "Sigmoid": (0.01, 0.99),
-    "Hardsigmoid": (0.0, 1.0),
-    "ReLU6": (None, 6.0),
-    "Tanh": (-0.99, 0.99),
-    "Hardswish": (None, 3.0),  # above 3 it is the identity; its lower end is zero
-}
-_LEAST_VALUES = 4  # per channel, over all images
 
 
 def find_not_finite(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -56,28 +47,6 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
         if not any(other != path and other.startswith(start) for other in paths.values()):
             return call_id
     return ""
-
-
-def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about channels that are dead, constant or saturated in all images."""
-    for call_id, tally in evidence.calls.items():
-        ranges = tally.ranges()
-        if ranges is None or tally.call.side != "output" or not _says_something(tally):
-            continue
-        pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
-        dead = sum(low == 0 == high for low, high in pairs)
-        constant = sum(low == high != 0 for low, high in pairs)
-        stuck = sum(_at_an_end(tally.call.layer.module_type, low, high) for low, high in pairs)
-        everywhere = " in every image" if tally.images > 1 else ""
-        for rule, count, what in (
-            ("dead", dead, "are zero everywhere"),
-            ("constant", constant, "hold a single value"),
-            ("saturated", stuck, "never leave an end of their activation"),
-        ):
-            share = count / len(pairs)
-            if count and share >= limits[rule]:
-                sentence = f"{count} of {len(pairs)} channels of {call_id} {what}{everywhere}"
-                yield Finding(rule, call_id, share, limits[rule], sentence)
 
 
 def find_scales(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -145,16 +114,6 @@ def _moment(call: Call) -> tuple[int, str]:
     if call.side in ("output", "input"):
         return call.order, call.side
     return -call.order, {"grad_output": "0", "grad_input": "1"}.get(call.side, "2")
-
-
-def _says_something(tally: CallTally) -> bool:
-    """Return whether each channel has several values: a single one may be zero by chance."""
-    return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
-
-
-def _at_an_end(module_type: str, low: float, high: float) -> bool:
-    bottom, top = _ENDS.get(module_type, (None, None))
-    return (bottom is not None and high <= bottom) or (top is not None and low >= top)
 
 
 def _layers(count: int) -> str:

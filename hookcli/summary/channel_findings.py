@@ -1,0 +1,163 @@
+"""Rules about the channels of a layer: dead, constant or saturated in all images.
+
+A fact is told once, at the layer that makes it. Where a layer is dead, so is the block that ends
+with it, and the dropout after it; where all of its channels are, every layer that it alone feeds
+holds a single value. These are counted in its finding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hookcli.records.runs import Finding
+from hookcli.records.text import and_more, count
+from hookcli.summary.scales import role_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hookcli.summary.call_tally import CallTally
+    from hookcli.summary.evidence import Evidence
+
+_ENDS = {
+    "Sigmoid": (0.01, 0.99),
+    "Hardsigmoid": (0.0, 1.0),
+    "ReLU6": (None, 6.0),
+    "Tanh": (-0.99, 0.99),
+    "Hardswish": (None, 3.0),  # above 3 it is the identity; its lower end is zero
+}
+_LEAST_VALUES = 4  # per channel, over all images
+_SAYS = {
+    "dead": "are zero everywhere",
+    "constant": "hold a single value",
+    "saturated": "never leave an end of their activation",
+}
+
+
+@dataclass(slots=True)
+class _Hit:
+    """A call of which more channels are dead, constant or saturated than the threshold allows.
+
+    Attributes:
+        rule: the rule.
+        tally: the figures of the call.
+        number: how many channels these are.
+        channels: how many the call has.
+        after: how many calls hold the same because of this one.
+    """
+
+    rule: str
+    tally: CallTally
+    number: int
+    channels: int
+    after: int = field(default=0)
+
+    @property
+    def share(self) -> float:
+        return self.number / self.channels
+
+    @property
+    def path(self) -> str:
+        return self.tally.call.layer.module_path
+
+    @property
+    def kind(self) -> tuple[str, str, str, bool]:
+        """The same for layers that do the same work in other blocks and lose as much."""
+        return (
+            self.rule,
+            role_of(self.path).name,
+            self.tally.call.layer.module_type,
+            self.share == 1,
+        )
+
+    def is_part_of(self, other: _Hit) -> bool:
+        """Return whether this call runs inside the other one."""
+        start = f"{other.path}." if other.path else ""
+        return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
+
+    def is_made_by(self, other: _Hit) -> bool:
+        """Return whether the call before, which feeds this one, explains its channels."""
+        if self.share == other.share == 1:
+            return self.rule != "saturated"
+        return (self.number, self.channels) == (other.number, other.channels)
+
+
+def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield findings about channels that are dead, constant or saturated in all images."""
+    outputs = sorted(
+        (tally for tally in evidence.calls.values() if tally.call.side == "output"),
+        key=lambda tally: tally.call.order,
+    )
+    alike: dict[tuple[str, str, str, bool], list[_Hit]] = {}
+    for hit in _find_makers(outputs, limits):
+        alike.setdefault(hit.kind, []).append(hit)
+    for group in alike.values():
+        hit = max(group, key=lambda each: each.share)  # of equal ones the first
+        rule, call_id, tally = hit.rule, hit.tally.call.id, hit.tally
+        everywhere = " in every image" if tally.images > 1 else ""
+        after = f", and so in {count(hit.after, 'layer')} after it" if hit.after else ""
+        more = and_more(len(group) - 1, " (and {} more layer{s} like it)")
+        what = f"{hit.number} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
+        yield Finding(rule, call_id, hit.share, limits[rule], f"{what}{everywhere}{after}{more}")
+
+
+def _find_makers(outputs: Sequence[CallTally], limits: Mapping[str, float]) -> list[_Hit]:
+    """Return the hits that no other explains, each with the number of those that it explains.
+
+    A hit is explained by that of the call that ended just before, which feeds it, or by those of
+    the parts of a block, whose output is made of theirs.
+    """
+    makers: list[_Hit] = []
+    before: list[tuple[_Hit, _Hit]] = []  # the hits of the call before, each with its maker
+    for tally in _in_order_of_their_ends(outputs):
+        now = []
+        for hit in _list_hits(tally, limits):
+            inside = (each for each in reversed(makers) if each.is_part_of(hit))
+            made = (maker for each, maker in before if hit.is_made_by(each))
+            maker = next(made, None) or next(inside, None)
+            if maker is None:
+                makers.append(hit)
+            else:
+                maker.after += 1
+            now.append((hit, maker or hit))
+        before = now
+    return makers
+
+
+def _in_order_of_their_ends(outputs: Sequence[CallTally]) -> list[CallTally]:
+    """Return calls in the order in which they end: a block after its parts."""
+    ends: dict[str, int] = {}  # of the last call inside a block, by the path of the block
+    keys = {}
+    for tally in reversed(outputs):
+        path, order = tally.call.layer.module_path, tally.call.order
+        keys[tally.call.id] = (max(ends.pop(path, order), order), -order)
+        while path:
+            path = path.rpartition(".")[0]
+            ends.setdefault(path, order)
+    return sorted(outputs, key=lambda tally: keys[tally.call.id])
+
+
+def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
+    ranges = tally.ranges()
+    if ranges is None or not _says_something(tally):
+        return
+    pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
+    numbers = {
+        "dead": sum(low == 0 == high for low, high in pairs),
+        "constant": sum(low == high != 0 for low, high in pairs),
+        "saturated": sum(_at_an_end(tally.call.layer.module_type, *pair) for pair in pairs),
+    }
+    for rule, number in numbers.items():
+        if number and number / len(pairs) >= limits[rule]:
+            yield _Hit(rule, tally, number, len(pairs))
+
+
+def _says_something(tally: CallTally) -> bool:
+    """Return whether each channel has several values: a single one may be zero by chance."""
+    return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
+
+
+def _at_an_end(module_type: str, low: float, high: float) -> bool:
+    bottom, top = _ENDS.get(module_type, (None, None))
+    return (bottom is not None and high <= bottom) or (top is not None and low >= top)

@@ -1,0 +1,107 @@
+"""A dead layer is told once, where it is made, with the number of layers that it kills."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+NET = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, dead):
+        super().__init__()
+        self.conv, self.act, self.drop = nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Dropout()
+        self.conv.weight.data.abs_()
+        self.conv.bias.data[:] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+        self.conv.bias.data[:dead] = -1e3
+
+    def forward(self, x):
+        return self.drop(self.act(self.conv(x)))
+
+
+class Side(Block):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+class Net(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 1)
+        self.stem.weight.data.abs_()
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x):
+        return self.blocks(self.stem(x))
+
+
+def in_a_row(): return Net([Block(0), Block(4), Block(0), Block(0)])
+def beside(): return Net([Side(4), Side(0), Block(0)])
+def in_parts(): return Net([Block(0), Block(2), Side(0)])
+def everywhere(): return Net([Side(1), Side(1), Side(2), Side(1)])
+def twice(): return Net([Block(0), Block(1), Side(0), Side(4)])
+"""
+
+
+@pytest.fixture
+def found(run):
+    Path("net.py").write_text(NET)
+    np.save("noise.npy", np.random.default_rng(0).random((3, 8, 8), np.float32))
+
+    def find(name, *words):
+        ended = run(
+            *("inspect", f"net.py:{name}", "noise.npy", "--device", "cpu", "--grids", "none"),
+            *("--format", "json", "--overwrite", "-o", "out", *(words or ("--layers", "all"))),
+        )
+        assert ended.code == 0, ended.err
+        findings = json.loads(ended.out)["findings"]
+        rules = ("dead", "constant", "saturated")
+        return [each["sentence"] for each in findings if each["rule"] in rules]
+
+    return find
+
+
+def test_what_a_dead_layer_kills_is_counted_in_its_finding(found):
+    # its dropout and its block, then four layers of each of two blocks, the row of them, the model
+    assert found("in_a_row") == [
+        "4 of 4 channels of blocks.1.act are zero everywhere, and so in 12 layers after it"
+    ]
+
+
+def test_what_is_fed_by_others_too_is_not(found):
+    assert found("beside") == [
+        "4 of 4 channels of blocks.0.act are zero everywhere, and so in 1 layer after it"
+    ]
+
+
+def test_layers_that_hold_the_same_channels_are_counted_until_they_are_mixed(found):
+    assert found("in_parts") == [
+        "2 of 4 channels of blocks.1.act are zero everywhere, and so in 2 layers after it"
+    ]
+
+
+def test_layers_of_one_role_that_lose_a_part_are_one_finding_with_the_largest(found):
+    (sentence,) = found("everywhere")
+    assert sentence == (
+        "2 of 4 channels of blocks.2.act are zero everywhere, and so in 1 layer after it "
+        "(and 3 more layers like it)"
+    )
+
+
+def test_a_layer_that_is_dead_as_a_whole_is_not_among_those_that_lose_a_part(found):
+    assert found("twice") == [
+        "4 of 4 channels of blocks.3.act are zero everywhere, and so in 1 layer after it",
+        "1 of 4 channels of blocks.1.act are zero everywhere, and so in 2 layers after it",
+    ]
+
+
+def test_of_chosen_blocks_the_innermost_is_named(found):
+    assert found("in_a_row", "--layers", "blocks,blocks.1,blocks.3") == [
+        "4 of 4 channels of blocks.1 are zero everywhere, and so in 2 layers after it"
+    ]
