@@ -68,7 +68,7 @@ def attention() -> str:
     torch.manual_seed(0)
     model = vit_b_16(weights=None).eval()
     pixels = torch.randn(1, 3, 224, 224)
-    settings = AttentionSettings(model, PLAIN, list_layers(model)[:1], draws=False)
+    settings = AttentionSettings(model, PLAIN, lambda: pixels, list_layers(model)[:1], draws=False)
     found = settings.find(pixels)
 
     def bare() -> None:

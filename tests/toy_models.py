@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchvision.models.squeezenet import Fire
@@ -574,3 +575,27 @@ class LooksAttention(nn.Module):
 class ChannelAttention(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens * tokens.mean(1, keepdim=True).softmax(-1)
+
+
+class LooksAround(nn.Module):
+    """An attention over the patches of an image, whose order is chosen in the forward."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__()
+        self.order, self.patch = order, nn.Conv2d(3, 4, 8, 8)
+        self.attn = nn.MultiheadAttention(4, 1, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patch(x).flatten(2).transpose(1, 2)
+        count = tokens.shape[1]
+        if self.order == "by chance":
+            tokens = tokens[:, torch.randperm(count)]
+        elif self.order == "by chance of NumPy":
+            tokens = tokens[:, np.random.permutation(count).tolist()]
+        elif self.order == "by brightness":
+            bright = tokens.sum(2)[0].tolist()
+            tokens = tokens[:, sorted(range(count), key=bright.__getitem__)]
+        tokens = self.attn(tokens, tokens, tokens)[0]
+        if self.order == "if it is bright" and x.mean() > 0.5:
+            tokens = self.attn(tokens, tokens, tokens)[0]
+        return tokens.mean(1)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
+from hookcli.hooks.operations import name_operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -39,16 +40,29 @@ _OUTSIDE, _LEARNED, _LOST, _WEIGHTS = 0, -1, -2, -3
 
 _JOINING = {"cat", "concat", "concatenate", "hstack", "stack", "vstack"}
 _MOVING = {
-    "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "flatten", "flip", "gather",
-    "index_select", "moveaxis", "movedim", "mT", "narrow", "permute", "pixel_unshuffle", "ravel",
-    "repeat", "repeat_interleave", "reshape", "roll", "select", "split", "squeeze", "swapaxes",
-    "swapdims", "T", "take_along_dim", "tensor_split", "tile", "transpose", "unbind", "unflatten",
-    "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
+    "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "flatten", "flip", "fliplr",
+    "flipud", "gather", "index_select", "moveaxis", "movedim", "mT", "narrow", "permute",
+    "pixel_unshuffle", "ravel", "repeat", "repeat_interleave", "reshape", "roll", "rot90", "select",
+    "split", "squeeze", "swapaxes", "swapdims", "T", "take_along_dim", "tensor_split", "tile",
+    "transpose", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze",
+    "view",
 }  # fmt: skip
 _REDUCING = {"amax", "amin", "mean", "sum"}
-_PRODUCTS = {"bmm", "einsum", "matmul"}
+# The names of both factors of a product, where they are not given by their places.
+_FACTORS = {
+    "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"), "einsum": ("", ""),
+    "matmul": ("input", "other"), "mm": ("input", "mat2"),
+}  # fmt: skip
+_MIXERS = {"add", "addcmul", "lerp", "sub"}
 _CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
 _REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
+# Functions that move values, or mix those of all places, in a way that is not followed.
+_SCATTERING = {
+    "argsort", "diag_embed", "diagonal", "grid_sample", "masked_scatter", "masked_select", "put",
+    "scatter", "scatter_add", "scatter_reduce", "sort", "take", "tril_indices", "index_add",
+    "index_copy", "index_put", "channel_shuffle",
+}  # fmt: skip
+_SPECTRAL = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")  # fft2 too, and so on
 # Other functions that write over a tensor, and not value by value as add_ and relu_ do.
 _WRITING = {
     "addbmm_", "addmm_", "addmv_", "addr_", "as_strided_", "baddbmm_", "index_add_", "index_copy_",
@@ -57,6 +71,7 @@ _WRITING = {
     "swapdims_", "t_", "transpose_", "unsqueeze_",
 }  # fmt: skip
 _SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
+_ROUNDED, _UNEVEN = 0.5, 0.25  # of a token: what rounding may add, and where a crop may end
 _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 
@@ -79,6 +94,7 @@ class TokenPlaces:
         key_grid: the same of the keys, which are fewer where a model pools them.
         unknown: why the places of queries and keys are not known, or that none has one; then
             ``NO_PLACE`` stands for all. Empty if any has a place.
+        is_turned: the model has the probabilities as (…, keys, queries).
     """
 
     shape: tuple[int, ...]
@@ -88,6 +104,7 @@ class TokenPlaces:
     query_grid: tuple[int, ...]
     key_grid: tuple[int, ...]
     unknown: str = ""
+    is_turned: bool = False
 
     @property
     def windows(self) -> int:
@@ -99,8 +116,31 @@ class TokenPlaces:
         """The number of heads."""
         return math.prod(self.shape) // self.windows
 
+    def turn(self, probabilities: Tensor) -> Tensor:
+        """Return probabilities as (…, queries, keys)."""
+        return probabilities.transpose(-2, -1) if self.is_turned else probabilities
+
+    def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
+        """Return these places, or none for this reason if those of another forward differ."""
+        if other is None or self.unknown or self._is_like(other):
+            return self
+        queries, keys = (torch.full_like(part, NO_PLACE) for part in (self.queries, self.keys))
+        return replace(self, queries=queries, keys=keys, query_grid=(), key_grid=(), unknown=reason)
+
+    def _is_like(self, other: TokenPlaces) -> bool:
+        facts = ("shape", "window_axes", "query_grid", "key_grid", "is_turned")
+        return (
+            all(getattr(self, fact) == getattr(other, fact) for fact in facts)
+            and torch.equal(self.queries, other.queries)
+            and torch.equal(self.keys, other.keys)
+        )
+
     def arrange(self, probabilities: Tensor) -> Tensor:
-        """Return one image's probabilities as (windows, heads, queries, keys)."""
+        """Return one image's probabilities as (windows, heads, queries, keys).
+
+        Args:
+            probabilities: they, (…, queries, keys), as ``turn`` returns them.
+        """
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
@@ -123,6 +163,12 @@ class _Trail(NamedTuple):
 class TokenTrails:
     """The trails of the tensors of one forward of one image.
 
+    Attributes:
+        mixed: which of the places that ``follow`` returned, counted from 0, are those of a softmax
+            that is added to other weights before it weighs the values.
+        saw_product: the last function multiplied tokens with tokens.
+        saw_softmax: it was a softmax over what could not be followed.
+
     Example:
         >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
         >>> # for every function that the model calls, right after it returned:
@@ -143,6 +189,11 @@ class TokenTrails:
         each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
         self._learned.update({part: None for part in _tensors_in(learned) if part is not pixels})
+        self._shares: MutableMapping[Tensor, frozenset[int]] = WeakIdKeyDictionary()
+        self._found = 0
+        self.mixed: set[int] = set()
+        self.saw_product = False
+        self.saw_softmax = False
         self._trails[pixels] = _Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -163,6 +214,37 @@ class TokenTrails:
         Returns:
             The places of queries and keys if the call is an attention, or the softmax of one.
         """
+        self.saw_product = self.saw_softmax = False
+        places = self._follow(function, args, kwargs, output)
+        outputs = list(_tensors_in(output))
+        self._follow_shares(name_operation(function), list(_tensors_in((args, kwargs))), outputs)
+        if places is not None:
+            if _name_of(function) == "softmax":  # others return what was weighed already
+                self._shares.update(dict.fromkeys(outputs, frozenset({self._found})))
+            self._found += 1
+        return places
+
+    def _follow_shares(
+        self, name: str, tensors: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> None:
+        """Follow probabilities until they weigh the values, and note if others are mixed in."""
+        shares = frozenset[int]().union(*(self._shares.get(part, ()) for part in tensors))
+        if not shares or name in (*_FACTORS, *_FUSED):
+            return
+        for part in outputs:
+            self._shares[part] = shares
+            length = part.shape[-2:]
+            alike = [each for each in tensors if each.shape[-2:] == length]
+            if name in _MIXERS and len(alike) > 1 and min(length, default=0) > 1:
+                self.mixed |= shares
+
+    def _follow(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: object,
+    ) -> TokenPlaces | None:
         name = _name_of(function)
         if name in _FUSED:
             return self._follow_fused(name, args, kwargs, output)
@@ -220,11 +302,17 @@ class TokenTrails:
         """Return the places of a softmax, if it is taken over the product of two tensors."""
         own, columns = self._trails.get(args[0], _Trail(self._own(args[0])))
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
-        if columns is None or own.dim() < 3 or axis not in (-1, own.dim() - 1):
+        self.saw_softmax = columns is None and bool((own == _LOST).any())
+        if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
             return None
         if _varies(own, -1):  # the product was transposed: its columns are queries
             own, columns = columns, own
-        return self._places(own[..., 0], columns[..., 0, :])
+        if own.dim() == 2 and not (_varies(own, 0) and _varies(columns, 1)):
+            return None  # scores of classes
+        rows, columns = own[..., 0], columns[..., 0, :]
+        if axis % own.dim() == own.dim() - 1:
+            return self._places(rows, columns)
+        return replace(self._places(columns, rows), is_turned=True)
 
     def _trails_of(
         self,
@@ -238,7 +326,8 @@ class TokenTrails:
         """Return the trails of the tensors that a function returned."""
         if name in _REPLACING:
             return [self._replace(name, *args, *kwargs.values())]
-        if name in _WRITING or kwargs.get("out") is not None or _chooses(name, args, given):
+        is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
+        if is_lost or kwargs.get("out") is not None or _chooses(name, args, given):
             return [_Trail(_everywhere(_LOST, part)) for part in _tensors_in(output)]
         if isinstance(output, Tensor):
             return [self._trail_of(function, name, args, kwargs, given, output)]
@@ -260,7 +349,7 @@ class TokenTrails:
         if name in _JOINING:
             parts = [self._own(part) for part in args[0]]
             return _Trail(torch.as_tensor(function(parts, *args[1:], **kwargs)))
-        if name in _PRODUCTS and (product := self._multiply(name, args, output)):
+        if name in _FACTORS and (product := self._multiply(name, args, kwargs, output)):
             return product
         if args and args[0] is given[0]:
             trail = self._trails[given[0]]
@@ -301,9 +390,11 @@ class TokenTrails:
         own[index] = given.own
         return _Trail(own, columns)
 
-    def _multiply(self, name: str, args: Sequence[Any], output: Tensor) -> _Trail | None:
+    def _multiply(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
+    ) -> _Trail | None:
         """Return the trail of a product of two tensors, None for one with learned weights."""
-        letters = _letters_of(name, args, output)
+        letters = _letters_of(name, args, kwargs, output)
         if letters is None:
             return None
         (left, in_left), (right, in_right), in_output = letters
@@ -325,7 +416,10 @@ class TokenTrails:
             for tensor, inside in ((left, in_left), (right, in_right))
             for letter in summed
         )
-        return _Trail(_everywhere(_WEIGHTS, output)) if across else _Trail(own, columns)
+        if across:
+            return _Trail(_everywhere(_WEIGHTS, output))
+        self.saw_product = any(map(_has_places, (own, columns)))
+        return _Trail(own, columns)
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> _Trail:
         """Return the trail of what was computed value by value, or from the channels of tokens."""
@@ -372,14 +466,21 @@ class TokenTrails:
             why = "the places of its tokens could not be followed from the pixels on"
             return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
         (query_cells, query_grid), (key_cells, key_grid) = (self._cells(part) for part in at)
+        if query_cells is None or key_cells is None:
+            queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
+            why = "its tokens stand for a part of the image that is no whole number of them"
+            return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
         why = "its tokens stand for no parts of the image, as far as they could be followed"
         why = "" if query_grid or key_grid else why
         return TokenPlaces(
             tuple(shape), tuple(windows), query_cells, key_cells, query_grid, key_grid, why
         )
 
-    def _cells(self, pixels: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the cells of the smallest grid that holds these pixels, and its size."""
+    def _cells(self, pixels: Tensor) -> tuple[Tensor | None, tuple[int, ...]]:
+        """Return the cells of these pixels in a grid over the image, and the size of the grid.
+
+        The cells are None if no grid over the whole image has them.
+        """
         cells = torch.full(pixels.shape, PADDING)
         cells[pixels == _LEARNED] = NO_PLACE
         placed = pixels > _OUTSIDE
@@ -390,12 +491,43 @@ class TokenTrails:
         grid: list[int] = []
         for size in reversed(self._sizes):
             lines, rank = torch.unique(rest % size, return_inverse=True)
-            index += rank * stride
-            stride *= len(lines)
-            grid.insert(0, len(lines))
+            of_lines, count = _cells_of_lines(lines, size)
+            if of_lines is None:  # an image that the model turns round stands at its last pixels
+                of_lines, count = _cells_of_lines((size - 1 - lines).flip(0), size)
+                of_lines = None if of_lines is None else count - 1 - of_lines.flip(0)
+            if of_lines is None:
+                return None, ()
+            index += of_lines[rank] * stride
+            stride *= count
+            grid.insert(0, count)
             rest //= size
         cells[placed] = index
         return cells, tuple(grid)
+
+
+def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
+    """Return the cell of each line of pixels that tokens stand at, and the number of all cells.
+
+    The first pixel of a token stands for it, so tokens that divide the image stand at 0, step,
+    2 step, and so on, but for rounding, and for padding behind the image. If lines are missing, as
+    of an image that the model crops, cells are counted from the edge of the image. They are None
+    if the edge of the part that is left is not that of a cell.
+
+    Args:
+        lines: the rows or columns of pixels, in ascending order, from 0.
+        size: the number of rows or columns of the image.
+    """
+    count, first = len(lines), int(lines[0])
+    if count == 1:
+        return (None if first else lines), 1
+    step = (int(lines[-1]) - first) / (count - 1)
+    if first < step / 2 and -1 < size / step - count < _ROUNDED:
+        return torch.arange(count), count
+    places = lines / step
+    cells, total = places.round().long(), round(size / step)
+    uneven = max(float((places - cells).abs().max()), abs(size / step - total))
+    fits = uneven <= _UNEVEN and bool(cells.diff().all()) and int(cells[-1]) < total
+    return (cells if fits else None), total
 
 
 def _each(trail: _Trail, change: Callable[[Tensor], Tensor]) -> _Trail:
@@ -471,7 +603,7 @@ def _spread(
 
 
 def _letters_of(
-    name: str, args: Sequence[Any], output: Tensor
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
     """Return both factors of a product and the product itself, with a letter for each axis.
 
@@ -481,11 +613,17 @@ def _letters_of(
         equation, *operands = args
         factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
         inside, _, out = equation.replace(" ", "").partition("->")
-        if len(factors) != 2 or "..." in equation or len(out) != output.dim():
+        terms = [*inside.split(","), out]
+        if len(factors) != 2 or not out:
             return None
-        left, right = inside.split(",")
-        return (factors[0], list(left)), (factors[1], list(right)), list(out)
-    left, right = args
+        tensors = (*factors, output)
+        left, right, made = (_letters_in(*pair) for pair in zip(terms, tensors, strict=True))
+        return (factors[0], left), (factors[1], right), made
+    first = 1 if name == "baddbmm" else 0  # after what is added
+    left, right = (
+        kwargs[word] if word in kwargs else args[place]
+        for place, word in enumerate(_FACTORS[name], first)
+    )
     if left.dim() < 2 or right.dim() < 2:
         return None
     lead = [str(axis) for axis in range(output.dim() - 2)]
@@ -494,6 +632,17 @@ def _letters_of(
         (right, [*lead[len(lead) + 2 - right.dim() :], "summed", "column"]),
         [*lead, "row", "column"],
     )
+
+
+def _letters_in(term: str, tensor: Tensor) -> list[str]:
+    """Return a letter for each axis of a tensor of ``einsum``; three dots stand for any number."""
+    before, dots, after = term.partition("...")
+    count = tensor.dim() - len(before) - len(after)
+    return [*before, *(f"{dots}{place}" for place in range(count, 0, -1)), *after]
+
+
+def _has_places(trail: Tensor) -> bool:
+    return bool((trail > _OUTSIDE).any())
 
 
 def _spreads_to(shape: Sequence[int], larger: Sequence[int]) -> bool:

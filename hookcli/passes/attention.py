@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hookcli.activations.attention import image_probabilities
 from hookcli.activations.attention_figures import (
@@ -35,12 +36,13 @@ from hookcli.activations.image_attention import (
     QueryMap,
     QueryMaps,
 )
-from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.operations import listen_to_operations
-from hookcli.passes.find_attention import FUNCTIONS, find_attention
+from hookcli.hooks.layers import list_layers, list_watchable
+from hookcli.hooks.operations import listen_to_operations, split_path
+from hookcli.passes.find_attention import FUNCTIONS, find_attention, hidden_row, is_inside
+from hookcli.records.calls import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -52,8 +54,9 @@ if TYPE_CHECKING:
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import LayerInfo
 
-_OTHER_TOKENS = "it has other queries and keys than in the forward of blank pixels"
-_NOT_CALLED = "it was called in the forward of blank pixels, and not for this image"
+_OTHER_TOKENS = "it has other queries and keys than for the first image"
+_NOT_CALLED = "it was called for the first image, and not for this one"
+_NOT_FOUND = "it was not called for the first image, whose tokens were followed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class AttentionSettings:
     Attributes:
         model: the model.
         feed: how the model is called with pixels.
+        first: returns the pixels (1, …) of the first image of the run.
         layers: the layers whose attention is wanted, and that of all modules inside them.
         point: the point whose patch is the query that is drawn, from the left and the top as shares
             of what the network sees; None for the class token.
@@ -76,6 +80,7 @@ class AttentionSettings:
 
     model: nn.Module
     feed: ModelInputs
+    first: Callable[[], Tensor]
     layers: tuple[LayerInfo, ...]
     point: tuple[float, float] | None = None
     draws: bool = True
@@ -87,14 +92,19 @@ class AttentionSettings:
     def find(self, pixels: Tensor) -> FoundAttention:
         """Return the attention in forwards of pixels (N, …) of this shape.
 
+        It is that of the first image, stretched to this shape if it has another.
+
         Raises:
             RequestError: the model is not given one tensor of pictures or clips.
             ForwardError: the model raised an exception.
         """
         shape = tuple(pixels.shape[1:])
         if shape not in self.found:
-            blank = torch.zeros_like(pixels[:1])
-            self.found[shape] = find_attention(self.model, self.feed, self.layers, blank)
+            first = self.first()
+            if first.shape[1:] != shape:
+                first = functional.interpolate(first.float(), shape[1:])
+            first = first.to(pixels)
+            self.found[shape] = find_attention(self.model, self.feed, self.layers, first)
         return self.found[shape]
 
     def attend(self, key: str, pixels: Tensor) -> AbstractContextManager[Attending]:
@@ -124,6 +134,8 @@ class Attending:
             return None
         place = self._counts[operation.path]
         self._counts[operation.path] += 1
+        if place >= self.found.counts.get(operation.path, 0):
+            self._note_other(operation.path, place)
         wanted = self._wanted.pop((operation.path, place), None)
         return None if wanted is None else (wanted, operation)
 
@@ -132,8 +144,10 @@ class Attending:
         if output is None:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", begun)
-        raw = image_probabilities(wanted.function, operation.args, operation.kwargs, output)
         places = wanted.places
+        raw = places.turn(
+            image_probabilities(wanted.function, operation.args, operation.kwargs, output)
+        )
         tokens = (places.queries.shape[1], places.keys.shape[1])
         if raw.shape[-2:] == tokens and math.prod(raw.shape[:-2]) == math.prod(places.shape):
             self._take(wanted, places.arrange(raw))
@@ -148,6 +162,16 @@ class Attending:
         if self._rollout is not None:
             rollout = self._query_map(self._rollout[None, None], self.found.calls[0].places)
         return ImageAttention(self.key, tuple(self._calls), tuple(hidden), rollout)
+
+    def _note_other(self, path: str, place: int) -> None:
+        """Note a call that the first image did not make, if it is inside what is wanted."""
+        module_path = split_path(path)[0]
+        wanted = [layer.module_path for layer in self.settings.layers if not layer.is_operation]
+        if any(is_inside(module_path, each) for each in wanted):
+            layers = {layer.module_path: layer for layer in list_layers(self.settings.model)}
+            order = len(self.found.calls) + len(self.found.hidden) + len(self._other) + 1
+            call = Call(layers[module_path], place, order, "attention")
+            self._other.append(hidden_row(call, _NOT_FOUND))
 
     def _take(self, wanted: AttentionCall, probabilities: Tensor) -> None:
         """Reduce the probabilities (windows, heads, queries, keys) of one call."""

@@ -1,19 +1,27 @@
 """Finding the attention calls of a model, and the parts of the image that their tokens stand for.
 
-One forward of blank pixels is enough for all forwards of pixels of the same shape.
+Two forwards, of an image and of its negative turned round, are enough for all forwards of pixels of
+the same shape. Where they differ, tokens are chosen by chance or by what the image shows, and have
+no places that hold for other images.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+import torch
+
 from hookcli.activations.token_places import TokenTrails
-from hookcli.errors import RequestError
+from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operations import split_path
 from hookcli.passes.find_operations import run_aside
+from hookcli.passes.unchanged import unchanged
 from hookcli.records.attention import AttentionRow
 from hookcli.records.calls import Call
 
@@ -28,7 +36,11 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
 
 FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax")
+_CHOSEN = "its tokens are chosen by chance, or by what the image shows"
 _HIDDEN = "no softmax over a product of queries and keys was seen in it"
+_NO_SOFTMAX = "a product of tokens with tokens was seen in it, and no softmax over it"
+_LOST = "a softmax was seen in it, over what could not be followed from the pixels on"
+_MIXED = "its softmax is added to other weights before it weighs the values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class AttentionCall:
 
     def hidden_row(self, reason: str) -> AttentionRow:
         """Return the row of the call for an image of which no figures are known."""
-        return _hidden_row(self.call, reason)
+        return hidden_row(self.call, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +72,26 @@ class FoundAttention:
 
     Attributes:
         calls: the calls that are visible, in running order.
-        hidden: modules of attention that show neither queries nor keys.
+        hidden: attention that is not visible, and why.
+        counts: how often each function that may be an attention was called, by its path.
     """
 
     calls: tuple[AttentionCall, ...]
-    hidden: tuple[LayerInfo, ...] = ()
+    hidden: tuple[tuple[LayerInfo, str], ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def hidden_rows(self) -> list[AttentionRow]:
         """A row for each attention that is not visible."""
         first = len(self.calls) + 1
         return [
-            _hidden_row(Call(layer, order=first + place, side="attention"), _HIDDEN)
-            for place, layer in enumerate(self.hidden)
+            hidden_row(Call(layer, order=first + place, side="attention"), reason)
+            for place, (layer, reason) in enumerate(self.hidden)
         ]
 
 
-def _hidden_row(call: Call, reason: str) -> AttentionRow:
+def hidden_row(call: Call, reason: str) -> AttentionRow:
+    """Return the row of a call of which no figures are known, for this reason."""
     layer = call.layer
     return AttentionRow(
         call.order, call.id, layer.module_path, layer.module_type, images=1, reason=reason
@@ -89,10 +104,10 @@ def find_attention(
     """Return the attention in forwards of pixels of one shape.
 
     Args:
-        model: the model; its values do not matter.
+        model: the model.
         feed: how the model is called with pixels.
         layers: the layers whose attention is wanted, and that of all modules inside them.
-        pixels: pixels (1, …) of that shape; their values do not matter.
+        pixels: pixels (1, …) of that shape.
 
     Raises:
         RequestError: the model is not given one tensor of pictures or clips.
@@ -103,11 +118,31 @@ def find_attention(
         raise RequestError(
             "--attention follows the pixels of one picture or clip, and this model takes others"
         )
+    finder = _follow(model, feed, pixels)
+    with suppress(ForwardError), unchanged(model):  # a negative may be more than a model can take
+        _throw_dice()
+        finder.compare(_follow(model, feed, -pixels.flip(-1, -2)))
+    chosen = [call for call in finder.calls if _is_chosen(call, layers)]
+    calls = tuple(call for call in chosen if not finder.is_mixed(call))
+    mixed = {call.call.layer: _MIXED for call in chosen if finder.is_mixed(call)}
+    hidden = (*mixed.items(), *_list_hidden(model, layers, finder))
+    return FoundAttention(calls, hidden, finder.counts)
+
+
+def _throw_dice() -> None:
+    """Let all random numbers be others than before."""
+    torch.rand(1)
+    random.random()  # noqa: S311
+    np.random.rand()
+
+
+def _follow(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
+    """Run a forward of pixels, and follow its tokens."""
+    arguments = feed.arguments_of(pixels)
     learned = [arguments, *map(vars, model.modules())]
     finder = _Finder(pixels, learned, {layer.module_path: layer for layer in list_layers(model)})
     run_aside(model, arguments, finder)
-    calls = tuple(call for call in finder.calls if _is_chosen(call, layers))
-    return FoundAttention(calls, tuple(_list_hidden(model, layers, finder)))
+    return finder
 
 
 def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
@@ -117,26 +152,37 @@ def _is_chosen(call: AttentionCall, layers: Sequence[LayerInfo]) -> bool:
             chosen = not layer.chosen_calls or call.place in layer.chosen_calls
             if layer.module_path == call.path and chosen:
                 return True
-        elif _is_inside(own, layer.module_path):
+        elif is_inside(own, layer.module_path):
             return True
     return False
 
 
 def _list_hidden(
     model: nn.Module, layers: Sequence[LayerInfo], finder: _Finder
-) -> Iterator[LayerInfo]:
-    """Yield the innermost modules of attention that are wanted and ran, and show nothing."""
+) -> Iterator[tuple[LayerInfo, str]]:
+    """Yield the innermost modules of attention that are wanted and ran, and show nothing, and why.
+
+    They are known by their names, or by a product of tokens with tokens.
+    """
     attentions = [
-        path for path, module in model.named_modules() if _has_name_of_attention(path, module)
+        path
+        for path, module in model.named_modules()
+        if path in finder.products or _has_name_of_attention(path, module)
     ]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
     for path in attentions:
-        inner = any(other != path and _is_inside(other, path) for other in attentions)
-        is_seen = any(_is_inside(each, path) or _is_inside(path, each) for each in seen)
-        has_run = any(_is_inside(each, path) for each in finder.ran)
-        if has_run and not inner and not is_seen and any(_is_inside(path, each) for each in wanted):
-            yield finder.layers[path]
+        inner = any(other != path and is_inside(other, path) for other in attentions)
+        is_seen = any(is_inside(each, path) or is_inside(path, each) for each in seen)
+        has_run = any(is_inside(each, path) for each in finder.ran)
+        if has_run and not inner and not is_seen and any(is_inside(path, each) for each in wanted):
+            evidence = {_LOST: finder.blind, _NO_SOFTMAX: finder.products}
+            reasons = [
+                reason
+                for reason, paths in evidence.items()
+                if any(is_inside(each, path) for each in paths)
+            ]
+            yield finder.layers[path], (reasons or [_HIDDEN])[0]
 
 
 def _has_name_of_attention(path: str, module: nn.Module) -> bool:
@@ -145,26 +191,51 @@ def _has_name_of_attention(path: str, module: nn.Module) -> bool:
     return "Attention" in kind or "Attn" in kind or place in ("attn", "attention", "self_attn")
 
 
-def _is_inside(path: str, other: str) -> bool:
+def is_inside(path: str, other: str) -> bool:
     """Return whether a module is another one or inside it."""
     return not other or path == other or path.startswith(f"{other}.")
 
 
 @dataclass(slots=True)
 class _Finder:
-    """The listener of the forward that finds the attention calls, with the trails of its tokens."""
+    """The listener of the forward that finds the attention calls, with the trails of its tokens.
+
+    Attributes:
+        pixels: the pixels of the image, (1, …).
+        learned: what is not computed from them.
+        layers: the modules by their paths.
+        calls: the attention calls.
+        ran: the paths of the modules that called any function of torch.
+        products: those that multiplied tokens with tokens.
+        blind: those that took a softmax over what could not be followed.
+        counts: how often each function that may be an attention was called, by its path.
+    """
 
     pixels: Tensor
     learned: Sequence[object]
     layers: Mapping[str, LayerInfo]
     calls: list[AttentionCall] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
+    products: set[str] = field(default_factory=set)
+    blind: set[str] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
     _trails: TokenTrails = field(init=False)
-    _counts: Counter[str] = field(default_factory=Counter)
     _of_modules: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._trails = TokenTrails(self.pixels, self.learned)
+
+    def is_mixed(self, call: AttentionCall) -> bool:
+        """Return whether the probabilities of a call are not those that weigh the values."""
+        return call.call.order - 1 in self._trails.mixed
+
+    def compare(self, other: _Finder) -> None:
+        """Forget the places of all tokens that have others in another forward."""
+        others = {(call.path, call.place): call.places for call in other.calls}
+        self.calls = [
+            replace(call, places=call.places.unlike(others.get((call.path, call.place)), _CHOSEN))
+            for call in self.calls
+        ]
 
     def begin(self, operation: OperationCall) -> OperationCall:
         return operation
@@ -174,10 +245,14 @@ class _Finder:
         module_path, name = split_path(operation.path)
         self.ran.add(module_path)
         places = self._trails.follow(operation.function, operation.args, operation.kwargs, output)
+        if self._trails.saw_product:
+            self.products.add(module_path)
+        if self._trails.saw_softmax:
+            self.blind.add(module_path)
         if name not in FUNCTIONS or output is None:
             return
-        place = self._counts[operation.path]
-        self._counts[operation.path] += 1
+        place = self.counts[operation.path]
+        self.counts[operation.path] += 1
         if places is not None:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1

@@ -529,7 +529,8 @@ def test_tokens_that_values_choose_have_no_known_place(choose):
 
 def test_tokens_at_indices_that_the_model_holds_are_followed():
     places = places_after(lambda tokens: tokens[:, torch.tensor([7, 2])])
-    assert (places.queries.tolist(), places.query_grid) == ([[2, 1]], (2, 2))
+    # the pixels in row 2 of 4 and column 1 of 3, and in row 0 and column 2
+    assert (places.queries.tolist(), places.query_grid) == ([[4, 2]], (2, 3))
 
 
 def test_attention_among_learned_tokens_is_said_to_be_about_no_part_of_the_image():

@@ -1,0 +1,213 @@
+"""Attention written in many ways: its probabilities are those of the model, and so are its places.
+
+What is not followed is said, with the reason, and is placed nowhere.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.hooks.layers import list_layers
+from hookcli.models.inputs import PLAIN
+from hookcli.passes.attention import AttentionSettings
+
+ROWS = torch.arange(16).view(4, 4)  # the tokens of 32 by 32 pixels in patches of 8 by 8
+
+
+class Net(nn.Module):
+    """Two heads over 16 tokens of 4 numbers each; it keeps the probabilities that it uses."""
+
+    def __init__(self, attend, prepare=lambda pixels: pixels, arrange=lambda patches: patches):
+        super().__init__()
+        self.attend, self.prepare, self.arrange = attend, prepare, arrange
+        self.patch, self.qkv = nn.Conv2d(3, 8, 8, 8), nn.Linear(8, 24)
+
+    def forward(self, x):
+        tokens = self.arrange(self.patch(self.prepare(x))).flatten(2).transpose(1, 2)
+        count = tokens.shape[1]
+        q, k, v = self.qkv(tokens).reshape(1, count, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        self.used, out = self.attend(q, k, v)
+        return out
+
+
+def scores(q, k):
+    return q @ k.transpose(-1, -2)
+
+
+def plain(q, k, v):
+    shares = scores(q, k).softmax(-1)
+    return shares, shares @ v
+
+
+def by_einsum(q, k, v):
+    shares = torch.einsum("...id,...jd->...ij", q, k).softmax(-1)
+    return shares, torch.einsum("...ij,...jd->...id", shares, v)
+
+
+def by_baddbmm(q, k, v):
+    q, k, v = (part[0] for part in (q, k, v))
+    shares = torch.baddbmm(torch.zeros(2, 16, 16), q, k.mT, alpha=0.5).softmax(-1)
+    return shares, torch.bmm(shares, v)
+
+
+def by_baddbmm_with_names(q, k, v):
+    shares = torch.baddbmm(torch.zeros(1), batch1=q[0], batch2=k[0].mT).softmax(-1)
+    return shares, shares @ v[0]
+
+
+def by_names(q, k, v):
+    shares = torch.softmax(input=torch.matmul(input=q, other=k.transpose(-1, -2)), dim=-1)
+    return shares, torch.matmul(input=shares, other=v)
+
+
+def over_the_rows(q, k, v):
+    turned = scores(k, q).softmax(-2)
+    return turned.transpose(-1, -2), turned.transpose(-1, -2) @ v
+
+
+def head_by_head(q, k, v):
+    shares = [scores(q[:, head], k[:, head]).softmax(-1) for head in range(2)]
+    return torch.stack(shares, 1), torch.stack([shares[h] @ v[:, h] for h in range(2)], 1)
+
+
+def matrix_by_matrix(q, k, v):
+    shares = [scores(q[0, head], k[0, head]).softmax(-1) for head in range(2)]
+    return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
+
+
+def attention_of(net):
+    """The attention of one forward, found with the same pixels."""
+    torch.manual_seed(0)
+    pixels = torch.rand(1, 3, 32, 32)
+    net = net.eval()
+    settings = AttentionSettings(
+        net, PLAIN, lambda: pixels.clone(), tuple(list_layers(net)[:1]), draws=False, keeps=True
+    )
+    with torch.inference_mode(), settings.attend("image", pixels) as attending:
+        net(pixels)
+    return settings, attending.finish()
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        plain,
+        by_einsum,
+        by_baddbmm,
+        by_baddbmm_with_names,
+        by_names,
+        over_the_rows,
+        head_by_head,
+        matrix_by_matrix,
+    ],
+)
+def test_the_probabilities_are_those_that_the_model_uses(attend):
+    net = Net(attend)
+    settings, seen = attention_of(net)
+    assert seen.hidden == ()
+    kept = torch.cat([call.kept.reshape(-1, 16, 16) for call in seen.calls])
+    torch.testing.assert_close(kept, net.used.reshape(2, 16, 16))
+    (found,) = settings.found.values()
+    for call in found.calls:
+        assert (
+            call.places.queries.tolist() == call.places.keys.tolist() == [ROWS.flatten().tolist()]
+        )
+        assert call.places.query_grid == (4, 4)
+
+
+def mixed_with_places(q, k, v):
+    shares = 0.3 * scores(q, k).softmax(-1) + 0.7 * torch.ones(16, 16).softmax(-1)
+    return shares, shares @ v
+
+
+def two_mixed(q, k, v):
+    shares = torch.lerp(scores(q, k).softmax(-1), scores(q, v).softmax(-1), 0.5)
+    return shares, shares @ v
+
+
+def their_difference(q, k, v):
+    shares = scores(q, k).softmax(-1)
+    shares -= 0.1 * scores(k, q).softmax(-1)
+    return shares, shares @ v
+
+
+def without_softmax(q, k, v):
+    powers = scores(q, k).exp()
+    shares = powers / powers.sum(-1, keepdim=True)
+    return shares, shares @ v
+
+
+def by_way_of_numpy(q, k, v):
+    shares = torch.from_numpy(scores(q, k).numpy()).softmax(-1)
+    return shares, shares @ v
+
+
+@pytest.mark.parametrize(
+    ("attend", "reason"),
+    [
+        (mixed_with_places, "its softmax is added to other weights before it weighs the values"),
+        (two_mixed, "its softmax is added to other weights before it weighs the values"),
+        (their_difference, "its softmax is added to other weights before it weighs the values"),
+        (without_softmax, "a product of tokens with tokens was seen in it, and no softmax over it"),
+        (
+            by_way_of_numpy,
+            "a softmax was seen in it, over what could not be followed from the pixels on",
+        ),
+    ],
+)
+def test_what_is_no_single_softmax_of_a_product_is_said(attend, reason):
+    _, seen = attention_of(Net(attend))
+    assert seen.calls == ()
+    assert {row.reason for row in seen.hidden} == {reason}
+
+
+@pytest.mark.parametrize(
+    "attend", [lambda q, k, v: (None, q + k), lambda q, k, v: (None, q.mT @ k @ v.mT)]
+)
+def test_a_model_without_products_of_tokens_has_no_attention(attend):
+    _, seen = attention_of(Net(attend))
+    assert (seen.calls, seen.hidden) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("prepare", "cells"),
+    [
+        (lambda pixels: pixels[:, :, 8:, :24], ROWS[1:, :3]),
+        (lambda pixels: pixels[..., 8:24], ROWS[:, 1:3]),
+        (lambda pixels: pixels.narrow(2, 0, 16), ROWS[:2]),
+        (lambda pixels: pixels.flip(-1), ROWS.flip(-1)),
+        (lambda pixels: pixels[:, :, ::2], ROWS[:2]),  # of twice the height each
+        (lambda pixels: torch.rot90(pixels, 1, (2, 3)), ROWS.rot90()),
+        (lambda pixels: pixels.flip(2), ROWS.flip(0)),
+    ],
+)
+def test_tokens_of_a_part_of_the_image_stand_there(prepare, cells):
+    settings, _ = attention_of(Net(plain, prepare))
+    ((call,),) = (found.calls for found in settings.found.values())
+    assert call.places.unknown == ""
+    assert call.places.queries.tolist() == [cells.flatten().tolist()]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_patches_that_are_turned_round_stand_where_they_were(times):
+    settings, _ = attention_of(Net(plain, arrange=lambda patches: patches.rot90(times, (2, 3))))
+    ((call,),) = (found.calls for found in settings.found.values())
+    assert call.places.queries.tolist() == [ROWS.rot90(times).flatten().tolist()]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (lambda pixels: pixels[..., 4:-4, 4:-4], "a part of the image that is no whole number"),
+        (lambda pixels: torch.fft.fft2(pixels).real, "could not be followed"),
+        (lambda pixels: pixels.sort(-1).values, "could not be followed"),
+        (lambda pixels: pixels.take(torch.arange(3072).flip(0).view(1, 3, 32, 32)), "could not be"),
+    ],
+)
+def test_tokens_of_which_no_cell_is_known_are_placed_nowhere(prepare, reason):
+    settings, _ = attention_of(Net(plain, prepare))
+    ((call,),) = (found.calls for found in settings.found.values())
+    assert reason in call.places.unknown
+    assert set(call.places.queries.flatten().tolist()) == {-1}
