@@ -69,16 +69,20 @@ def diff_runs(
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
     judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes))
+    types: dict[tuple[str, str], dict[str, None]] = {}
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
             judge.add(measure_pair(key, one, two, a, b))
+            if one is not None and two is not None:
+                pair = one.tensor.module_type, two.tensor.module_type
+                types.setdefault(pair, {}).setdefault(one.tensor.call_id)
     keys, others = dict(shared), {other for _, other in shared}
     comparison = Comparison(
         a.name,
         b.name,
         tolerance,
         judge.rows(),
-        tuple(list_changed(a.facts, b.facts)),
+        (*list_changed(a.facts, b.facts), *_list_changed_types(types)),
         tuple(keys),
         tuple(key for key in a.images if key not in keys),
         tuple(key for key in b.images if key not in others),
@@ -172,6 +176,19 @@ def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Changed
                 yield ChangedFact(f"model {name}" if group == "model" else name, one, two)
     for name, one, two in list_value_options(a["command"], b["command"]):
         yield ChangedFact(name, one, two)
+
+
+def _list_changed_types(
+    types: Mapping[tuple[str, str], Collection[str]],
+) -> Iterator[ChangedFact]:
+    """Yield the types of layers that differ, each once for all layers that changed alike.
+
+    Args:
+        types: the ids of the calls of each pair of types in A and in B.
+    """
+    for (one, two), ids in types.items():
+        if one != two:
+            yield ChangedFact(f"type of {_some(ids)}", one, two)
 
 
 def list_notes(*models: Mapping[str, Any]) -> tuple[str, ...]:

@@ -879,3 +879,16 @@ def test_a_tolerance_for_calls_that_are_not_there_is_refused():
         "no call matches 'cnv'",
         "did you mean conv?",
     )
+
+
+def test_layers_that_are_of_another_type_now_are_named(run):
+    net = "from torch import nn\ndef make(): return nn.Sequential(nn.{}(), nn.Tanh(), nn.{}())\n"
+    np.save("noise.npy", np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32))
+    for name in ("ReLU", "GELU"):
+        Path("net.py").write_text(net.format(name, name))
+        words = ("inspect", "net.py:make", "noise.npy", "--device", "cpu", "--layers", "leaf")
+        assert run(*words, "--grids", "none", "--sketch", "-o", name).code == 0
+    ended = run("diff", "ReLU", "GELU")
+    assert "changed: type of '0' and 1 more: ReLU, now GELU\n" in ended.out
+    assert "nothing else changed" not in ended.out
+    assert "type of" not in run("diff", "ReLU", "ReLU").out
