@@ -33,7 +33,7 @@ FILES = {
     f"{names.RECORDS}/": "One row per image, call and output, in parts that any Parquet reader takes as one table.",
     names.TOP_IMAGES: "Of several images: those that fire each channel most.",
     f"{names.ATTENTION}/IMAGE/": "With `--attention`: pictures and maps of the heads.",
-    names.ATTENTION_TABLE: "With `--attention`: one row per call and head.",
+    names.ATTENTION_TABLE: "With `--attention`: one row per call; figures of its heads are separated by `; `.",
     f"{names.CAM}/IMAGE/": "With `--cam`: Grad-CAMs over the image.",
     f"{names.SALIENCY}/": "With `--saliency`: how strongly the score depends on each pixel.",
     names.GRADIENT_FLOW: "Of `hookcli gradients`: the norms of gradients over depth.",

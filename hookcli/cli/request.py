@@ -85,7 +85,7 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
         console.say("the files of --attention are not counted: a forward with weights finds it")
     if plan.operations:
         found = count(plan.operations, "operation")
-        console.say(f"the layers include {found}, found by one forward of blank pixels")
+        console.say(f"the layers include {found}, found by one forward of the first image")
     warn_of_skipped(plan.skipped)
     raise typer.Exit(errors.SKIPPED if plan.skipped else errors.DONE)
 
@@ -163,6 +163,7 @@ def _plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
         return what
     pictures = (
         _PICTURES[plan.grids]
+        + ", no pictures of attention" * (config.attention is not None and plan.grids != "layers")
         + ", sketches" * plan.sketches
         + ", tensors" * bool(config.tensors.save)
     )

@@ -54,7 +54,7 @@ def run_on_cluster(
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals = RunTotals(Tally(prepared.settings.limits))
-    settings, first = _pin_model(prepared), prepared.model.sources[0]
+    settings, first = _pin_model(prepared), prepared.model.first.source
     out = settings.plan.out_dir
     setup = WorkerSetup(
         settings,

@@ -44,7 +44,8 @@ def observe(
         layers: the modules of this model to observe.
         observer: called with every tensor of a nested output, each with its output key.
         at: ``output``, ``input`` (keyword arguments too) or ``both``.
-        called: the module path of every layer that ran is added to it, even if no tensor came out.
+        called: the module path of every layer that ran is added to it, even if no tensor came out;
+            if any operation is observed, those of operations that are not are added too.
 
     Raises:
         RequestError: ``at`` is none of the three.
@@ -71,7 +72,7 @@ def observe(
 
     started = partial(show, "input") if "input" in sides else None
     finished = partial(show, "output") if "output" in sides else _ignore
-    with watch(model, layers, started, finished):
+    with watch(model, layers, started, finished, others=called):
         yield
 
 

@@ -38,6 +38,7 @@ def watch(
     finished: Listener,
     *,
     ends_first: bool = False,
+    others: set[str] | None = None,
 ) -> Iterator[None]:
     """Call ``started(call, inputs)`` and ``finished(call, output)`` around each call of ``layers``.
 
@@ -47,6 +48,7 @@ def watch(
     ``call.order`` counts the calls by their start, so that a block comes before its children. The
     inputs are one value that :func:`named_tensors` can walk, with the positional and the keyword
     arguments. With ``ends_first``, ``finished`` is called before that of all other watchers.
+    If any operation is watched, the paths of those that run and are not are added to ``others``.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -54,7 +56,7 @@ def watch(
     with ForeignCode("named_modules of the model"):
         modules = dict(model.named_modules())
     operations = {layer.module_path: layer for layer in layers if layer.is_operation}
-    watched = _Watched(started and hidden(started), hidden(finished), operations)
+    watched = _Watched(started and hidden(started), hidden(finished), operations, others)
     placed = PlacedHooks()
     try:
         for layer in layers:
@@ -99,6 +101,7 @@ class _Watched:
     started: Listener | None
     finished: Listener
     operations: Mapping[str, LayerInfo]
+    others: set[str] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     running: list[Call] = field(default_factory=list)
@@ -128,6 +131,8 @@ class _Watched:
         """Note that an operation is called (see ``operations.Listener``)."""
         layer = self.operations.get(operation.path)
         if layer is None:
+            if self.others is not None and not operation.in_torch:
+                self.others.add(operation.path)
             return None
         call = self._begin(layer)
         if layer.chosen_calls and call.call_index not in layer.chosen_calls:

@@ -114,6 +114,44 @@ def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedIma
         return PreparedImage(image.key, image.name, state, reason=str(error))
 
 
+class FirstImage:
+    """The first image of a run that can be used: what must be known of a model is tried with it."""
+
+    def __init__(
+        self,
+        fitter: Fitter,
+        images: Sequence[ImageSource | ImageFile],
+        accepts: Callable[[Tensor], bool] = lambda _: True,
+    ) -> None:
+        """Read no image yet.
+
+        Args:
+            fitter: makes images ready.
+            images: the images of the run, in order.
+            accepts: whether the model takes the pixels (1, …) of an image.
+        """
+        self._fitter, self._images, self._accepts = fitter, images, accepts
+        self._place = 0
+        self._is_known = False
+
+    @property
+    def source(self) -> ImageSource | ImageFile:
+        """The image; the first of all until its pixels have been asked for."""
+        return self._images[self._place]
+
+    def __call__(self) -> Tensor | None:
+        """Return its pixels (1, …), or None if no image can be used.
+
+        They are made anew at each call: those of a large picture take as much memory as it does.
+        """
+        for place in range(self._place, len(self._images)):
+            pixels = prepare_image(self._fitter, self._images[place]).pixels
+            if pixels is not None and (self._is_known or self._accepts(pixels[None])):
+                self._place, self._is_known = place, True
+                return pixels[None]
+        return None
+
+
 def prepare_like(
     fitter: Fitter, image: ImageSource | ImageFile, first: Sequence[int] | None
 ) -> PreparedImage:

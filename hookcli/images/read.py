@@ -190,6 +190,13 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
 
 
+def holds_pixels(source: ImageSource | ImageFile) -> bool:
+    """Return whether an image is exact pixels, of a tensor file, and no picture."""
+    if isinstance(source, ImageFile):
+        return _is_tensor_file(source.file.partition("[")[0])
+    return source.pixels is not None
+
+
 def _is_tensor_file(file: str) -> bool:
     return Path(file).suffix.lower() in TENSOR_SUFFIXES
 

@@ -59,12 +59,28 @@ class LoadedModel:
         module: the model itself.
         prepare: turns upright RGB pictures into pixels on the CPU.
         categories: the class names by index; empty if the weights have no names that fit.
+        first: returns the pixels (1, …) of the first image of the run that can be used, None if
+            there is none.
     """
 
     info: ModelInfo
     module: nn.Module
     prepare: Preprocessing
     categories: tuple[str, ...] = ()
+    first: Callable[[], Tensor | None] = lambda: None
+
+    def pixels_to_try(self) -> Tensor:
+        """Return pixels (1, …) for what has to be found before the run: those of its first image.
+
+        Without an image they are blank, and of the usual size.
+        """
+        pixels = self.first()
+        return self.convert(torch.zeros(self.prepare.nominal_shape) if pixels is None else pixels)
+
+    def convert(self, pixels: Tensor) -> Tensor:
+        """Return pixels on the device of the model's parameters, and in their dtype."""
+        like = next(self.module.parameters(), torch.empty(0))
+        return pixels.to(device=like.device, dtype=like.dtype)
 
     @property
     def feed(self) -> ModelInputs:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.models.load import LoadedModel
 
 # These return values that exist already, as views or as copies, depending on their inputs.
-_COPIES = frozenset(
+COPIES = frozenset(
     {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
     | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
 )
@@ -44,10 +44,7 @@ def find_named_operations(
     """
     if not name_operations(*options):
         return ()
-    parameter = next(loaded.module.parameters(), torch.empty(0))
-    shape = loaded.info.input_shape
-    pixels = torch.zeros(shape, device=parameter.device, dtype=parameter.dtype)
-    return find_operations(loaded.module, loaded.feed.arguments_of(pixels))
+    return find_operations(loaded.module, loaded.feed.arguments_of(loaded.pixels_to_try()))
 
 
 def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[FoundOperation, ...]:
@@ -75,7 +72,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
         if seen.returns:
             depth = module_path.count(".") + 2 if module_path else 1
             from_nothing = name.startswith("new_") or name.endswith("_like")
-            computes = seen.computes and not from_nothing and name not in _COPIES
+            computes = seen.computes and not from_nothing and name not in COPIES
             channels = channels_of_operation(name)
             around = modules.get(module_path, modules[""])
             layer = LayerInfo(path, name, depth, channels=channels, tokens=around.tokens)

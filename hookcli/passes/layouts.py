@@ -37,8 +37,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     parameters = list(module.parameters())
     if not any(layer.needs_inference for layer in layers) or any(map(is_lazy, parameters)):
         return tuple(layers)
-    like = next(iter(parameters), torch.empty(0))
-    pixels = torch.zeros(loaded.prepare.nominal_shape, device=like.device, dtype=like.dtype)
+    pixels = loaded.pixels_to_try()
     watched = list(list_watchable(module))
     with contextlib.suppress(ForwardError), torch.no_grad(), unchanged(module):
         if any(layer.is_operation for layer in layers):  # its input may come from any other

@@ -47,14 +47,13 @@ def choose_attention(
     """
     if request is None:
         return None
-    import torch
-
     from hookcli.activations.attention_maps import refuse_rollout
     from hookcli.passes.attention import AttentionSettings
 
     settings = AttentionSettings(
         loaded.module,
         loaded.feed,
+        loaded.pixels_to_try,
         choose_attention_layers(request, loaded),
         find_patch(request.patch, loaded, sources),
         draws=style.mode == "layers",
@@ -62,9 +61,7 @@ def choose_attention(
         keeps=request.save,
         limit=MOST_MAP_BYTES // images,
     )
-    parameter = next(loaded.module.parameters(), torch.empty(0))
-    shape = loaded.info.input_shape
-    found = settings.find(torch.zeros(shape, device=parameter.device, dtype=parameter.dtype))
+    found = settings.find(loaded.pixels_to_try())
     if not (found.calls or found.hidden):
         raise RequestError(
             f"--attention {', '.join(request.layers)}: no attention runs inside these layers",

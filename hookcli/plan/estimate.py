@@ -14,6 +14,7 @@ from hookcli.errors import RequestError
 from hookcli.foreign import ask
 from hookcli.hooks.observe import observe
 from hookcli.passes.call import call_model
+from hookcli.passes.unchanged import unchanged
 from hookcli.records.pictures import MOST_SIDE
 from hookcli.records.runs import MOST_CHANNELS, MOST_FIRING, MOST_IMAGES, MOST_THUMBNAILS
 
@@ -251,7 +252,7 @@ def _more_than(limit: float, number: float) -> str:
 def estimate_bytes(
     loaded: LoadedModel, layers: Sequence[LayerInfo], at: str, style: SaveStyle
 ) -> int:
-    """Return the bytes that the saved tensors of one image of usual size take.
+    """Return the bytes that the saved tensors of the first image take.
 
     The model runs once, and only the shapes of its tensors are read.
 
@@ -260,10 +261,7 @@ def estimate_bytes(
         ForwardError: the model raised an exception.
     """
     model, feed = loaded.module, loaded.feed
-    parameter = next(model.parameters(), torch.empty(0))
-    pixels = torch.zeros(
-        loaded.prepare.nominal_shape, device=parameter.device, dtype=parameter.dtype
-    )
+    pixels = loaded.pixels_to_try()
     size = feed.size_of(pixels)
     total = 0
 
@@ -274,7 +272,7 @@ def estimate_bytes(
         kept = tensor.dtype if style.dtype is None else getattr(torch, style.dtype)
         total += math.prod(shape) * kept.itemsize
 
-    with torch.no_grad(), observe(model, layers, measure, at):
+    with unchanged(model), torch.no_grad(), observe(model, layers, measure, at):
         call_model(model, feed.arguments_of(pixels))
     if style.channels is not None and not total:
         raise RequestError(

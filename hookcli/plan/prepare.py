@@ -7,6 +7,7 @@ the images have been read, so that a wrong path is reported at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.config import CLIP_FRAMES, chunk_size
@@ -14,17 +15,17 @@ from hookcli.errors import RequestError
 from hookcli.files import full_name
 from hookcli.images.find import find_files
 from hookcli.images.fit import fit_sources, make_fitter, require_image
-from hookcli.images.read import ImageFile, list_images, read_images
+from hookcli.images.read import ImageFile, holds_pixels, list_images, read_images
 from hookcli.images.workers import count_workers
 from hookcli.plan.check import check_at, check_request, check_run, check_score
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
-from hookcli.records.runs import MOST_IMAGES
+from hookcli.records.runs import MOST_IMAGES, UNPREPARED
 from hookcli.store.places.storage import use_options
 from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from hookcli.edits.resolve import Edits, ResolvedEdit
     from hookcli.hooks.operations import FoundOperation
     from hookcli.images.fit import Fitter
+    from hookcli.images.prepare import FirstImage
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.models.scores import ScoreTensor
@@ -76,9 +78,11 @@ class PreparedModel:
         request: the request that it was made from.
         loaded: the model.
         layers: the layers that are observed.
+        operations: the operations that the first image calls; empty if none is asked for.
         sources: the images in order; in a long run only their files.
         skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
+        first: the first image that can be used, with which the model is tried beforehand.
         edits: changes to the tensors that pass through the layers.
         pruning: the pruned weights.
     """
@@ -86,9 +90,11 @@ class PreparedModel:
     request: RunRequest
     loaded: LoadedModel
     layers: tuple[LayerInfo, ...]
+    operations: tuple[FoundOperation, ...]
     sources: list[ImageSource | ImageFile]
     skipped: list[SkippedImage]
     fitter: Fitter
+    first: FirstImage
     edits: Edits
     pruning: Pruning
 
@@ -347,6 +353,8 @@ def prepare_model(
     loaded = load_model(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
+    sources = release_pictures(fitter, sources)
+    loaded, first = _try_with(loaded, request, fitter, sources)
     operations = _find_operations(loaded, request)
     chosen = select_layers(loaded.module, request.layers, request.exclude, operations)
     pruning = prune_model(loaded.module, request.prunes, request.model.seed)
@@ -354,10 +362,11 @@ def prepare_model(
         edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
         chosen = infer_layouts(loaded, chosen)
         edits.resolved = _infer_edited(loaded, edits.resolved)
-        sources = release_pictures(fitter, sources)
     clock.lap("load model")
     skipped = [*found.skipped, *unfit]
-    return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, pruning)
+    return PreparedModel(
+        request, loaded, chosen, operations, sources, skipped, fitter, first, edits, pruning
+    )
 
 
 def plan_run(config: RunConfig) -> Plan:
@@ -416,6 +425,7 @@ def outline_model(
     loaded = build_skeleton(request.model)
     fitter = make_fitter(request.images, loaded)
     sources, unfit = fit_sources(fitter, found.sources)
+    loaded, first = _try_with(loaded, request, fitter, sources)
     operations = _find_operations(loaded, request)
     chosen = select_layers(loaded.module, request.layers, request.exclude, operations)
     check_prunes(loaded.module, request.prunes)
@@ -423,7 +433,34 @@ def outline_model(
     chosen = infer_layouts(loaded, chosen)
     edits.resolved = _infer_edited(loaded, edits.resolved)
     skipped = [*found.skipped, *unfit]
-    return PreparedModel(request, loaded, chosen, sources, skipped, fitter, edits, Pruning())
+    return PreparedModel(
+        request, loaded, chosen, operations, sources, skipped, fitter, first, edits, Pruning()
+    )
+
+
+def _try_with(
+    loaded: LoadedModel,
+    request: RunRequest,
+    fitter: Fitter,
+    sources: Sequence[ImageSource | ImageFile],
+) -> tuple[LoadedModel, FirstImage]:
+    """Return a model that is tried with the first image that can be used, and this image.
+
+    The facts about the model say so if nothing prepares the images.
+    With ``--on-error skip``, it is the first at which the model does not fail.
+    """
+    from hookcli.images.prepare import FirstImage
+    from hookcli.models.zoo.origin import OWN
+    from hookcli.passes.unchanged import goes_through
+
+    accepts = (lambda _: True) if request.on_error == "stop" else partial(goes_through, loaded)
+    first = FirstImage(fitter, sources, accepts)
+    info = loaded.info
+    if all(map(holds_pixels, sources)):
+        info = replace(info, preprocessing=UNPREPARED)
+        if info.task == OWN and (pixels := first()) is not None:
+            info = replace(info, input_shape=tuple(pixels.shape))
+    return replace(loaded, info=info, first=first), first
 
 
 def find_images(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
 
 
+UNPREPARED = "none: exact pixels"  # what is done to tensor files before the network sees them
 MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
 MOST_THUMBNAILS = 2_000  # images on a page
 MOST_NAMED = 200  # images that are named for one rule
@@ -52,9 +53,10 @@ class ModelInfo:
             be computed.
         device: torch's name of the device.
         dtype: the dtype of the parameters and of the pixels.
-        preprocessing: the transforms of the weights in words.
-        input_shape: the shape of the pixels of an image of usual size, (1, …); the shape for one
-            image is its ``pixels_shape``.
+        preprocessing: the transforms of the weights in words; ``UNPREPARED`` if all images are
+            tensor files.
+        input_shape: the shape of the pixels of an image of usual size, (1, …), or of the first
+            tensor file for the user's own model; the shape for one image is its ``pixels_shape``.
         notes: unrequested changes to the model that affect what it computes, each with the
             alternatives. Random values are reported in ``warning`` instead.
     """

@@ -5,24 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled
+from hookcli.hooks.operations import FoundOperation, split_path
 from hookcli.images.prepare import prepare_image
 from hookcli.passes.call import to_batch
+from hookcli.passes.find_operations import COPIES
 from hookcli.passes.nan_origin import find_nan_origin
-from hookcli.records.calls import Uncalled
+from hookcli.records.calls import OPERATION, LayerInfo, Uncalled
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
 
     from hookcli.models.scores import ScoreTensor
     from hookcli.plan.prepare import PreparedModel, RunSettings
-    from hookcli.records.calls import LayerInfo
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import RunTotals
+
+_LATE = "it was not watched: a later image calls it, and the first one does not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class Diagnosis:
     """What the figures of a run mean.
 
     Attributes:
-        uncalled: the chosen layers without a record, with the reason.
+        uncalled: the chosen layers without a record, with the reason: also the operations that
+            the first image does not call, and a later one does.
         findings: the findings, the gravest first.
     """
 
@@ -54,7 +59,10 @@ def diagnose(
         scorer: computes the score at which a backward starts; None without a backward.
         totals: the totals of all images.
     """
-    uncalled = _find_uncalled(model.loaded.module, model.layers, totals)
+    uncalled = (
+        *_find_uncalled(model.loaded.module, model.layers, totals),
+        *_find_unwatched(model, totals.called),
+    )
     evidence = Evidence(
         totals.tally.calls,
         uncalled,
@@ -87,6 +95,26 @@ def _find_uncalled(
         for layer in layers
         if layer.module_path not in recorded
     )
+
+
+def _find_unwatched(model: PreparedModel, called: set[str]) -> Iterator[Uncalled]:
+    """Yield the operations that would have been chosen if the first image had called them."""
+    known = {each.layer.module_path for each in model.operations}
+    operations = list(model.operations)
+    last = max((moment for each in operations for moment in each.moments), default=0)
+    for path in sorted(called - known):
+        module_path, name = split_path(path)
+        if OPERATION in path and name not in COPIES:
+            layer = LayerInfo(path, name, depth=module_path.count(".") + 2)
+            operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
+    if len(operations) > len(model.operations):
+        request = model.request
+        chosen = select_layers(model.loaded.module, request.layers, request.exclude, operations)
+        yield from (
+            Uncalled(layer, _LATE)
+            for layer in chosen
+            if layer.is_operation and layer.module_path not in known
+        )
 
 
 def _explain(model: nn.Module, layer: LayerInfo, called: set[str]) -> str:

@@ -16,6 +16,10 @@ from hookcli.run.chunk_runner import ChunkRunner
 
 MODEL = "tests.toy_models:Looks"
 WORDS = ("--layers", "head", "--device", "cpu", "--attention", "all", "-o", "out")
+AROUND = """
+from tests.toy_models import LooksAround
+def make(): return LooksAround({order!r})
+"""
 QUARTERS = np.array([[0.0, 1.0], [2.0, 3.0]], np.float32)
 
 
@@ -161,3 +165,33 @@ def small_swin():
     from tests.small_models import build_small
 
     return build_small("swin")
+
+
+@pytest.mark.parametrize("order", ["by chance", "by chance of NumPy", "by brightness"])
+def test_tokens_in_an_order_of_their_own_have_no_places(run, order):
+    Path("net.py").write_text(AROUND.format(order=order))
+    np.save("noise.npy", np.random.default_rng(0).random((3, 32, 32), np.float32))
+    ended = run("inspect", "net.py:make", "noise.npy", *WORDS[2:], "--layers", "patch")
+    assert ended.code == 0, ended.err
+    (seen,) = rows()
+    assert seen["reason"] == "its tokens are chosen by chance, or by what the image shows"
+    assert (seen["queries"], seen["query_grid"]) == ("16", "")
+
+
+def test_an_attention_that_only_a_later_image_has_is_told(run):
+    Path("net.py").write_text(AROUND.format(order="if it is bright"))
+    for name, add in (("a.npy", 0.0), ("b.npy", 1.0)):
+        np.save(name, np.full((3, 32, 32), add, np.float32))
+    ended = run("inspect", "net.py:make", "a.npy", "b.npy", *WORDS[2:], "--layers", "patch")
+    assert ended.code == 0, ended.err
+    both, later = rows()
+    assert (both["images"], both["reason"]) == ("2", "")
+    assert later["call_id"] == "attention:attn#1"
+    assert later["reason"] == "it was not called for the first image, whose tokens were followed"
+
+
+@pytest.mark.parametrize(("grids", "said"), [("none", True), ("sheet", True), ("layers", False)])
+def test_that_attention_is_not_drawn_is_said(run, grids, said):
+    ended = run("inspect", MODEL, save_quarters(), *WORDS, "--grids", grids)
+    assert (", no pictures of attention," in ended.err) == said
+    assert bool(list(Path("out").glob("attention/**/*.png"))) != said

@@ -12,7 +12,7 @@ from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
-from hookcli.records.runs import MOST_NAMED
+from hookcli.records.runs import MOST_NAMED, UNPREPARED
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.summary.rules import FLOAT16_LARGEST
@@ -49,17 +49,16 @@ def print_result(config: RunConfig, result: RunResult, output_format: str) -> No
     look = Look(columns, _WORDS, fold=("call",), drop=drop)
     cells = partial(_cells, columns)
     listing = Listing(
-        LayerRow, rows, cells, _document(config, result, rows), tuple(_caption(result))
+        LayerRow, rows, cells, _document(config, result, rows), tuple(_caption(config, result))
     )
     print_listing(listing, look, output_format)
 
 
-def _caption(result: RunResult) -> Iterator[str]:
+def _caption(config: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
     if result.model.task == "own":
-        shape = shape_text(result.model.input_shape)
-        yield f"input: {shape}, prepared as for ImageNet; other: --size, --mean, --std"
+        yield f"input: {shape_text(result.model.input_shape)}, {_prepared(config, result.model)}"
     absent: dict[str, list[str]] = {}
     for row in result.rows:
         if row.reason and row.norm is None:
@@ -148,6 +147,17 @@ def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) ->
         "layers": rows,
         **computed,
     }
+
+
+def _prepared(config: RunConfig, model: ModelInfo) -> str:
+    """Return what was done to the pictures, of which an own model says nothing."""
+    if model.preprocessing == UNPREPARED:
+        return "the values of the files as they are"
+    request = config.run.model
+    asked = (request.size, request.resize, request.mean, request.std, request.interpolation)
+    if any(value is not None for value in asked):
+        return "prepared as the options say, and otherwise as for ImageNet"
+    return "prepared as for ImageNet; other: --size, --mean, --std"
 
 
 def _columns(config: RunConfig) -> tuple[str, ...]:

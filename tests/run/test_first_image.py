@@ -1,0 +1,136 @@
+"""What must be known of a model before a run is found with the first image that can be used."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hookcli.config import ModelRequest
+from hookcli.plan.prepare import prepare_run
+from tests.configs import inspect_config
+from tests.conftest import PHOTOS
+
+NET = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(16 * 16, 2)
+
+    def forward(self, x):
+        if x.min() < 0:
+            raise ValueError("darker than black")
+        x = self.conv(x)
+        if x.abs().mean() > 5:
+            x = x - 1
+        return self.head(F.relu(x).flatten(2))
+"""
+WORDS = ("--device", "cpu", "--grids", "none", "--layers", "op:*", "-o", "out")
+
+
+@pytest.fixture(autouse=True)
+def net():
+    Path("net.py").write_text(NET)
+
+
+def save(name, brightness, side=16):
+    np.save(name, np.full((3, side, side), brightness, np.float32))
+    return name
+
+
+def calls():
+    with Path("out/layers.csv").open() as file:
+        return [row["call_id"] for row in csv.DictReader(file)]
+
+
+def test_a_model_of_a_size_of_its_own_has_operations(run):
+    ended = run("inspect", "net.py:Net", save("dark.npy", 0.1), *WORDS)
+    assert ended.code == 0, ended.err
+    assert "op:relu" in calls()
+    assert "op:sub" not in calls()
+
+
+def test_an_operation_that_only_some_pixels_reach_is_seen(run):
+    assert run("inspect", "net.py:Net", save("bright.npy", 100), *WORDS).code == 0
+    assert "op:sub" in calls()
+
+
+def test_an_operation_that_only_a_later_image_reaches_is_named(run):
+    images = (save("dark.npy", 0.1), save("bright.npy", 100))
+    ended = run("inspect", "net.py:Net", *images, *WORDS, "--format", "json")
+    assert ended.code == 0, ended.err
+    assert "op:sub" not in calls()
+    reason = "it was not watched: a later image calls it, and the first one does not"
+    assert f"op:sub: {reason}\n" in ended.err
+    assert json.loads(ended.out)["uncalled"] == [{"layer": "op:sub", "reason": reason}]
+
+
+def test_an_operation_that_was_not_asked_for_is_not_named(run):
+    images = (save("dark.npy", 0.1), save("bright.npy", 100))
+    words = [word if word != "op:*" else "op:relu" for word in WORDS]
+    ended = run("inspect", "net.py:Net", *images, *words, "--format", "json")
+    assert json.loads(ended.out)["uncalled"] == []
+
+
+def test_the_first_image_is_the_first_that_can_be_decoded(run):
+    Path("broken.npy").write_bytes(b"\x93NUMPY")
+    ended = run("inspect", "net.py:Net", "broken.npy", save("bright.npy", 100), *WORDS)
+    assert ended.code == 6, ended.err
+    assert "op:sub" in calls()
+
+
+def test_with_skip_it_is_the_first_at_which_the_model_does_not_fail(run):
+    images = (save("black.npy", -1), save("bright.npy", 100))
+    ended = run("inspect", "net.py:Net", *images, *WORDS, "--on-error", "skip")
+    assert ended.code == 6, ended.err
+    assert "op:sub" in calls()
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_cluster_is_sent_the_first_image_that_can_be_used(count):
+    for number in range(count):
+        save(f"{number:02}.npy", 1)
+    Path("00.npy").write_bytes(b"\x93NUMPY")
+    files = [f"{number:02}.npy" for number in range(count)]
+    model = ModelRequest("net.py:Net", weights="random", device="cpu")
+    prepared = prepare_run(inspect_config(model, *files, layers=("op:*",)))
+    assert prepared.model.first.source.file == "01.npy"
+
+
+FREE = "from torch import nn\ndef make(): return nn.Conv2d(1, 2, 3)\n"
+
+
+def test_of_a_tensor_file_it_is_said_that_nothing_prepared_it(run):
+    Path("net.py").write_text(FREE)
+    np.save("grey.npy", np.random.default_rng(0).random((1, 96, 90), np.float32))
+    ended = run("inspect", "net.py:make", "grey.npy", *WORDS[:4], "--layers", "all", "-o", "out")
+    assert ended.code == 0, ended.err
+    assert "\ninput: 1x1x96x90, the values of the files as they are\n" in ended.out
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert manifest["model"]["preprocessing"] == "none: exact pixels"
+    assert manifest["model"]["input_shape"] == [1, 1, 96, 90]
+    assert "small" not in [finding["rule"] for finding in manifest["findings"]]
+    assert "ImageNet" not in Path("out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "prepared as for ImageNet; other: --size, --mean, --std"),
+        (("--std", "1,1,1"), "prepared as the options say, and otherwise as for ImageNet"),
+    ],
+)
+def test_of_a_picture_it_is_said_how_it_was_prepared(run, words, said):
+    Path("net.py").write_text(FREE.replace("Conv2d(1", "Conv2d(3"))
+    cat = PHOTOS / "cat.png"
+    words = (*WORDS[:4], "--layers", "all", "-o", "out", *words)
+    ended = run("inspect", "net.py:make", cat, *words)
+    assert f"\ninput: 1x3x224x224, {said}\n" in ended.out
