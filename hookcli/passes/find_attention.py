@@ -7,21 +7,17 @@ no places that hold for other images.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
-
-import numpy as np
-import torch
 
 from hookcli.activations.token_places import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operations import split_path
 from hookcli.passes.find_operations import run_aside
-from hookcli.passes.unchanged import unchanged
+from hookcli.passes.unchanged import throw_dice, unchanged
 from hookcli.records.attention import AttentionRow
 from hookcli.records.calls import Call
 
@@ -120,20 +116,13 @@ def find_attention(
         )
     finder = _follow(model, feed, pixels)
     with suppress(ForwardError), unchanged(model):  # a negative may be more than a model can take
-        _throw_dice()
+        throw_dice()
         finder.compare(_follow(model, feed, -pixels.flip(-1, -2)))
     chosen = [call for call in finder.calls if _is_chosen(call, layers)]
     calls = tuple(call for call in chosen if not finder.is_mixed(call))
     mixed = {call.call.layer: _MIXED for call in chosen if finder.is_mixed(call)}
     hidden = (*mixed.items(), *_list_hidden(model, layers, finder))
     return FoundAttention(calls, hidden, finder.counts)
-
-
-def _throw_dice() -> None:
-    """Let all random numbers be others than before."""
-    torch.rand(1)
-    random.random()  # noqa: S311
-    np.random.rand()
 
 
 def _follow(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:

@@ -48,6 +48,13 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                 restore()
 
 
+def throw_dice() -> None:
+    """Let all random numbers that are drawn from here on be others than before."""
+    torch.rand(1)
+    random.random()  # noqa: S311
+    np.random.rand()
+
+
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
     """Return whether the model takes pixels (1, …) without an error; it is left as it was."""
     with suppress(ForwardError), unchanged(loaded.module):

@@ -76,8 +76,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     with (
         use_threads(config.machine.threads),
         make_folder(prepared) as folder,
-        unchanged(prepared.model.loaded.module),
         prepared.model.pruning.restored_on_exit(),
+        unchanged(prepared.model.loaded.module),
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
         writer.resume()

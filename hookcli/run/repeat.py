@@ -10,12 +10,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-
 from hookcli.config import chunk_size
 from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.errors import RequestError
 from hookcli.images.prepare import prepare_images
+from hookcli.passes.unchanged import throw_dice, unchanged
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
@@ -52,12 +51,13 @@ def check_first_batch(
     keys = [source.key for source in prepared.model.sources]
     number = keys.index(totals.images[0].key) // size
     images = _find_first(prepared, number, totals.images[0].key)
-    device, edits = prepared.model.loaded.info.device, prepared.model.edits
+    edits = prepared.model.edits
     unused, made = set(edits.unused), dict(edits.made)
     chosen = {image.key for image in images}
     stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
     dtype = prepared.model.loaded.info.dtype
-    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
+    with unchanged(prepared.model.loaded.module):
+        throw_dice()  # a model that draws at random must not draw the same by chance
         now = _run_again(prepared, number, images)
         changed = _find_change(stored, now, dtype)
         differing = changed and _find_change(now, _run_again(prepared, number, images), dtype)

@@ -1159,8 +1159,8 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(run, words, 
 @pytest.mark.parametrize(
     ("words", "size"),
     [
-        ((), 64 * 31 * 31 * 4),  # features.0 of 64 by 64 pixels
-        (("--tensor-dtype", "float16"), 64 * 31 * 31 * 2),
+        ((), 64 * 31 * 19 * 4),  # features.0 of 64 by 40 pixels
+        (("--tensor-dtype", "float16"), 64 * 31 * 19 * 2),
         (("--pool", "mean"), 64 * 4),
         (("--pool", "2", "--tensor-channels", "0,5,99"), 2 * 2 * 2 * 4),
     ],
