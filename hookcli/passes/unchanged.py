@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import ForwardError
+from hookcli.foreign import ask
 from hookcli.passes.call import run_model
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _has_attributes(value: object) -> bool:
 
     Objects of Python's own library, such as loggers, lead to much that is no part of a model.
     """
-    if isinstance(value, _WITHOUT_STATE) or type(getattr(value, "__dict__", None)) is not dict:
+    if isinstance(value, _WITHOUT_STATE) or type(ask(value, "__dict__")) is not dict:
         return False
     package = type(value).__module__.partition(".")[0]
     return package not in sys.stdlib_module_names or isinstance(value, SimpleNamespace)

@@ -99,6 +99,22 @@ def test_what_changed_is_as_it_was(change):
     assert everything(net) == before
 
 
+class Closed:
+    """An object that lets nobody look into it."""
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("closed")
+
+
+def test_what_cannot_be_looked_into_is_left_alone():
+    net = Restless()
+    net.closed = Closed()
+    with unchanged(net):
+        net.count += 1
+    assert net.count.item() == 0
+
+
 def test_the_values_of_parameters_are_not_copied():
     net = nn.Linear(2, 2)
     with unchanged(net):
