@@ -39,7 +39,7 @@ class DrawnAttention:
 
 
 def write_attention(
-    write: Callable[[str, bytes], str], seen: bytes, attention: ImageAttention
+    write: Callable[[str, bytes], str], seen: bytes, attention: ImageAttention, tile: int
 ) -> DrawnAttention:
     """Draw the attention of an image into the run folder.
 
@@ -47,6 +47,7 @@ def write_attention(
         write: writes a file of the run folder.
         seen: the JPEG of what the network saw of the image.
         attention: what the attention calls do with the image.
+        tile: the longest side of a tile of feature maps, in pixels.
 
     Raises:
         OutputError: a file cannot be written.
@@ -54,14 +55,14 @@ def write_attention(
     drawn, image = DrawnAttention(), attention.image
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {image}"
-        data = _draw(seen, attention.rollout, ["all layers"], what)
+        data = _draw(seen, attention.rollout, ["all layers"], what, tile)
         file = write(attention_file(image, _ROLLOUT), data)
         drawn.pictures.append(HeatPicture(image, "rollout", "", file))
     for each in attention.calls:
         name, call_id = grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
             what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {image}"
-            data = _draw(seen, each.query, _label_heads(each.row), what)
+            data = _draw(seen, each.query, _label_heads(each.row), what, tile)
             file = write(attention_file(image, name), data)
             drawn.pictures.append(HeatPicture(image, "attention", call_id, file))
         if (maps := each.maps) is not None:
@@ -86,5 +87,5 @@ def _label_heads(row: AttentionRow) -> list[str]:
     ]
 
 
-def _draw(seen: bytes, query: QueryMap, labels: Sequence[str], heading: str) -> bytes:
-    return draw_heads(seen, query.values.numpy(), labels, [heading], query.mark)
+def _draw(seen: bytes, query: QueryMap, labels: Sequence[str], heading: str, tile: int) -> bytes:
+    return draw_heads(seen, query.values.numpy(), labels, [heading], query.mark, tile)

@@ -350,7 +350,7 @@ class ChunkRunner:
                 self._kept.setdefault(each.call.id, {})[attention.image] = each.kept
         if attention.rollout or any(each.query or each.maps for each in attention.calls):
             seen = self._settings.loaded.show(pixels.float().cpu())
-            drawn = write_attention(self._write, seen, attention)
+            drawn = write_attention(self._write, seen, attention, self._grids.style.tile)
             chunk.heats += drawn.pictures
             chunk.attention_maps += drawn.maps
             chunk.written_files += drawn.files

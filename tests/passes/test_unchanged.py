@@ -103,7 +103,7 @@ class Closed:
     """An object that lets nobody look into it."""
 
     @property
-    def __dict__(self):
+    def __dict__(self):  # type: ignore[override]
         raise RuntimeError("closed")
 
 

@@ -106,7 +106,7 @@ def test_a_patch_is_found_where_the_network_sees_its_pixel(run, monkeypatch, pix
     seen = []
     monkeypatch.setattr(
         "hookcli.run.attention_pictures.draw_heads",
-        lambda seen_jpeg, maps, labels, heading, mark: seen.append((maps, mark)) or b"",
+        lambda seen_jpeg, maps, labels, heading, mark, tile: seen.append((maps, mark)) or b"",
     )
     assert run("inspect", MODEL, save_quarters(), *WORDS, "--patch", pixel).code == 0
     ((maps, mark),) = seen
@@ -195,3 +195,15 @@ def test_that_attention_is_not_drawn_is_said(run, grids, said):
     ended = run("inspect", MODEL, save_quarters(), *WORDS, "--grids", grids)
     assert (", no pictures of attention," in ended.err) == said
     assert bool(list(Path("out").glob("attention/**/*.png"))) != said
+
+
+def test_tile_reaches_the_pictures_of_attention(run):
+    sizes = {}
+    for tile in (32, 64, 128):
+        words = ("inspect", MODEL, save_quarters(), *WORDS[:-1], f"t{tile}", "--grids", "layers")
+        assert run(*words, "--tile", tile).code == 0
+        (file,) = [f for f in Path(f"t{tile}/attention").rglob("*.png") if "maps" not in f.name]
+        with Image.open(file) as picture:
+            sizes[tile] = picture.width
+    assert sizes[32] < sizes[64]
+    assert sizes[128] - sizes[64] == 3 * 168  # the picture and two heads, each of 336 and of 168

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_TILE, _GAP, _CAPTION, _BAR = 168, 10, 15, 8  # pixels
+_GAP, _CAPTION, _BAR = 10, 15, 8  # pixels
+_LARGER = 168 / 64  # a map lies over a picture, and is this much larger than the tile of a channel
 _DIM = 0.55  # brightness of the picture below a map
 _MARK, _MARK_EDGE = (0, 229, 255), (10, 10, 14)
 
@@ -38,6 +39,7 @@ def draw_heads(
     labels: Sequence[str],
     heading: Sequence[str],
     mark: tuple[float, float, float, float] | None = None,
+    tile: int = 64,
 ) -> bytes:
     """Return a PNG file: what the network saw, and beside it every map over the same in grey.
 
@@ -51,10 +53,12 @@ def draw_heads(
         heading: the lines above all.
         mark: the place of the query, which is framed: left, top, width and height as shares of the
             picture; None for a query that stands for no part of it.
+        tile: the longest side of a tile of feature maps, to which that of a map is proportional.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
-    factor = _TILE / max(picture.size)
-    size = width, height = round(picture.width * factor), round(picture.height * factor)
+    factor = _LARGER * tile / max(picture.size)
+    width, height = (max(1, round(side * factor)) for side in picture.size)
+    size = width, height
     shown = picture.resize(size, Image.Resampling.LANCZOS)
     grey = np.asarray(shown.convert("L"), np.float32) * _DIM
     columns = _columns(len(maps))
