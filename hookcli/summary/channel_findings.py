@@ -27,7 +27,9 @@ _ENDS = {
     "Tanh": (-0.99, 0.99),
     "Hardswish": (None, 3.0),  # above 3 it is the identity; its lower end is zero
 }
+_NAMED = 2  # at most this many other layers are named
 _LEAST_VALUES = 4  # per channel, over all images
+_MIXING = ("Conv", "Linear")  # types of layers whose channels come from all of the layer before
 _SAYS = {
     "dead": "are zero everywhere",
     "constant": "hold a single value",
@@ -80,7 +82,9 @@ class _Hit:
         """Return whether the call before, which feeds this one, explains its channels."""
         if self.share == other.share == 1:
             return self.rule != "saturated"
-        return (self.number, self.channels) == (other.number, other.channels)
+        layer = self.tally.call.layer
+        mixes = layer.is_leaf and any(kind in layer.module_type for kind in _MIXING)
+        return not mixes and (self.number, self.channels) == (other.number, other.channels)
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -97,7 +101,10 @@ def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
         rule, call_id, tally = hit.rule, hit.tally.call.id, hit.tally
         everywhere = " in every image" if tally.images > 1 else ""
         after = f", and so in {count(hit.after, 'layer')} after it" if hit.after else ""
-        more = and_more(len(group) - 1, " (and {} more layer{s} like it)")
+        others = [each.tally.call.id for each in group if each is not hit]
+        more = and_more(len(others), " (and {} more layer{s} like it)")
+        if 0 < len(others) <= _NAMED:
+            more = f" (like {' and '.join(others)})"
         what = f"{hit.number} of {hit.channels} channels of {call_id} {_SAYS[rule]}"
         yield Finding(rule, call_id, hit.share, limits[rule], f"{what}{everywhere}{after}{more}")
 

@@ -105,3 +105,14 @@ def test_of_chosen_blocks_the_innermost_is_named(found):
     assert found("in_a_row", "--layers", "blocks,blocks.1,blocks.3") == [
         "4 of 4 channels of blocks.1 are zero everywhere, and so in 2 layers after it"
     ]
+
+
+def test_a_convolution_that_loses_as_many_channels_as_the_one_before_loses_its_own(found):
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "def pruned():\n"
+        "    net = nn.Sequential(*(nn.Conv2d(n, 4, 1) for n in (3, 4, 4)))\n"
+        "    for conv in net[:2]: conv.weight.data[:2] = 0\n"
+        "    return net\n"
+    )
+    assert found("pruned") == ["2 of 4 channels of 0 hold a single value (like 1)"]
