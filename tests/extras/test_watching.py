@@ -187,12 +187,14 @@ def assert_equal(one, two):
         assert torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
+# Gradients first: a cache of a function of transformers, which is no part of the model, keeps a
+# tensor of an inference, through which nothing can be differentiated afterwards.
 COMMANDS = (
+    ("gradients", "--layers", "leaf"),
     ("inspect", "--layers", "(model)"),
     ("inspect", "--layers", "all"),
     ("inspect", "--layers", "(model)", "--attention", "all"),
     ("inspect", "--layers", "op:*"),
-    ("gradients", "--layers", "leaf"),
 )
 
 
