@@ -4,6 +4,8 @@ themselves at their first forward."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import re
 import sys
@@ -187,8 +189,7 @@ def assert_equal(one, two):
         assert torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
-# Gradients first: a cache of a function of transformers, which is no part of the model, keeps a
-# tensor of an inference, through which nothing can be differentiated afterwards.
+# Gradients first: afterwards such a cache may hold a tensor of an inference.
 COMMANDS = (
     ("gradients", "--layers", "leaf"),
     ("inspect", "--layers", "(model)"),
@@ -198,6 +199,20 @@ COMMANDS = (
 )
 
 
+@pytest.fixture
+def no_caches():
+    """Empty the caches of functions of transformers, which are no part of a model.
+
+    One of BEiT keeps a tensor, through which nothing can be differentiated if a test before this
+    one made it in inference mode.
+    """
+    for each in gc.get_objects():
+        is_cache = isinstance(each, functools._lru_cache_wrapper)
+        if is_cache and str(each.__module__).startswith("transformers.models."):
+            each.cache_clear()
+
+
+@pytest.mark.usefixtures("no_caches")
 @pytest.mark.parametrize("name", [*TRANSFORMERS, *TIMM])
 def test_a_model_is_the_same_before_under_and_after(name, run, monkeypatch):
     side = SIDES.get(name, 32)
