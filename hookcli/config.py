@@ -21,6 +21,7 @@ Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
+Mode: TypeAlias = Literal["eval", "train", "as-made"]
 OnError: TypeAlias = Literal["stop", "skip"]
 EditedSide: TypeAlias = Literal["output", "grad_output"]
 Box: TypeAlias = tuple[int, int, int, int]
@@ -30,6 +31,7 @@ _CHUNK = 32
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
 SCORES = ("logit", "probability", "cross-entropy", "sum")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+MODES: tuple[Mode, ...] = get_args(Mode)
 EMBER = "ember"
 CLIP_FRAMES = 16  # how many frames of a clip a video model is given
 LARGEST_SIDE = 8192
@@ -169,6 +171,8 @@ class ModelRequest:
         std: the value that each colour is divided by; None for that of the weights.
         interpolation: ``nearest``, ``bilinear`` or ``bicubic``; None for that of the weights.
         arguments: keyword arguments of the model's builder, with the values as the user wrote them.
+        mode: ``eval`` or ``train`` puts the model into that mode, ``as-made`` leaves every module
+            in the mode in which the builder made it.
         progress: show torch's download bar on stderr.
     """
 
@@ -183,6 +187,7 @@ class ModelRequest:
     std: tuple[float, ...] | None = None
     interpolation: Interpolation | None = None
     arguments: tuple[tuple[str, str], ...] = ()
+    mode: Mode = "eval"
     progress: bool = False
 
 

@@ -119,7 +119,7 @@ class ToyRun:
         rows = []
         for call_id, values in self.images[image].items():
             reason = self.reasons.get(call_id, "")
-            flat = values.ravel() if values.dtype.kind != "c" else values.ravel().view("f4")
+            flat = np.abs(values.ravel()) if values.dtype.kind == "c" else values.ravel()
             finite = flat[np.isfinite(flat)].astype(float)
             some = bool(finite.size) and not reason
             rows.append(

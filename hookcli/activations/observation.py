@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import Tensor
 
+from hookcli.activations.stats import magnitudes
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _read_record(
 ) -> LayerRecord:
     figures, channels, sketch = rows[row]
     mean, std, low, high, zeros, nans, infs = figures
-    numel = math.prod(observed.shape) * (2 if observed.dtype.is_complex else 1)
+    numel = math.prod(observed.shape)
     finite = numel - nans - infs > 0
     stats = TensorStats(
         shape=observed.shape,
@@ -128,7 +129,7 @@ def take_sample(rows: Tensor) -> Tensor:
     """Return a copy of at most 4,096 evenly spaced values of each row, (rows, S), on the device."""
     flat = rows.dequantize() if rows.is_quantized else rows
     flat = flat.reshape(len(rows), -1)  # a row can be a single number, without an axis
-    flat = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
+    flat = magnitudes(flat) if flat.is_complex() else flat
     step = max(1, -(-flat.shape[1] // _SAMPLE))
     return flat[:, ::step].to(torch.float32, copy=True)
 

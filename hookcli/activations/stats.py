@@ -52,7 +52,8 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
 
     Args:
         rows: a tensor (rows, …) with one image per row. Half precision is reduced in float32,
-            quantized tensors are dequantized, and complex values count as pairs of real ones.
+            quantized tensors are dequantized, and the figures of complex values are those of their
+            magnitudes.
         channel_axis: the axis that holds channels, 1 or more; None for no channels.
     """
     values = _as_float(rows)
@@ -111,10 +112,16 @@ def _as_float(rows: Tensor) -> Tensor:
     if values.is_quantized:
         values = values.dequantize()
     if values.is_complex():
-        values = torch.view_as_real(values)
+        values = magnitudes(values)
     if values.dtype in (torch.float32, torch.float64):
         return values
     return values.to(torch.float32 if values.is_floating_point() else torch.float64)
+
+
+def magnitudes(values: Tensor) -> Tensor:
+    """Return the magnitudes of complex values; NaN if one of the two parts is NaN."""
+    wide = values.to(torch.complex64) if values.dtype == torch.complex32 else values
+    return wide.abs().masked_fill(wide.isnan(), math.nan)
 
 
 def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:

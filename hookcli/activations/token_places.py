@@ -53,6 +53,7 @@ _FACTORS = {
     "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"), "einsum": ("", ""),
     "matmul": ("input", "other"), "mm": ("input", "mat2"),
 }  # fmt: skip
+_PROJECTING = {"conv1d", "conv2d", "linear"}
 _MIXERS = {"add", "addcmul", "lerp", "sub"}
 _CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
 _REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
@@ -166,6 +167,7 @@ class TokenTrails:
     Attributes:
         mixed: which of the places that ``follow`` returned, counted from 0, are those of a softmax
             that is added to other weights before it weighs the values.
+        projected: those of a softmax that a learned projection changes before.
         saw_product: the last function multiplied tokens with tokens.
         saw_softmax: it was a softmax over what could not be followed.
 
@@ -192,6 +194,7 @@ class TokenTrails:
         self._shares: MutableMapping[Tensor, frozenset[int]] = WeakIdKeyDictionary()
         self._found = 0
         self.mixed: set[int] = set()
+        self.projected: set[int] = set()
         self.saw_product = False
         self.saw_softmax = False
         self._trails[pixels] = _Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
@@ -229,8 +232,13 @@ class TokenTrails:
     ) -> None:
         """Follow probabilities until they weigh the values, and note if others are mixed in."""
         shares = frozenset[int]().union(*(self._shares.get(part, ()) for part in tensors))
-        if not shares or name in (*_FACTORS, *_FUSED):
+        if not shares or name in _FUSED:
             return
+        others = [part for part in tensors if part not in self._shares]
+        if name in _FACTORS and not (others and self._are_learned(others)):
+            return
+        if name in _FACTORS or name in _PROJECTING:
+            self.projected |= shares
         for part in outputs:
             self._shares[part] = shares
             length = part.shape[-2:]
@@ -362,7 +370,11 @@ class TokenTrails:
             if name.endswith(_SAMPLING) and output.dim() == trail.own.dim():
                 return _each(trail, lambda part: _sample(part, output.shape))
             if name in _REDUCING and output.dim() > 1:
-                return _Trail(_reduce(trail.own, *args[1:2], **kwargs))
+                reduced = _each(trail, lambda part: _reduce(part, *args[1:2], **kwargs))
+                # a sum over the keys, say, is no product any more
+                return reduced if _is_product(reduced) else _Trail(reduced.own)
+        if name_operation(function) == "mul" and (product := self._multiply_all(given, output)):
+            return product
         return self._keep(given, output)
 
     def _replace(self, name: str, target: Tensor, *options: Any) -> _Trail:
@@ -420,6 +432,23 @@ class TokenTrails:
             return _Trail(_everywhere(_WEIGHTS, output))
         self.saw_product = any(map(_has_places, (own, columns)))
         return _Trail(own, columns)
+
+    def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> _Trail | None:
+        """Return the trail of each value of one tensor times each value of another, (…, L, M, D).
+
+        It is None for other products. A product of matrices may be written so, with a sum over the
+        last axis behind it.
+        """
+        if len(given) != 2 or output.dim() < 3:
+            return None
+        own, columns = (self._trails[part].own for part in given)
+        if own.shape[-3:-1] != (output.shape[-3], 1):
+            own, columns = columns, own
+        lengths = (own.shape[-3:-1], columns.shape[-3:-1])
+        if lengths != ((output.shape[-3], 1), (1, output.shape[-2])) or 1 in output.shape[-3:-1]:
+            return None
+        self.saw_product = _has_places(own) or _has_places(columns)
+        return _Trail(own.expand(output.shape), columns.expand(output.shape))
 
     def _keep(self, given: Sequence[Tensor], output: Tensor) -> _Trail:
         """Return the trail of what was computed value by value, or from the channels of tokens."""
@@ -578,6 +607,14 @@ def _reduce(trail: Tensor, *axes: Any, **options: Any) -> Tensor:
 def _chooses(name: str, args: Sequence[Any], given: Sequence[Tensor]) -> bool:
     """Return whether a function takes values from where other values of the image tell."""
     return name in _CHOOSING and any(part is not args[0] for part in given)
+
+
+def _is_product(trail: _Trail) -> bool:
+    """Return whether the last two axes of a trail are those of queries and keys."""
+    own, columns = trail
+    if columns is None or own.dim() < 2:
+        return False
+    return not (_varies(own, -1) or _varies(columns, -2))
 
 
 def _is_weights(trail: _Trail) -> bool:

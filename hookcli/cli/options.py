@@ -219,6 +219,10 @@ class ModelOptions:
         typer.Option(metavar="HOW", help="Resizing: nearest, bilinear or bicubic."),
     ] = _MODEL.interpolation
     model_arg: ModelArg = ()
+    mode: Annotated[
+        config.Mode,
+        typer.Option(metavar="MODE", help="eval, train, or as-made (as the builder left it)."),
+    ] = _MODEL.mode
 
     def request(self, name: str, *, quiet: bool) -> config.ModelRequest:
         """Return what is asked of the model ``name``.
@@ -238,6 +242,7 @@ class ModelOptions:
             parse.read_numbers("--std", self.std),
             self.interpolation,
             parse.read_model_arguments(self.model_arg),
+            self.mode,
             progress=not quiet and sys.stderr.isatty(),
         )
 

@@ -274,7 +274,7 @@ def _make_call(
     shape = tuple(map(int, row["shape"]))
     mean, std = row["mean"], row["std"]
     nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
-    values = math.prod(shape) * (2 if str(row["dtype"]).startswith("complex") else 1)
+    values = math.prod(shape)
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
     rms = 0.0 if mean is None or std is None else math.hypot(mean, std)

@@ -26,6 +26,7 @@ from hookcli.models.inputs import (
     show_pixels,
     to_arguments,
 )
+from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.predictions import find_features, read_features, read_predictions
 from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scores import find_target, load_score, score_output
@@ -52,7 +53,7 @@ _CHANNELS_LAST = ("classification", "segmentation", TIMM, OWN)  # tasks that are
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in evaluation mode on its device.
+    """A model on its device, in the mode that was asked for.
 
     Attributes:
         info: the facts about the model that are recorded.
@@ -285,8 +286,17 @@ def load_model(request: ModelRequest) -> LoadedModel:
     with origin.guard():
         weighted = add_weights(origin, request)
         prepare = make_preprocessing(origin.task, request, weighted.module, weighted.preset)
-        notes = (*weighted.notes, _note_dtype(weighted.module, request))
+        notes = (
+            *weighted.notes,
+            _note_dtype(weighted.module, request),
+            note_switched(weighted.module) if _is_switched(origin, request) else "",
+        )
         module = _place(weighted.module, request, device)
+        if origin.task == "detection" and module.training:
+            raise RequestError(
+                f"{request.name} needs labelled boxes in training mode, to compute its losses",
+                "--mode eval",
+            )
     info = ModelInfo(
         name=request.name,
         task=origin.task,
@@ -301,6 +311,11 @@ def load_model(request: ModelRequest) -> LoadedModel:
         notes=tuple(filter(None, notes)),
     )
     return LoadedModel(info, module, prepare, weighted.categories)
+
+
+def _is_switched(origin: Origin, request: ModelRequest) -> bool:
+    """Return whether the mode is changed of a model whose maker may have chosen it."""
+    return origin.task == OWN and request.mode == "eval"
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -333,7 +348,7 @@ def _to_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
 
 
 def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn.Module:
-    """Return the model in evaluation mode, on its device and in its dtype.
+    """Return the model in its mode, on its device and in its dtype.
 
     Raises:
         ModelError: the model has parameters without values, or does not fit into memory.
@@ -344,22 +359,23 @@ def _place(module: nn.Module, request: ModelRequest, device: torch.device) -> nn
             "give it values; for shapes alone: hookcli layers MODEL",
         )
     try:
-        module = _require_module(request.name, module.eval().to(device))
+        module = _require_module(request.name, set_mode(module, request.mode))
+        module = _require_module(request.name, module.to(device))
         return _require_module(request.name, _to_dtype(module, request.dtype))
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{request.name} does not fit into the memory of {device}") from error
 
 
 def _require_module(name: str, module: object) -> nn.Module:
-    """Return ``module``, which came from a model's ``eval`` or ``to``; the user may override these.
+    """Return ``module``, which came from a method of the model; the user may override these.
 
     Raises:
         ModelError: it is not a module.
     """
     if not isinstance(module, nn.Module):
         raise ModelError(
-            f"{name}: its own eval or to returned a {type(module).__name__}, not the model",
-            "let both return self, as in nn.Module",
+            f"{name}: its own eval, train or to returned a {type(module).__name__}, not the model",
+            "let them return self, as in nn.Module",
         )
     return module
 
@@ -375,7 +391,7 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     with origin.guard():
         module = _build_bare(origin, request)
         prepare = make_preprocessing(origin.task, request, module, origin.preset)
-        module = _require_module(request.name, module.eval())
+        module = _require_module(request.name, set_mode(module, request.mode))
     info = ModelInfo(
         request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
 from hookcli.foreign import ENDS, Surroundings, first_line
@@ -14,7 +16,7 @@ from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType, TracebackType
 
     from torch import Tensor, nn
@@ -36,7 +38,8 @@ def call_model(
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
-    Afterwards the process has the working directory and the standard streams that it had before.
+    Afterwards the process has the working directory and the standard streams that it had before,
+    and the buffers of a model in training mode have the values that they had.
 
     Args:
         model: the model; its hooks run as part of the call.
@@ -48,7 +51,7 @@ def call_model(
             nested too deep. Any other error that is raised in our own hooks passes through
             unchanged.
     """
-    with _ModelCode(lambda error: describe_failure(model, error, observed())):
+    with _ModelCode(lambda error: describe_failure(model, error, observed())), _kept_buffers(model):
         return model(*arguments)
 
 
@@ -122,6 +125,24 @@ class _ModelCode:
         self._surroundings.__exit__(kind, error, trace)
         if error is not None and _is_model_error(error):
             raise ForwardError(*self._describe(error)) from error
+
+
+@contextmanager
+def _kept_buffers(module: nn.Module) -> Iterator[None]:
+    """Give the buffers of a model in training mode, such as BatchNorm's, the values they had.
+
+    Every image then meets the same model, whichever were run before it.
+    """
+    trains = any(each.training for each in module.modules())
+    buffers = [buffer for buffer in module.buffers() if trains and not is_lazy(buffer)]
+    before = [buffer.detach().clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        for buffer, values in zip(buffers, before, strict=True):
+            if buffer.shape == values.shape:
+                # through .data, autograd does not take it for a change of what a backward needs
+                buffer.data.copy_(values)
 
 
 def _is_model_error(error: BaseException) -> bool:

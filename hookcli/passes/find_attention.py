@@ -37,6 +37,7 @@ _HIDDEN = "no softmax over a product of queries and keys was seen in it"
 _NO_SOFTMAX = "a product of tokens with tokens was seen in it, and no softmax over it"
 _LOST = "a softmax was seen in it, over what could not be followed from the pixels on"
 _MIXED = "its softmax is added to other weights before it weighs the values"
+_PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,10 @@ def find_attention(
         throw_dice()
         finder.compare(_follow(model, feed, -pixels.flip(-1, -2)))
     chosen = [call for call in finder.calls if _is_chosen(call, layers)]
-    calls = tuple(call for call in chosen if not finder.is_mixed(call))
-    mixed = {call.call.layer: _MIXED for call in chosen if finder.is_mixed(call)}
-    hidden = (*mixed.items(), *_list_hidden(model, layers, finder))
+    changed = {call: why for call in chosen if (why := finder.explain_change(call))}
+    calls = tuple(call for call in chosen if call not in changed)
+    reasons = {call.call.layer: why for call, why in changed.items()}
+    hidden = (*reasons.items(), *_list_hidden(model, layers, finder))
     return FoundAttention(calls, hidden, finder.counts)
 
 
@@ -214,9 +216,12 @@ class _Finder:
     def __post_init__(self) -> None:
         self._trails = TokenTrails(self.pixels, self.learned)
 
-    def is_mixed(self, call: AttentionCall) -> bool:
-        """Return whether the probabilities of a call are not those that weigh the values."""
-        return call.call.order - 1 in self._trails.mixed
+    def explain_change(self, call: AttentionCall) -> str:
+        """Return why the probabilities of a call are not those that weigh the values, if so."""
+        place = call.call.order - 1
+        if place in self._trails.projected:
+            return _PROJECTED
+        return _MIXED if place in self._trails.mixed else ""
 
     def compare(self, other: _Finder) -> None:
         """Forget the places of all tokens that have others in another forward."""

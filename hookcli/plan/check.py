@@ -48,6 +48,7 @@ def check_request(
     """
     model = request.model
     _check_choice("--dtype", model.dtype, choices.Dtype)
+    _check_choice("--mode", model.mode, choices.Mode)
     _check_choice("--on-error", request.on_error, choices.OnError)
     for name, side in (("--size", model.size), ("--resize", model.resize)):
         if side is not None and side < 1:

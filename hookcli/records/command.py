@@ -19,6 +19,7 @@ _Option: TypeAlias = tuple[str, object, object]
 _MOST_WORDS = 8  # how many words of a difference a message shows
 # These options change what the layers return and are not among the facts about the model.
 _VALUE_OPTIONS = (
+    "--mode",
     "--edit",
     "--prune",
     "--model-arg",
@@ -225,6 +226,7 @@ def _request_options(request: RunRequest) -> list[_Option]:
         ("--seed", model.seed, plain.seed),
         ("--device", model.device, plain.device),
         ("--dtype", model.dtype, plain.dtype),
+        ("--mode", model.mode, plain.mode),
         ("--size", model.size, plain.size),
         ("--resize", model.resize, plain.resize),
         ("--mean", _joined(model.mean), None),

@@ -26,7 +26,7 @@ class TensorStats:
         >>> stats.mean, stats.std, stats.zero_fraction
 
     NaN and Inf are counted and left out of the other figures, which are None when no value is
-    finite.
+    finite. The figures of complex values are those of their magnitudes.
 
     Attributes:
         shape: the shape of the tensor; for one image of a batch its part alone, ``(1, C, H, W)``.
@@ -60,11 +60,8 @@ class TensorStats:
 
     @property
     def numel(self) -> int:
-        """The number of real numbers in the tensor; a complex value counts as two."""
-        product = 2 if self.dtype.startswith("complex") else 1
-        for length in self.shape:
-            product *= length
-        return product
+        """The number of values in the tensor."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,7 +43,7 @@ COLUMNS = (
     (
         "mean",
         pa.float64(),
-        "mean of the finite values, in the activation's own unit; null if there are none",
+        "mean of the finite values, or magnitudes if complex, in their unit; null if none",
     ),
     ("std", pa.float64(), "population standard deviation of the finite values"),
     ("min", pa.float64(), "smallest finite value"),

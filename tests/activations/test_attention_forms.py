@@ -13,6 +13,7 @@ from hookcli.hooks.layers import list_layers
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings
 
+PROJECTED = "its heads are mixed with each other before they weigh the values"
 ROWS = torch.arange(16).view(4, 4)  # the tokens of 32 by 32 pixels in patches of 8 by 8
 
 
@@ -72,6 +73,11 @@ def head_by_head(q, k, v):
     return torch.stack(shares, 1), torch.stack([shares[h] @ v[:, h] for h in range(2)], 1)
 
 
+def by_products_of_numbers(q, k, v):
+    shares = (q[..., :, None, :] * k[..., None, :, :]).sum(-1).softmax(-1)
+    return shares, (shares[..., None] * v[..., None, :, :]).sum(-2)
+
+
 def matrix_by_matrix(q, k, v):
     shares = [scores(q[0, head], k[0, head]).softmax(-1) for head in range(2)]
     return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
@@ -100,6 +106,7 @@ def attention_of(net):
         by_names,
         over_the_rows,
         head_by_head,
+        by_products_of_numbers,
         matrix_by_matrix,
     ],
 )
@@ -133,6 +140,17 @@ def their_difference(q, k, v):
     return shares, shares @ v
 
 
+def heads_mixed_by_a_layer(q, k, v):
+    shares = scores(q, k).softmax(-1).permute(0, 2, 3, 1)
+    shares = nn.functional.linear(shares, torch.eye(2) + 0.5).permute(0, 3, 1, 2)
+    return shares, shares @ v
+
+
+def heads_mixed_by_einsum(q, k, v):
+    shares = torch.einsum("bhij,gh->bgij", scores(q, k).softmax(-1), torch.eye(2) + 0.5)
+    return shares, shares @ v
+
+
 def without_softmax(q, k, v):
     powers = scores(q, k).exp()
     shares = powers / powers.sum(-1, keepdim=True)
@@ -150,6 +168,8 @@ def by_way_of_numpy(q, k, v):
         (mixed_with_places, "its softmax is added to other weights before it weighs the values"),
         (two_mixed, "its softmax is added to other weights before it weighs the values"),
         (their_difference, "its softmax is added to other weights before it weighs the values"),
+        (heads_mixed_by_a_layer, PROJECTED),
+        (heads_mixed_by_einsum, PROJECTED),
         (without_softmax, "a product of tokens with tokens was seen in it, and no softmax over it"),
         (
             by_way_of_numpy,

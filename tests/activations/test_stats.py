@@ -338,21 +338,23 @@ def test_a_quantized_tensor_is_seen_with_its_scale():
     assert stats.dtype == "quint8"
 
 
-def test_a_complex_tensor_is_seen_as_pairs_of_reals():
-    stats = stats_of(torch.tensor([[1 + 2j, 3 - 4j]]))
-    assert (stats.mean, stats.min, stats.max) == (0.5, -4.0, 3.0)
-    assert stats.std == pytest.approx(math.sqrt(7.25))  # 30 / 4 - 0.25
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
+def test_the_figures_of_a_complex_tensor_are_those_of_its_magnitudes(dtype):
+    stats = stats_of(torch.tensor([[0j, 3 - 4j, -4j]], dtype=dtype))
+    assert (stats.mean, stats.min, stats.max, stats.zero_fraction) == (3.0, 0.0, 5.0, 1 / 3)
+    assert stats.std == pytest.approx(math.sqrt(14 / 3))  # 41 / 3 - 9
+    assert stats.norm == pytest.approx(math.sqrt(41))
 
 
 def test_a_complex_tensor_of_zeros_is_zero_altogether():
     assert stats_of(torch.zeros(1, 3, dtype=torch.complex64)).zero_fraction == 1.0
 
 
-def test_a_complex_tensor_half_nan_keeps_the_figures_of_the_other_half():
-    stats = stats_of(
-        torch.complex(torch.tensor([[1.0, 3.0]]), torch.tensor([[math.nan, math.nan]]))
-    )
-    assert (stats.mean, stats.min, stats.max) == (2.0, 1.0, 3.0)
+def test_a_complex_number_of_which_a_part_is_not_finite_is_not_finite():
+    parts = torch.tensor([[1.0, 3.0, math.inf, 4.0]]), torch.tensor([[math.nan, 4, math.nan, 3]])
+    stats = stats_of(torch.complex(*parts))
+    assert (stats.mean, stats.min, stats.max, stats.nan_count) == (5.0, 5.0, 5.0, 2)
 
 
 # Exact zeros

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -362,7 +363,7 @@ def test_views_that_are_to_be_read_in_another_way_are_read_so(compare, a, b, rel
     words = ("--layers", "angle,below", "--against", f"model=nets.py:{b}")
     document = compare(a, *words, code=7)
     assert by_call(document, "rel_l2", "max_abs") == [
-        ("angle", rel_l2, 4.0),
+        ("angle", rel_l2, pytest.approx(math.hypot(4, 4))),
         ("below", rel_l2, 4.0),
     ]
     assert [row["dtype"] for row in document["layers"]] == ["complex64", "float32"]

@@ -15,7 +15,7 @@ from hookcli.cli.output.comparison import print_comparison
 from hookcli.cli.output.run import print_uncalled
 from hookcli.cli.request import make_request, warn_of_models, warn_of_skipped
 from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
-from hookcli.config import DEFAULTS, DTYPES, CompareConfig, VariantRequest
+from hookcli.config import DEFAULTS, DTYPES, MODES, CompareConfig, VariantRequest
 from hookcli.errors import RequestError
 from hookcli.records.command import compare_command
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
 
 _FORMS = (
-    "model=M weights=B dtype=D device=D seed=N threads=N channels-last edit=E prune=P image=FILE"
+    "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
+    "image=FILE"
 )
 _FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
@@ -122,6 +123,13 @@ def _with_dtype(other: VariantRequest, value: str) -> VariantRequest:
     return _with_model(other, replace(other.run.model, dtype=known[value]))
 
 
+def _with_mode(other: VariantRequest, value: str) -> VariantRequest:
+    known = {name: name for name in MODES}
+    if value not in known:
+        raise RequestError(f"--against mode={value}: no such mode", f"one of: {', '.join(known)}")
+    return _with_model(other, replace(other.run.model, mode=known[value]))
+
+
 def _with_image(other: VariantRequest, value: str) -> VariantRequest:
     images = replace(other.run.images, names=(value,))
     return replace(other, run=replace(other.run, images=images))
@@ -154,6 +162,7 @@ _READERS: dict[str, Callable[[VariantRequest, str], VariantRequest]] = {
     "weights": _with_weights,
     "device": _with_device,
     "dtype": _with_dtype,
+    "mode": _with_mode,
     "seed": _with_seed,
     "threads": _with_threads,
     "channels-last": lambda other, _: replace(other, channels_last=True),

@@ -326,6 +326,13 @@ def print_summary(result: RunResult, *, quiet: bool, time: bool) -> None:
     """Print on stderr what was written and where, and which rules failed."""
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}
     print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
+    complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]
+    if complex_calls:
+        more = and_more(len(complex_calls) - 1)
+        console.say(
+            f"complex numbers: {complex_calls[0]}{more}: their figures are those of magnitudes",
+            quiet=quiet,
+        )
     left = f"; {count(len(result.skipped), 'image')} skipped, see skipped.csv"
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"
     console.say(written + left * bool(result.skipped), quiet=quiet)

@@ -1,0 +1,62 @@
+"""Training and evaluation mode of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from hookcli.models.zoo.torchvision_import import torchvision
+
+if TYPE_CHECKING:
+    from hookcli.config import Mode
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_NORMS = (*_BATCH_NORMS, *_INSTANCE_NORMS)
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+    torchvision.ops.StochasticDepth,
+)
+_MOST_NAMED = 3
+
+
+def set_mode(module: nn.Module, mode: Mode) -> object:
+    """Put a model into a mode, and return what its own ``eval`` or ``train`` returned."""
+    if mode == "as-made":
+        return module
+    return module.train() if mode == "train" else module.eval()
+
+
+def note_switched(module: nn.Module) -> str:
+    """Return a note on the layers in training mode that compute something else in evaluation mode.
+
+    The note is empty if there are none.
+    """
+    kinds = Counter(type(each).__name__ for each in module.modules() if _trains(each))
+    if not kinds:
+        return ""
+    named = [f"{number} {kind}" for kind, number in kinds.most_common()]
+    if len(named) > _MOST_NAMED:
+        rest = sum(kinds.values()) - sum(n for _, n in kinds.most_common(_MOST_NAMED - 1))
+        named = [*named[: _MOST_NAMED - 1], f"{rest} other layers"]
+    said = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    return (
+        f"the model was made in training mode and runs in evaluation mode, which changes {said}: "
+        "--mode as-made runs it as it was made"
+    )
+
+
+def _trains(module: nn.Module) -> bool:
+    """Return whether a layer is in training mode and then computes something else."""
+    if not module.training:
+        return False
+    if isinstance(module, _NORMS):
+        return module.track_running_stats
+    return isinstance(module, _DROPOUTS) and module.p > 0

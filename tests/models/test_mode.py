@@ -1,0 +1,161 @@
+"""Training and evaluation mode: what is switched is said, kept where asked, and leaves no trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from hookcli.config import ModelRequest
+from hookcli.models.load import load_model
+from hookcli.passes.call import run_model
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn, self.drop = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += 1
+        return self.drop(self.bn(self.conv(x))).mean((2, 3)) + self.seen
+
+def made():
+    return Net()
+
+def ready():
+    return Net().eval()
+
+def without_dropout():
+    net = Net()
+    net.drop = nn.Identity()
+    return net
+
+def frozen():
+    net = Net()
+    net.bn.eval()
+    return net
+"""
+WARNING = (
+    "the model was made in training mode and runs in evaluation mode, which changes "
+    "1 BatchNorm2d and 1 Dropout: --mode as-made runs it as it was made"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_model():
+    Path("net.py").write_text(NET)
+    Image.new("RGB", (40, 30), (200, 100, 50)).save("a.png")
+
+
+def load(name, mode):
+    return load_model(ModelRequest(name, "random", device="cpu", mode=mode))
+
+
+def modes_of(loaded):
+    return {path: module.training for path, module in loaded.module.named_modules()}
+
+
+def test_a_warning_counts_the_layers_that_evaluation_mode_changes(run):
+    assert WARNING in run("inspect", "net.py:made", "a.png", "--grids", "none").err
+    assert "training mode" not in run("inspect", "net.py:ready", "a.png", "--grids", "none").err
+
+
+def test_modules_that_act_alike_in_both_modes_are_not_counted():
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "def made(): return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.0), "
+        "nn.InstanceNorm2d(4), nn.GroupNorm(2, 4))"
+    )
+    assert load("net.py:made", "eval").info.notes == ()
+
+
+def test_many_kinds_of_layers_are_cut_short():
+    kinds = ["Dropout()", *["BatchNorm2d(3)"] * 3, *["Dropout2d()"] * 2, "AlphaDropout()"]
+    layers = ", ".join(f"nn.{kind}" for kind in kinds)
+    Path("net.py").write_text(f"from torch import nn\ndef made(): return nn.Sequential({layers})")
+    (note,) = load("net.py:made", "eval").info.notes
+    assert "changes 3 BatchNorm2d, 2 Dropout2d and 2 other layers: " in note
+
+
+def test_each_module_has_the_mode_that_was_asked_for():
+    assert set(modes_of(load("net.py:frozen", "eval")).values()) == {False}
+    assert set(modes_of(load("net.py:frozen", "train")).values()) == {True}
+    assert modes_of(load("net.py:frozen", "as-made")) == {
+        "": True, "conv": True, "bn": False, "drop": True
+    }  # fmt: skip
+    assert load("net.py:frozen", "as-made").info.notes == ()
+
+
+def test_training_mode_computes_what_torch_computes_and_leaves_the_buffers_as_they_were():
+    loaded = load("net.py:made", "train")
+    before = {name: buffer.clone() for name, buffer in loaded.module.named_buffers()}
+    pixels = torch.rand(4, 3, 9, 9)
+    outputs = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        outputs.append(run_model(loaded, pixels))
+    after = dict(loaded.module.named_buffers())
+    assert [name for name in before if not torch.equal(after[name], before[name])] == []
+    torch.manual_seed(3)
+    with torch.no_grad():
+        expected = loaded.module(pixels)
+    torch.testing.assert_close(outputs, [expected, expected], rtol=0, atol=0)
+    assert not torch.equal(loaded.module.bn.running_mean, before["bn.running_mean"])
+
+
+def test_compare_finds_what_training_mode_changes(run):
+    words = ("compare", "net.py:ready", "a.png", "--layers", "all", "--format", "json")
+    ended = run(*words, "--against", "mode=train")
+    document = json.loads(ended.out)
+    assert ended.code == 7
+    assert document["first"] == "bn"
+    assert document["changed"] == [{"name": "--mode", "a": None, "b": "train"}]
+    assert run(*words, "--against", "mode=as-made").code == 0
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_gradients_are_those_of_the_mode(run, mode):
+    """In training mode the sum of what BatchNorm gives is constant."""
+    ended = run(
+        *("gradients", "net.py:without_dropout", "a.png", "--mode", mode, "--layers", "conv"),
+        *("--score", "sum", "--grids", "none", "-o", "out", "--format", "json"),
+    )
+    rows = json.loads(ended.out)["layers"]
+    norms = [row["norm"] for row in rows if row["side"] == "grad_output"]
+    assert (norms == pytest.approx([0], abs=1e-3)) == (mode == "train")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("net.py:made", "--mode", "test"), "mode"),
+        (
+            ("fasterrcnn_mobilenet_v3_large_320_fpn", "--mode", "train"),
+            "needs labelled boxes in training mode, to compute its losses",
+        ),
+    ],
+)
+def test_a_mode_that_cannot_be_is_refused(run, words, said):
+    name, *options = words
+    ended = run("inspect", name, "a.png", "--weights", "random", *options)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+def test_a_norm_with_one_value_a_channel_asks_for_a_batch(run):
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "def made(): return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3))"
+    )
+    ended = run("inspect", "net.py:made", "a.png", "--mode", "train", "--layers", "all")
+    assert ended.code == 4
+    assert "in training mode it needs several images in a batch, or --mode eval" in ended.err
