@@ -9,12 +9,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from hookcli.activations.attention import image_probabilities
-from hookcli.activations.token_places import TokenPlaces, TokenTrails
+from hookcli.activations.token_trails import TokenTrails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor, nn
+
+    from hookcli.activations.token_places import TokenPlaces
 
 
 class SeenCall(NamedTuple):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from hookcli.activations.token_places import TokenTrails
+from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operations import split_path
@@ -219,9 +219,9 @@ class _Finder:
     def explain_change(self, call: AttentionCall) -> str:
         """Return why the probabilities of a call are not those that weigh the values, if so."""
         place = call.call.order - 1
-        if place in self._trails.projected:
+        if place in self._trails.shares.projected:
             return _PROJECTED
-        return _MIXED if place in self._trails.mixed else ""
+        return _MIXED if place in self._trails.shares.mixed else ""
 
     def compare(self, other: _Finder) -> None:
         """Forget the places of all tokens that have others in another forward."""

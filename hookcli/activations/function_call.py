@@ -1,0 +1,133 @@
+"""One call of a function of torch, and what the function does with the places of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hookcli.activations.trail import tensors_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+JOINING = {"cat", "concat", "concatenate", "hstack", "stack", "vstack"}
+_MOVING = {
+    "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "flatten", "flip", "fliplr",
+    "flipud", "gather", "index_select", "moveaxis", "movedim", "mT", "narrow", "permute",
+    "pixel_unshuffle", "ravel", "repeat", "repeat_interleave", "reshape", "roll", "rot90", "select",
+    "split", "squeeze", "swapaxes", "swapdims", "T", "take_along_dim", "tensor_split", "tile",
+    "transpose", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze",
+    "view",
+}  # fmt: skip
+REDUCING = {"amax", "amin", "mean", "sum"}
+_CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
+_REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
+# Functions that move values, or mix those of all places, in a way that is not followed.
+_SCATTERING = {
+    "argsort", "diag_embed", "diagonal", "grid_sample", "masked_scatter", "masked_select", "put",
+    "scatter", "scatter_add", "scatter_reduce", "sort", "take", "tril_indices", "index_add",
+    "index_copy", "index_put", "channel_shuffle",
+}  # fmt: skip
+_SPECTRAL = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")  # fft2 too, and so on
+# Other functions that write over a tensor, and not value by value as add_ and relu_ do.
+_WRITING = {
+    "addbmm_", "addmm_", "addmv_", "addr_", "as_strided_", "baddbmm_", "index_add_", "index_copy_",
+    "index_fill_", "index_put_", "index_reduce_", "masked_scatter_", "put_", "resize_",
+    "resize_as_", "scatter_", "scatter_add_", "scatter_reduce_", "set_", "squeeze_", "swapaxes_",
+    "swapdims_", "t_", "transpose_", "unsqueeze_",
+}  # fmt: skip
+_SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
+_FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of a function of torch that has returned.
+
+    Attributes:
+        function: the function as torch's ``TorchFunctionMode`` names it.
+        name: its name; of a property such as ``T`` the name of the property.
+        args: its positional arguments; the first one is there even if it was given by its name.
+        kwargs: its other arguments.
+        output: what it returned, None if it raised or returns nothing.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    output: object
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors that it was given."""
+        return list(tensors_in((self.args, self.kwargs)))
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that it returned, or wrote to."""
+        return list(tensors_in(self.args[:1] if self.name == "__setitem__" else self.output))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether it takes queries, keys and values, and weighs the values."""
+        return self.name in _FUSED
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it gives a part of a tensor other values."""
+        return self.name in _REPLACING
+
+    @property
+    def moves(self) -> bool:
+        """Whether it moves the values of its first argument, and computes none."""
+        return self.name in _MOVING
+
+    @property
+    def samples(self) -> bool:
+        """Whether it computes each value from the neighbours of a place."""
+        return self.name.endswith(_SAMPLING)
+
+    def loses_places(self, given: Sequence[Tensor]) -> bool:
+        """Return whether the places of what it returned cannot be followed.
+
+        Args:
+            given: those of its arguments that stand at pixels.
+        """
+        name = self.name
+        is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
+        chooses = name in _CHOOSING and any(part is not self.args[0] for part in given)
+        return is_lost or chooses or self.kwargs.get("out") is not None
+
+
+def read_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], output: object
+) -> FunctionCall:
+    """Return a call as its parts are known inside a ``TorchFunctionMode``."""
+    args, kwargs = _first_by_place(args, kwargs)
+    return FunctionCall(function, _name_of(function), args, kwargs, output)
+
+
+def _first_by_place(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return arguments with the first one, if it was given by its name, in its place."""
+    if args:
+        return args, kwargs
+    named = next((word for word in ("input", "tensors") if word in kwargs), None)
+    if named is None:
+        return args, kwargs
+    return (kwargs[named],), {word: part for word, part in kwargs.items() if word != named}
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function, and of a property such as ``T`` the name of the property."""
+    if function is torch.nn.functional.unfold:
+        return "im2col"  # unlike Tensor.unfold, it mixes places and channels in one axis
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return str(getattr(getattr(function, "__self__", None), "__name__", ""))
+    return "matmul" if name == "__matmul__" else str(name)

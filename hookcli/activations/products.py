@@ -1,0 +1,55 @@
+"""Products of two tensors: which axes of the factors are summed over, and which the product has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+# The names of both factors of a product, where they are not given by their places.
+FACTORS = {
+    "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"), "einsum": ("", ""),
+    "matmul": ("input", "other"), "mm": ("input", "mat2"),
+}  # fmt: skip
+
+
+def letters_of(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
+) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
+    """Return both factors of a product and the product itself, with a letter for each axis.
+
+    It is None for products of one or three factors, and of vectors.
+    """
+    if name == "einsum":
+        equation, *operands = args
+        factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
+        inside, _, out = equation.replace(" ", "").partition("->")
+        terms = [*inside.split(","), out]
+        if len(factors) != 2 or not out:
+            return None
+        tensors = (*factors, output)
+        left, right, made = (_letters_in(*pair) for pair in zip(terms, tensors, strict=True))
+        return (factors[0], left), (factors[1], right), made
+    first = 1 if name == "baddbmm" else 0  # after what is added
+    left, right = (
+        kwargs[word] if word in kwargs else args[place]
+        for place, word in enumerate(FACTORS[name], first)
+    )
+    if left.dim() < 2 or right.dim() < 2:
+        return None
+    lead = [str(axis) for axis in range(output.dim() - 2)]
+    return (
+        (left, [*lead[len(lead) + 2 - left.dim() :], "row", "summed"]),
+        (right, [*lead[len(lead) + 2 - right.dim() :], "summed", "column"]),
+        [*lead, "row", "column"],
+    )
+
+
+def _letters_in(term: str, tensor: Tensor) -> list[str]:
+    """Return a letter for each axis of a tensor of ``einsum``; three dots stand for any number."""
+    before, dots, after = term.partition("...")
+    count = tensor.dim() - len(before) - len(after)
+    return [*before, *(f"{dots}{place}" for place in range(count, 0, -1)), *after]

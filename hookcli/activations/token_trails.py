@@ -1,0 +1,339 @@
+"""Where the tokens of an attention lie on the image, found by following them from the pixels on.
+
+Models cut images into windows, shift them, pool keys, and put class tokens in front, each in its
+own way. So no model is known by name here. Beside each tensor that is computed from the pixels goes
+a *trail*: for every value, the pixel that it stands at. A function that moves values (``reshape``,
+``roll``, ``cat``) is called once more with the trail, which moves it the same way. A function that
+computes values keeps their places. The product of two tensors, such as queries and keys, has two
+trails, that of its rows and that of its columns; a softmax over such a product is an attention, and
+no other softmax is.
+
+What is computed from parameters and buffers alone was learned, and stands for no part of the image.
+What comes from code that shows no function of torch, such as a scripted one, could not be followed.
+
+Nothing here changes a tensor of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from hookcli.activations.attention import MULTI_HEAD_ARGUMENTS
+from hookcli.activations.function_call import JOINING, REDUCING, read_call
+from hookcli.activations.products import FACTORS, letters_of
+from hookcli.activations.shares import Shares
+from hookcli.activations.token_places import find_places
+from hookcli.activations.trail import (
+    LEARNED,
+    LOST,
+    OUTSIDE,
+    WEIGHTS,
+    Trail,
+    each_part,
+    everywhere,
+    has_places,
+    is_product,
+    is_weights,
+    reduce,
+    sample,
+    spread,
+    spreads_to,
+    tensors_in,
+    varies,
+)
+from hookcli.hooks.operations import name_operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+
+    from hookcli.activations.function_call import FunctionCall
+    from hookcli.activations.token_places import TokenPlaces
+
+
+class TokenTrails:
+    """The trails of the tensors of one forward of one image.
+
+    Attributes:
+        shares: what becomes of the probabilities of each attention that ``follow`` returned.
+        saw_product: the last function multiplied tokens with tokens.
+        saw_softmax: it was a softmax over what could not be followed.
+
+    Example:
+        >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
+        >>> # for every function that the model calls, right after it returned:
+        >>> places = trails.follow(function, args, kwargs, output)
+    """
+
+    def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
+        """Begin a forward.
+
+        Args:
+            pixels: the tensor that the model is given, (1, C, H, W) or (1, C, T, H, W).
+            learned: tensors that are not computed from the pixels, such as parameters and buffers,
+                also in lists and dictionaries.
+        """
+        self._sizes = tuple(pixels.shape[2:])
+        self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
+        count = math.prod(self._sizes)
+        each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
+        self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
+        self._learned.update({part: None for part in tensors_in(learned) if part is not pixels})
+        self.shares = Shares()
+        self.saw_product = False
+        self.saw_softmax = False
+        self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
+
+    def follow(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        output: object,
+    ) -> TokenPlaces | None:
+        """Follow the tokens through one call of a function.
+
+        Args:
+            function: the function as torch's ``TorchFunctionMode`` names it.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            output: what it returned, None if it raised or returns nothing.
+
+        Returns:
+            The places of queries and keys if the call is an attention, or the softmax of one.
+        """
+        self.saw_product = self.saw_softmax = False
+        call = read_call(function, args, kwargs, output)
+        places = self._follow(call)
+        if not call.is_fused:
+            operation = name_operation(function)
+            self.shares.follow(operation, call.tensors, call.outputs, self._are_learned)
+        if places is not None:
+            self.shares.begin([] if call.is_fused else call.outputs)
+        return places
+
+    def _follow(self, call: FunctionCall) -> TokenPlaces | None:
+        if call.is_fused:
+            return self._follow_fused(call)
+        tensors, outputs = call.tensors, call.outputs
+        if not outputs or call.name.startswith("new_") or self._are_learned(tensors):
+            self._learned.update(dict.fromkeys(outputs))
+            return None
+        given = [part for part in tensors if part in self._trails]
+        try:
+            trails = self._trails_of(call, given)
+        except (IndexError, RuntimeError, TypeError, ValueError):  # it takes no integers, and so on
+            trails = [Trail(everywhere(LOST, part)) for part in outputs]
+        for part, trail in zip(outputs, trails, strict=True):
+            if any(part is each for each in tensors):
+                self._write(part, trail)
+            self._trails[part] = trail
+        return self._find_softmax(call) if call.name == "softmax" else None
+
+    def _write(self, target: Tensor, trail: Trail) -> None:
+        """Forget the places of all that shares the memory of a tensor that gets other places."""
+        if torch.equal(self._own(target), trail.own):
+            return
+        memory = target.untyped_storage()._cdata
+        for part in [*self._trails, *self._learned]:
+            if part.untyped_storage()._cdata == memory:
+                self._trails[part] = Trail(everywhere(LOST, part))
+
+    def _follow_fused(self, call: FunctionCall) -> TokenPlaces | None:
+        """Return the places of a function that takes queries and keys, and follow its output."""
+        args, kwargs, output = call.args, call.kwargs, call.output
+        query, key = (*args, *(kwargs[word] for word in ("query", "key") if word in kwargs))[:2]
+        mixed = output[0] if isinstance(output, tuple) else output
+        if not isinstance(mixed, Tensor):
+            return None
+        if varies(self._own(query), -1):  # its channels stand at pixels: it mixes channels
+            self._trails[mixed] = self._keep([query], mixed)
+            return None
+        queries, keys = self._own(query)[..., 0], self._own(key)[..., 0]
+        self._trails[mixed] = Trail(queries.unsqueeze(-1).expand(mixed.shape))
+        if call.name == "multi_head_attention_forward":  # (tokens, N), or (tokens,) without a batch
+            given = MULTI_HEAD_ARGUMENTS.bind(*args, **kwargs).arguments
+            heads, added = given["num_heads"], (given["bias_k"] is not None, given["add_zero_attn"])
+            queries, keys = (part.reshape(len(part), -1).T[:, None] for part in (queries, keys))
+            keys = torch.nn.functional.pad(keys, (0, sum(added)), value=LEARNED)
+            return self._places(*(part.expand(-1, heads, -1) for part in (queries, keys)))
+        if kwargs.get("enable_gqa"):  # groups of heads share their keys
+            keys = keys[..., :1, :]
+        shape = (queries[..., 0] + keys[..., 0]).shape  # one of them may serve all windows
+        return self._places(*(part.expand(*shape, part.shape[-1]) for part in (queries, keys)))
+
+    def _find_softmax(self, call: FunctionCall) -> TokenPlaces | None:
+        """Return the places of a softmax, if it is taken over the product of two tensors."""
+        own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
+        axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
+        self.saw_softmax = columns is None and bool((own == LOST).any())
+        if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
+            return None
+        if varies(own, -1):  # the product was transposed: its columns are queries
+            own, columns = columns, own
+        if own.dim() == 2 and not (varies(own, 0) and varies(columns, 1)):
+            return None  # scores of classes
+        rows, columns = own[..., 0], columns[..., 0, :]
+        if axis % own.dim() == own.dim() - 1:
+            return self._places(rows, columns)
+        return replace(self._places(columns, rows), is_turned=True)
+
+    def _places(self, queries: Tensor, keys: Tensor) -> TokenPlaces:
+        return find_places(queries, keys, self._sizes)
+
+    def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
+        """Return the trails of the tensors that a function returned.
+
+        Args:
+            call: its call.
+            given: those of its arguments that stand at pixels.
+        """
+        if call.replaces:
+            return [self._replace(call.name, *call.args, *call.kwargs.values())]
+        if call.loses_places(given):
+            return [Trail(everywhere(LOST, part)) for part in call.outputs]
+        if isinstance(call.output, Tensor):
+            return [self._trail_of(call, given, call.output)]
+        if call.moves:
+            moved = call.function(self._trails[given[0]].own, *call.args[1:], **call.kwargs)
+            return [Trail(own) for own in tensors_in(moved)]
+        return [Trail(everywhere(LOST, part)) for part in call.outputs]
+
+    def _trail_of(self, call: FunctionCall, given: Sequence[Tensor], output: Tensor) -> Trail:
+        """Return the trail of the one tensor that a function returned."""
+        if call.name in JOINING:
+            parts = [self._own(part) for part in call.args[0]]
+            return Trail(torch.as_tensor(call.function(parts, *call.args[1:], **call.kwargs)))
+        if call.name in FACTORS and (product := self._multiply(call, output)):
+            return product
+        if call.args and call.args[0] is given[0]:
+            changed = _change(self._trails[given[0]], call, output)
+            if changed is not None:
+                return changed
+        if name_operation(call.function) == "mul" and (
+            product := self._multiply_all(given, output)
+        ):
+            return product
+        return self._keep(given, output)
+
+    def _replace(self, name: str, target: Tensor, *options: Any) -> Trail:
+        """Return the trail of a tensor of which a part, or all for ``copy_``, was replaced."""
+        index, value = options if name == "__setitem__" else (..., (*options, 0)[0])
+        own, columns = self._trails.get(target, Trail(self._own(target)))
+        given = self._trails.get(value) if isinstance(value, Tensor) else None
+        is_learned = self._are_learned(tensors_in(value))
+        is_mask = isinstance(index, Tensor) and index.shape == own.shape
+        if is_learned and (columns is not None or is_mask):
+            return Trail(own, columns)  # a token stays where it is if some of its values are set
+        if any(part in self._trails for part in tensors_in(index)) or not (is_learned or given):
+            return Trail(everywhere(LOST, own))
+        if given is None:
+            written = torch.zeros_like(own, dtype=torch.bool)
+            written[index] = True
+            axes = (axis for axis in range(own.dim()) if varies(written, axis))
+            if any(not varies(own, axis) for axis in axes):  # such as some channels of all tokens
+                return Trail(own)
+            return Trail(own.masked_fill(written & (own > OUTSIDE), LEARNED))
+        own = own.clone()
+        if given.columns is not None:
+            columns = torch.full_like(own, LEARNED) if columns is None else columns.clone()
+            columns[index] = given.columns
+        own[index] = given.own
+        return Trail(own, columns)
+
+    def _multiply(self, call: FunctionCall, output: Tensor) -> Trail | None:
+        """Return the trail of a product of two tensors, None for one with learned weights."""
+        letters = letters_of(call.name, call.args, call.kwargs, output)
+        if letters is None:
+            return None
+        (left, in_left), (right, in_right), in_output = letters
+        summed = (set(in_left) & set(in_right)) - set(in_output)
+        left_trail, right_trail = self._trails.get(left), self._trails.get(right)
+        own, columns = (
+            spread(self._own(tensor), inside, in_output, output.shape)
+            for tensor, inside in ((left, in_left), (right, in_right))
+        )
+        if left_trail is not None and left_trail.columns is not None:
+            return Trail(own)  # probabilities times values stand where the queries do
+        if right_trail is not None and right_trail.columns is not None:
+            return Trail(columns)
+        weighted = any(is_weights(trail) for trail in (left_trail, right_trail) if trail)
+        if weighted or right_trail is None or (left_trail is None and left.dim() != right.dim()):
+            return None
+        across = any(
+            varies(self._own(tensor), inside.index(letter))
+            for tensor, inside in ((left, in_left), (right, in_right))
+            for letter in summed
+        )
+        if across:
+            return Trail(everywhere(WEIGHTS, output))
+        self.saw_product = any(map(has_places, (own, columns)))
+        return Trail(own, columns)
+
+    def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
+        """Return the trail of each value of one tensor times each value of another, (…, L, M, D).
+
+        It is None for other products. A product of matrices may be written so, with a sum over the
+        last axis behind it.
+        """
+        if len(given) != 2 or output.dim() < 3:
+            return None
+        own, columns = (self._trails[part].own for part in given)
+        if own.shape[-3:-1] != (output.shape[-3], 1):
+            own, columns = columns, own
+        lengths = (own.shape[-3:-1], columns.shape[-3:-1])
+        if lengths != ((output.shape[-3], 1), (1, output.shape[-2])) or 1 in output.shape[-3:-1]:
+            return None
+        self.saw_product = has_places(own) or has_places(columns)
+        return Trail(own.expand(output.shape), columns.expand(output.shape))
+
+    def _keep(self, given: Sequence[Tensor], output: Tensor) -> Trail:
+        """Return the trail of what was computed value by value, or from the channels of tokens."""
+        trails = [self._trails[tensor] for tensor in given]
+        trails = [trail for trail in trails if not is_weights(trail)] or trails
+        same = [trail for trail in trails if trail.own.shape == output.shape]
+        if same:
+            return max(same, key=lambda trail: trail.columns is not None)
+        for trail in trails:
+            if trail.own.shape[:-1] == output.shape[:-1]:
+                return each_part(trail, lambda part: part[..., :1].expand(output.shape))
+        for trail in trails:
+            if spreads_to(trail.own.shape, output.shape):
+                return each_part(trail, lambda part: part.expand(output.shape))
+        return Trail(everywhere(LOST, output))
+
+    def _are_learned(self, tensors: Iterable[Tensor]) -> bool:
+        """Return whether all tensors, if any, were seen to be computed without the pixels."""
+        return all(part in self._learned and part not in self._trails for part in tensors)
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        """Return where a tensor stands; it is lost if no function was seen to make it."""
+        if tensor in self._trails:
+            return self._trails[tensor].own
+        return everywhere(LEARNED if tensor in self._learned else LOST, tensor)
+
+
+def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
+    """Return the trail that a function makes of that of its first argument.
+
+    It is None for a function that keeps the places of what it is given.
+    """
+    options = call.args[1:]
+    if call.moves:
+        move = Tensor.reshape if call.name == "view" else call.function  # a trail lies otherwise
+        return each_part(trail, lambda part: move(part, *options, **call.kwargs))
+    if call.name == "pad":
+        sides = options[0] if options else call.kwargs["pad"]
+        return Trail(torch.nn.functional.pad(trail.own, sides, value=OUTSIDE))
+    if call.samples and output.dim() == trail.own.dim():
+        return each_part(trail, lambda part: sample(part, output.shape))
+    if call.name in REDUCING and output.dim() > 1:
+        reduced = each_part(trail, lambda part: reduce(part, *options[:1], **call.kwargs))
+        # a sum over the keys, say, is no product any more
+        return reduced if is_product(reduced) else Trail(reduced.own)
+    return None
