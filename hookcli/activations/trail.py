@@ -1,4 +1,4 @@
-"""Trails: at which pixel of the image each value of a tensor stands, and how functions move them."""
+"""Trails: at which pixel each value of a tensor stands, and how functions move the places."""
 
 from __future__ import annotations
 
