@@ -163,8 +163,10 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
 
     The first pixel of a token stands for it, so tokens that divide the image stand at 0, step,
     2 step, and so on, but for rounding, and for padding behind the image. If lines are missing, as
-    of an image that the model crops, cells are counted from the edge of the image. They are None
-    if the edge of the part that is left is not that of a cell.
+    of an image that the model crops, cells are counted from the edge of the image. In a mirror
+    image the last pixel stands for a token: of an image beside it, a cell has both its first and
+    its last line. The cells are None if the edge of the part that is left is not that of a cell, or
+    if lines stand unevenly.
 
     Args:
         lines: the rows or columns of pixels, in ascending order, from 0.
@@ -173,8 +175,13 @@ def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:
     count, first = len(lines), int(lines[0])
     if count == 1:
         return (None if first else lines), 1
+    apart = lines.diff()
+    low, high = int(apart.min()), int(apart.max())
+    if low == 1 < high and bool((apart[::2] == high).all() and (apart[1::2] == 1).all()):
+        fits = first == 0 and size == (high + 1) * count // 2
+        return (torch.arange(count) // 2 if fits else None), count // 2
     step = (int(lines[-1]) - first) / (count - 1)
-    if first < step / 2 and -1 < size / step - count < _ROUNDED:
+    if high <= 2 * low + 1 and first < step / 2 and -1 < size / step - count < _ROUNDED:
         return torch.arange(count), count
     places = lines / step
     cells, total = places.round().long(), round(size / step)

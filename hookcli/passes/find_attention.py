@@ -116,9 +116,11 @@ def find_attention(
             "--attention follows the pixels of one picture or clip, and this model takes others"
         )
     finder = _follow(model, feed, pixels)
-    with suppress(ForwardError), unchanged(model):  # a negative may be more than a model can take
-        throw_dice()
-        finder.compare(_follow(model, feed, -pixels.flip(-1, -2)))
+    for other in (-pixels.flip(-1, -2), pixels):  # a negative may be more than a model can take
+        with suppress(ForwardError), unchanged(model):
+            throw_dice()
+            finder.compare(_follow(model, feed, other))
+            break
     chosen = [call for call in finder.calls if _is_chosen(call, layers)]
     changed = {call: why for call in chosen if (why := finder.explain_change(call))}
     calls = tuple(call for call in chosen if call not in changed)

@@ -50,10 +50,14 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def throw_dice() -> None:
-    """Let all random numbers that are drawn from here on be others than before."""
-    torch.rand(1)
-    random.random()  # noqa: S311
-    np.random.rand()
+    """Let all random numbers that are drawn from here on be others than before.
+
+    Generators begin anew. A few draws would not do: a permutation of NumPy's rejects some of what
+    it draws, so that one in 3,000 is the same two draws later.
+    """
+    torch.manual_seed(int(torch.randint(2**62, ())))
+    random.seed(random.random())  # noqa: S311
+    np.random.seed(np.random.randint(2**31))
 
 
 def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:

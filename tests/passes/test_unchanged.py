@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.passes.unchanged import unchanged
+from hookcli.passes.unchanged import throw_dice, unchanged
 
 
 class Memory:
@@ -120,3 +120,26 @@ def test_the_values_of_parameters_are_not_copied():
     with unchanged(net):
         net.weight.data.fill_(7)
     assert net.weight.flatten().tolist() == [7.0] * 4
+
+
+def test_thrown_dice_give_another_permutation():
+    """After this seed NumPy draws the same permutation again if one number is drawn before it."""
+    with unchanged(nn.Identity()):
+        np.random.seed(11585)
+        first = np.random.permutation(16).tolist()
+        np.random.seed(11585)
+        throw_dice()
+        assert np.random.permutation(16).tolist() != first
+
+
+def test_thrown_dice_are_other_ones_of_every_generator():
+    def draw():
+        return torch.rand(1).item(), random.random(), np.random.rand()
+
+    with unchanged(nn.Identity()):
+        before = draw()
+    with unchanged(nn.Identity()):
+        throw_dice()
+        thrown = draw()
+    assert draw() == before
+    assert all(one != other for one, other in zip(before, thrown, strict=True))
