@@ -312,7 +312,7 @@ BROKEN = {
     ),
     "to that returns nothing": (
         "class Net(nn.ReLU):\n    def to(self, *_a, **_k): pass",
-        "net.py:Net: its own eval or to returned a NoneType, not the model",
+        "net.py:Net: its own eval, train or to returned a NoneType, not the model",
     ),
     "no constructor of nn.Module": (
         "class Net(nn.Module):\n    def __init__(self): pass",
