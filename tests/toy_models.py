@@ -416,6 +416,7 @@ class Squeezed(nn.Module):
         self.classifier = nn.Sequential(
             nn.Dropout(), nn.Conv2d(16, 10, 1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1)
         )
+        self.eval()
 
     def forward(self, x):
         return self.classifier(self.features(x)).flatten(1)

@@ -14,7 +14,6 @@ from hookcli.cluster.work import Done, Failed, Work, WorkerSetup, list_facts
 from hookcli.cluster.worker_pool import WorkerPool
 from hookcli.config import chunk_size
 from hookcli.errors import ModelError, OutputError
-from hookcli.images.read import ImageFile
 from hookcli.models.device import use_threads
 from hookcli.models.zoo.weights import pin_weights
 from hookcli.plan.clock import Clock
@@ -59,7 +58,7 @@ def run_on_cluster(
     setup = WorkerSetup(
         settings,
         prepared.model.fitter,
-        ImageFile(first.key, first.file),
+        first,
         out.absolute() if isinstance(out, Path) else out,
         Path.cwd(),
         cluster.cpus,

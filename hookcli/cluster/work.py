@@ -49,7 +49,7 @@ class WorkerSetup:
     Attributes:
         settings: the settings of the run.
         fitter: makes images ready for the model.
-        first: the first image of the run, by the name of its file.
+        first: the first image of the run that can be used.
         folder: the run folder, by its full path or its URL.
         home: the working directory of the driver, to which names of files relate.
         threads: how many threads torch uses.
@@ -58,7 +58,7 @@ class WorkerSetup:
 
     settings: RunSettings
     fitter: Fitter
-    first: ImageFile
+    first: ImageSource | ImageFile
     folder: Place
     home: Path
     threads: int
@@ -176,7 +176,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
             "code of your own": hash_own_code(config),
             "weights": hash_weights(loaded.module),
             "device": loaded.info.device.partition(":")[0],
-            "first image": str(file_state(setup.first.file, verify=False).size),
+            "first image": str(file_state(setup.first.path, verify=False).size),
             "run folder": _hash_request(setup.folder),
         },
     )

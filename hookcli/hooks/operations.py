@@ -297,6 +297,11 @@ def operation_path(module_path: str, name: str) -> str:
     return f"{module_path}/{OPERATION}{name}" if module_path else f"{OPERATION}{name}"
 
 
+def depth_of(module_path: str) -> int:
+    """Return the depth of an operation that is called inside this module."""
+    return module_path.count(".") + 2 if module_path else 1
+
+
 def split_path(path: str) -> tuple[str, str]:
     """Return the module path and the name of an operation, given its path as a layer."""
     module_path, _, name = path.rpartition("/")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from hookcli.errors import ForwardError
 from hookcli.foreign import ForeignCode
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.operations import hidden, is_torch_leaf, listen_to_operations
+from hookcli.hooks.operation_effect import BegunOperation, begin_operation, may_compute
+from hookcli.hooks.operations import hidden, is_torch_leaf, listen_to_operations, split_path
 from hookcli.hooks.placed import PlacedHooks
 from hookcli.records.calls import Call
 
@@ -48,7 +49,8 @@ def watch(
     ``call.order`` counts the calls by their start, so that a block comes before its children. The
     inputs are one value that :func:`named_tensors` can walk, with the positional and the keyword
     arguments. With ``ends_first``, ``finished`` is called before that of all other watchers.
-    If any operation is watched, the paths of those that run and are not are added to ``others``.
+    If any operation is watched, the paths of those that are not, and compute values, are added to
+    ``others``.
 
     Raises:
         ForwardError: the block ended without an error, but the model has removed a hook.
@@ -102,6 +104,7 @@ class _Watched:
     finished: Listener
     operations: Mapping[str, LayerInfo]
     others: set[str] | None = None
+    settled: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     order: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     running: list[Call] = field(default_factory=list)
@@ -127,13 +130,11 @@ class _Watched:
         # Its call is counted only now: the order holds, since nothing starts inside it.
         return self.finished(self._begin(layer), output)
 
-    def begin(self, operation: OperationCall) -> Call | None:
+    def begin(self, operation: OperationCall) -> Call | BegunOperation | None:
         """Note that an operation is called (see ``operations.Listener``)."""
         layer = self.operations.get(operation.path)
         if layer is None:
-            if self.others is not None and not operation.in_torch:
-                self.others.add(operation.path)
-            return None
+            return self._begin_other(operation)
         call = self._begin(layer)
         if layer.chosen_calls and call.call_index not in layer.chosen_calls:
             return None
@@ -143,7 +144,18 @@ class _Watched:
 
     def end(self, begun: object, output: object) -> object:
         """Note that an operation has returned."""
+        if isinstance(begun, BegunOperation):
+            if self.others is not None and begun.computes(output):
+                self.others.add(begun.path)
+            return None
         return self.finished(cast("Call", begun), output)
+
+    def _begin_other(self, operation: OperationCall) -> BegunOperation | None:
+        """Look once at each operation that is not watched."""
+        if self.others is None or operation.in_torch or operation.path in self.settled:
+            return None
+        self.settled.add(operation.path)
+        return begin_operation(operation) if may_compute(split_path(operation.path)[1]) else None
 
     def _begin(self, layer: LayerInfo) -> Call:
         call = Call(layer, self.counts[layer.module_path], next(self.order))

@@ -44,6 +44,7 @@ class ImageSource:
         frame_count: how many pictures an animated file or a folder holds.
         ready: the pixels that the model is given, if the pictures are no longer kept.
         note: what the pictures were turned into for the model, if they are not used as they are.
+        row: what identifies the image in a tensor file; empty for other files.
     """
 
     key: str
@@ -55,6 +56,12 @@ class ImageSource:
     frame_count: int = 1
     ready: Pixels | None = None
     note: str = ""
+    row: str = ""
+
+    @property
+    def path(self) -> str:
+        """The file, without the row."""
+        return self.file.removesuffix(self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,11 @@ class ImageFile:
     key: str
     file: str
     row: str = ""
+
+    @property
+    def path(self) -> str:
+        """The file, without the row."""
+        return self.file
 
     @property
     def name(self) -> str:
@@ -183,7 +195,8 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         digest, rows = _read_tensor_file(file, *find_state(file))
         for row, pixels in rows:
             size = pixels.shape[-1], pixels.shape[-2]
-            yield ImageSource(f"{path.stem}{row}", f"{file}{row}", digest, size, pixels=pixels)
+            key, name = f"{path.stem}{row}", f"{file}{row}"
+            yield ImageSource(key, name, digest, size, pixels=pixels, row=row)
     else:
         sha256 = hashlib.sha256()
         pictures = _read_pictures(file, sha256)
@@ -193,7 +206,7 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
 def holds_pixels(source: ImageSource | ImageFile) -> bool:
     """Return whether an image is exact pixels, of a tensor file, and no picture."""
     if isinstance(source, ImageFile):
-        return _is_tensor_file(source.file.partition("[")[0])
+        return _is_tensor_file(source.file)
     return source.pixels is not None
 
 

@@ -130,7 +130,7 @@ class Attending:
 
     def begin(self, operation: OperationCall) -> tuple[AttentionCall, OperationCall] | None:
         """Note that an operation is called; None if it is no attention that is wanted."""
-        if not operation.path.endswith(FUNCTIONS):
+        if split_path(operation.path)[1] not in FUNCTIONS:
             return None
         place = self._counts[operation.path]
         self._counts[operation.path] += 1

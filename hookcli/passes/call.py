@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
@@ -14,6 +16,7 @@ from hookcli.errors import ForwardError
 from hookcli.foreign import ENDS, Surroundings, first_line
 from hookcli.hooks.nested import map_tensors, named_tensors
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
+from hookcli.passes.restorers import memory_of, tensor_restorers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -128,21 +131,27 @@ class _ModelCode:
 
 
 @contextmanager
-def _kept_buffers(module: nn.Module) -> Iterator[None]:
-    """Give the buffers of a model in training mode, such as BatchNorm's, the values they had.
+def _kept_buffers(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers of a model in training mode, such as BatchNorm's, when the block ends.
 
     Every image then meets the same model, whichever were run before it.
     """
-    trains = any(each.training for each in module.modules())
-    buffers = [buffer for buffer in module.buffers() if trains and not is_lazy(buffer)]
-    before = [buffer.detach().clone() for buffer in buffers]
+    if not any(module.training for module in model.modules()):
+        yield
+        return
+    undo: list[Callable[[], object]] = []
+    memories = {memory_of(parameter) for parameter in model.parameters()}
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            undo.append(partial(operator.setitem, module._buffers, name, buffer))
+            if buffer is not None and not is_lazy(buffer):
+                undo += tensor_restorers(buffer, memories)
     try:
         yield
     finally:
-        for buffer, values in zip(buffers, before, strict=True):
-            if buffer.shape == values.shape:
-                # through .data, autograd does not take it for a change of what a backward needs
-                buffer.data.copy_(values)
+        with torch.inference_mode(False), torch.no_grad():
+            for restore in undo:
+                restore()
 
 
 def _is_model_error(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ no places that hold for other images.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -69,22 +70,18 @@ class FoundAttention:
 
     Attributes:
         calls: the calls that are visible, in running order.
-        hidden: attention that is not visible, and why.
+        hidden: calls and modules of attention that is not visible, and why.
         counts: how often each function that may be an attention was called, by its path.
     """
 
     calls: tuple[AttentionCall, ...]
-    hidden: tuple[tuple[LayerInfo, str], ...] = ()
+    hidden: tuple[tuple[Call, str], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def hidden_rows(self) -> list[AttentionRow]:
         """A row for each attention that is not visible."""
-        first = len(self.calls) + 1
-        return [
-            hidden_row(Call(layer, order=first + place, side="attention"), reason)
-            for place, (layer, reason) in enumerate(self.hidden)
-        ]
+        return [hidden_row(call, reason) for call, reason in self.hidden]
 
 
 def hidden_row(call: Call, reason: str) -> AttentionRow:
@@ -122,10 +119,15 @@ def find_attention(
             finder.compare(_follow(model, feed, other))
             break
     chosen = [call for call in finder.calls if _is_chosen(call, layers)]
-    changed = {call: why for call in chosen if (why := finder.explain_change(call))}
-    calls = tuple(call for call in chosen if call not in changed)
-    reasons = {call.call.layer: why for call, why in changed.items()}
-    hidden = (*reasons.items(), *_list_hidden(model, layers, finder))
+    reasons = {call: finder.explain_change(call) for call in chosen}
+    calls = tuple(call for call, why in reasons.items() if not why)
+    changed = [(call.call, why) for call, why in reasons.items() if why]
+    orders = itertools.count(len(finder.calls) + 1)
+    unseen = (
+        (Call(layer, order=next(orders), side="attention"), why)
+        for layer, why in _list_hidden(model, layers, finder)
+    )
+    hidden = (*changed, *unseen)
     return FoundAttention(calls, hidden, finder.counts)
 
 

@@ -7,30 +7,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
 
 from hookcli.hooks.filter import name_operations
 from hookcli.hooks.layers import list_layers, list_watchable
 from hookcli.hooks.layouts import channels_of_operation
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.hooks.operations import FoundOperation, listen_to_operations, split_path
+from hookcli.hooks.operation_effect import begin_operation, may_compute
+from hookcli.hooks.operations import FoundOperation, depth_of, listen_to_operations, split_path
 from hookcli.passes.call import call_model
 from hookcli.passes.unchanged import unchanged
 from hookcli.records.calls import LayerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
+    from hookcli.hooks.operation_effect import BegunOperation
     from hookcli.hooks.operations import Listener, OperationCall
     from hookcli.models.load import LoadedModel
-
-# These return values that exist already, as views or as copies, depending on their inputs.
-COPIES = frozenset(
-    {"clone", "contiguous", "flatten", "getitem", "reshape", "reshape_as", "to", "type", "type_as"}
-    | {"float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda"}
-)
 
 
 def find_named_operations(
@@ -56,7 +51,7 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
 
     Args:
         model: the model.
-        arguments: the positional arguments of its forward; their values do not matter.
+        arguments: the positional arguments of its forward.
 
     Raises:
         ForwardError: the model raised an exception.
@@ -70,12 +65,12 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
         if seen.returns:
-            depth = module_path.count(".") + 2 if module_path else 1
-            from_nothing = name.startswith("new_") or name.endswith("_like")
-            computes = seen.computes and not from_nothing and name not in COPIES
+            computes = seen.computes and may_compute(name)
             channels = channels_of_operation(name)
             around = modules.get(module_path, modules[""])
-            layer = LayerInfo(path, name, depth, channels=channels, tokens=around.tokens)
+            layer = LayerInfo(
+                path, name, depth_of(module_path), channels=channels, tokens=around.tokens
+            )
             found.append(FoundOperation(layer, tuple(seen.moments), computes))
     return tuple(found)
 
@@ -103,15 +98,6 @@ class _Seen:
     computes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A call that has begun, with its inputs and how often they had been written by then."""
-
-    path: str
-    inputs: tuple[Tensor, ...]
-    writes: int
-
-
 @dataclass(slots=True)
 class _Finder:
     """The listener of one forward."""
@@ -119,36 +105,14 @@ class _Finder:
     seen: dict[str, _Seen] = field(default_factory=dict)
     _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def begin(self, operation: OperationCall) -> _Begun | None:
+    def begin(self, operation: OperationCall) -> BegunOperation | None:
         if operation.in_torch:
             return None
-        path = operation.path
-        self.seen.setdefault(path, _Seen()).moments.append(next(self._moments))
-        inputs = tuple(tensor for _, tensor in named_tensors((operation.args, operation.kwargs)))
-        return _Begun(path, inputs, _count_writes(inputs))
+        self.seen.setdefault(operation.path, _Seen()).moments.append(next(self._moments))
+        return begin_operation(operation)
 
     def end(self, begun: object, output: object) -> None:
-        called = cast("_Begun", begun)
-        tensors = [tensor for _, tensor in named_tensors(output)]
+        called = cast("BegunOperation", begun)
         seen = self.seen[called.path]
-        seen.returns |= bool(tensors)
-        if tensors and called.inputs and not seen.computes:
-            given = {_memory(tensor) for tensor in called.inputs}
-            is_written = _count_writes(called.inputs) > called.writes
-            seen.computes = is_written or any(_memory(tensor) not in given for tensor in tensors)
-
-
-def _count_writes(tensors: Iterable[Tensor]) -> int:
-    """Return how often the tensors have been written; those of an inference mode do not count."""
-    return sum(tensor._version for tensor in tensors if not tensor.is_inference())
-
-
-def _memory(tensor: Tensor) -> int:
-    """Return the identity of the memory that a tensor shares with its views.
-
-    A sparse tensor, and one inside ``torch.vmap``, has no memory of its own to be told by.
-    """
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return id(tensor)
+        seen.returns |= any(True for _ in named_tensors(output))
+        seen.computes = seen.computes or called.computes(output)

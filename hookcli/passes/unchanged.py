@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from hookcli.errors import ForwardError
 from hookcli.foreign import ask
 from hookcli.passes.call import run_model
+from hookcli.passes.restorers import memory_of, tensor_restorers, value_restorer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hookcli.models.load import LoadedModel
 
-_CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque)
 _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 
 
@@ -31,9 +31,10 @@ _WITHOUT_STATE = (type, ModuleType, FunctionType, torch.jit.ScriptModule)
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Restore a model and the generators of random numbers when the block ends.
 
-    Restored are the classes of the modules and all that they hold: submodules, parameters, buffers,
-    hooks and other attributes, what is in lists, dictionaries, sets and objects among them however
-    deep, and the values of all tensors but parameters.
+    Restored are the classes of the modules and what they hold: submodules, parameters, buffers,
+    hooks and other attributes, what is in lists, dictionaries, sets, arrays and objects among them
+    however deep, their generators of random numbers, and the values of all tensors but parameters.
+    Iterators, open files, and objects of Python's own library are not.
     """
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     undo = list(_list_restorers(model))
@@ -70,8 +71,8 @@ def goes_through(loaded: LoadedModel, pixels: Tensor) -> bool:
 
 def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
     """Yield a function for each thing that the model holds, which makes it what it is now."""
-    seen = {id(parameter) for parameter in model.parameters()}
-    memories = {_memory(parameter) for parameter in model.parameters()}
+    memories = {memory_of(parameter) for parameter in model.parameters()}
+    seen = set[int]()
     waiting: list[Any] = [model]
     while waiting:
         value = waiting.pop()
@@ -79,60 +80,47 @@ def _list_restorers(model: nn.Module) -> Iterator[Callable[[], object]]:
             continue
         seen.add(id(value))
         if isinstance(value, Tensor):
-            memory = _memory(value)
-            if memory is None:
-                continue
-            yield partial(_put_back, value, value.detach())
-            if memory not in memories:
-                memories.add(memory)
-                storage = value.untyped_storage()
-                yield partial(storage.copy_, storage.clone())  # type: ignore[no-untyped-call]
-        elif isinstance(value, torch.Generator):
-            yield partial(value.set_state, value.get_state())
-        elif type(value) in _CONTAINERS:
-            yield partial(_refill, value, value.copy())
-            waiting += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, tuple):
+            yield from tensor_restorers(value, memories)
+            continue
+        restorer = value_restorer(value)
+        if restorer is not None:
+            yield restorer
+        if issubclass(type(value), dict):
+            waiting += dict.values(value)
+        elif issubclass(type(value), (list, set, tuple, deque)):
             waiting += value
-        elif _has_attributes(value):
+        if _has_attributes(value):
             yield partial(_restore_attributes, value, type(value), vars(value).copy())
             waiting += vars(value).values()
+        for slot in _slots_of(value):
+            attribute = getattr(value, slot)
+            yield partial(object.__setattr__, value, slot, attribute)
+            waiting.append(attribute)
 
 
-def _memory(tensor: Tensor) -> int | None:
-    """Return the identity of the memory that a tensor shares with its views.
-
-    It is None if the tensor has no values, or none in one piece, as sparse ones.
-    """
-    try:
-        storage = tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError, ValueError):
-        return None
-    return None if storage.device.type == "meta" else int(storage._cdata)
+def _slots_of(value: object) -> list[str]:
+    """Return the names of the attributes of a value that its classes have slots for."""
+    if _is_of_python(value):
+        return []
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
+    return [name for name in names if not name.startswith("__") and hasattr(value, name)]
 
 
 def _has_attributes(value: object) -> bool:
-    """Return whether a value may be changed by its attributes, and is not of Python itself.
+    """Return whether a value may be changed by its attributes."""
+    return not _is_of_python(value) and type(ask(value, "__dict__")) is dict
 
-    Objects of Python's own library, such as loggers, lead to much that is no part of a model.
+
+def _is_of_python(value: object) -> bool:
+    """Return whether a value is of Python itself, such as a logger, or has no state of a model.
+
+    Objects of Python's own library lead to much that is no part of a model.
     """
-    if isinstance(value, _WITHOUT_STATE) or type(ask(value, "__dict__")) is not dict:
-        return False
+    if isinstance(value, _WITHOUT_STATE):
+        return True
     package = type(value).__module__.partition(".")[0]
-    return package not in sys.stdlib_module_names or isinstance(value, SimpleNamespace)
-
-
-def _put_back(tensor: Tensor, before: Tensor) -> None:
-    """Give a tensor the memory and the shape that it had."""
-    if tensor.data_ptr() != before.data_ptr() or tensor.shape != before.shape:
-        tensor.data = before
-
-
-def _refill(container: Any, items: Any) -> None:
-    if isinstance(container, set) and container == items:
-        return  # filled again, it might have another order
-    container.clear()
-    (container.update if isinstance(container, (dict, set)) else container.extend)(items)
+    return package in sys.stdlib_module_names and not isinstance(value, SimpleNamespace)
 
 
 def _restore_attributes(value: Any, kind: type, attributes: dict[str, Any]) -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled
-from hookcli.hooks.operations import FoundOperation, split_path
+from hookcli.hooks.operations import FoundOperation, depth_of, split_path
 from hookcli.images.prepare import prepare_image
 from hookcli.passes.call import to_batch
-from hookcli.passes.find_operations import COPIES
 from hookcli.passes.nan_origin import find_nan_origin
 from hookcli.records.calls import OPERATION, LayerInfo, Uncalled
 from hookcli.summary.evidence import Evidence
@@ -103,9 +102,9 @@ def _find_unwatched(model: PreparedModel, called: set[str]) -> Iterator[Uncalled
     operations = list(model.operations)
     last = max((moment for each in operations for moment in each.moments), default=0)
     for path in sorted(called - known):
-        module_path, name = split_path(path)
-        if OPERATION in path and name not in COPIES:
-            layer = LayerInfo(path, name, depth=module_path.count(".") + 2)
+        if OPERATION in path:
+            module_path, name = split_path(path)
+            layer = LayerInfo(path, name, depth_of(module_path))
             operations.append(FoundOperation(layer, (last := last + 1,), computes=True))
     if len(operations) > len(model.operations):
         request = model.request

@@ -159,3 +159,24 @@ def test_a_norm_with_one_value_a_channel_asks_for_a_batch(run):
     ended = run("inspect", "net.py:made", "a.png", "--mode", "train", "--layers", "all")
     assert ended.code == 4
     assert "in training mode it needs several images in a batch, or --mode eval" in ended.err
+
+
+def test_buffers_that_are_replaced_or_spread_out_are_as_they_were():
+    Path("net.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('mean', torch.zeros(()))\n"
+        "        self.register_buffer('wide', torch.ones(1).expand(4))\n"
+        "        self.register_buffer('nothing', None)\n"
+        "    def forward(self, x):\n"
+        "        self.mean = 0.9 * self.mean + x.mean()\n"
+        "        return self.mean.expand(1, 4) * self.wide\n"
+    )
+    loaded = load("net.py:Net", "train")
+    first, second = (run_model(loaded, torch.ones(1, 3, 4, 4)) for _ in range(2))
+    assert (first == 1).all()
+    assert (second == 1).all()
+    assert loaded.module.mean == 0

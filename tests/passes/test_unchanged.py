@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,20 @@ class Memory:
         self.seen, self.values = 0, [torch.zeros(2)]
 
 
+class Registry(dict[str, int]):
+    """A dictionary of a library's own, which refuses to be emptied."""
+
+    def clear(self):
+        raise TypeError
+
+
+class Slotted:
+    __slots__ = ("parts", "seen")
+
+    def __init__(self):
+        self.seen, self.parts = 0, [1]
+
+
 class Restless(nn.Module):
     """It holds one thing of each kind that a forward may change."""
 
@@ -36,6 +50,11 @@ class Restless(nn.Module):
         self.ordered, self.queue = OrderedDict(a=1, b=2), deque([1], maxlen=3)
         self.memory, self.settings = Memory(), SimpleNamespace(calls=0)
         self.generator = torch.Generator().manual_seed(3)
+        self.counter, self.own_dict = Counter(a=1), Registry(a=1)
+        self.array, self.bytes, self.slotted = np.zeros(2), bytearray(b"ab"), Slotted()
+        self.of_numpy, self.older = np.random.default_rng(0), np.random.RandomState(0)
+        self.of_python = random.Random(0)
+        self.register_buffer("square", torch.arange(4.0).view(2, 2))
 
 
 CHANGES = {
@@ -59,6 +78,19 @@ CHANGES = {
     "a list in an object": lambda net: net.memory.values.append(1),
     "a tensor in an object": lambda net: net.memory.values[0].add_(1),
     "a namespace": lambda net: setattr(net.settings, "calls", 1),
+    "a counter": lambda net: net.counter.update(b=1),
+    "a dictionary of its own class": lambda net: net.own_dict.update(b=1),
+    "an array": lambda net: net.array.fill(1),
+    "bytes": lambda net: net.bytes.extend(b"c"),
+    "a slot": lambda net: setattr(net.slotted, "seen", 1),
+    "a list in a slot": lambda net: net.slotted.parts.append(2),
+    "random numbers of its own, of NumPy": lambda net: net.of_numpy.random(),
+    "older ones of NumPy": lambda net: net.older.rand(),
+    "random numbers of its own, of Python": lambda net: net.of_python.random(),
+    "a buffer that is turned over in place": lambda net: net.square.t_(),
+    "the memory of a parameter": lambda net: setattr(net.inner.weight, "data", torch.ones(3, 3)),
+    "whether a parameter has a gradient": lambda net: net.inner.weight.requires_grad_(False),
+    "a gradient": lambda net: setattr(net.inner.weight, "grad", torch.ones(2, 2)),
     "the mode": lambda net: net.inner.train(),
     "the class": lambda net: setattr(net, "__class__", type("Other", (Restless,), {})),
     "its own random numbers": lambda net: torch.rand(3, generator=net.generator),
@@ -71,7 +103,17 @@ CHANGES = {
 def state(value):
     """All that can be reached from a value, as text, with who is who."""
     if isinstance(value, torch.Tensor):
-        return (id(value), value.tolist())
+        return (id(value), value.tolist(), value.requires_grad, value.grad is None)
+    if isinstance(value, np.random.Generator):
+        return str(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return str(value.get_state())
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, (np.ndarray, bytearray)):
+        return (id(value), list(value))
+    if isinstance(value, Slotted):
+        return (id(value), value.seen, state(value.parts))
     if isinstance(value, torch.Generator):
         return value.get_state().tolist()
     if isinstance(value, dict):

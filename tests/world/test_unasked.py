@@ -94,7 +94,7 @@ def test_an_inception_of_ones_own_is_left_as_its_code_made_it():
     zeros_of("googlenet")
     Path("own.py").write_text(
         "from torchvision.models import GoogLeNet\n"
-        "def make(): return GoogLeNet(init_weights=False)\n"
+        "def make(): return GoogLeNet(init_weights=False).eval()\n"
     )
     loaded = load("own.py:make", "w.pth")
     assert (loaded.module.transform_input, loaded.info.notes) == (False, ())

@@ -31,6 +31,7 @@ class Net(nn.Module):
         self.norm = nn.BatchNorm2d(2)
         self.register_buffer("places", torch.tensor([0, 1, 300]))
         self.register_buffer("mask", torch.tensor([True, False]))
+        self.eval()
     def forward(self, x):
         return self.norm(self.conv(x))
 class Wave(nn.Module):
