@@ -585,6 +585,7 @@ class LooksAround(nn.Module):
         super().__init__()
         self.order, self.patch = order, nn.Conv2d(3, 4, 8, 8)
         self.attn = nn.MultiheadAttention(4, 1, batch_first=True)
+        self.generator, self.turns = torch.Generator().manual_seed(0), 0
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.patch(x).flatten(2).transpose(1, 2)
@@ -593,6 +594,11 @@ class LooksAround(nn.Module):
             tokens = tokens[:, torch.randperm(count)]
         elif self.order == "by chance of NumPy":
             tokens = tokens[:, np.random.permutation(count).tolist()]
+        elif self.order == "by a generator":
+            tokens = tokens[:, torch.randperm(count, generator=self.generator)]
+        elif self.order == "by turns":
+            self.turns += 1
+            tokens = tokens.roll(self.turns, 1)
         elif self.order == "by brightness":
             bright = tokens.sum(2)[0].tolist()
             tokens = tokens[:, sorted(range(count), key=bright.__getitem__)]

@@ -15,22 +15,23 @@ if TYPE_CHECKING:
 
 JOINING = {"cat", "concat", "concatenate", "hstack", "stack", "vstack"}
 _MOVING = {
-    "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "flatten", "flip", "fliplr",
-    "flipud", "gather", "index_select", "moveaxis", "movedim", "mT", "narrow", "permute",
-    "pixel_unshuffle", "ravel", "repeat", "repeat_interleave", "reshape", "roll", "rot90", "select",
-    "split", "squeeze", "swapaxes", "swapdims", "T", "take_along_dim", "tensor_split", "tile",
-    "transpose", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze",
-    "view",
+    "H", "__getitem__", "adjoint", "broadcast_to", "chunk", "expand", "expand_as", "flatten",
+    "flip", "fliplr", "flipud", "gather", "index_select", "moveaxis", "mH", "movedim", "mT",
+    "narrow", "permute", "pixel_unshuffle", "ravel", "repeat", "repeat_interleave", "reshape",
+    "roll", "rot90", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "T",
+    "take_along_dim", "tensor_split", "tile", "transpose", "unbind", "unflatten", "unfold",
+    "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
 }  # fmt: skip
 REDUCING = {"amax", "amin", "mean", "sum"}
 _CHOOSING = {"__getitem__", "gather", "index_select", "repeat_interleave", "take_along_dim"}
 _REPLACING = {"__setitem__", "copy_", "fill_", "zero_"}
 # Functions that move values, or mix those of all places, in a way that is not followed.
 _SCATTERING = {
-    "argsort", "diag_embed", "diagonal", "grid_sample", "masked_scatter", "masked_select", "put",
-    "scatter", "scatter_add", "scatter_reduce", "sort", "take", "tril_indices", "index_add",
-    "index_copy", "index_put", "channel_shuffle",
+    "argsort", "as_strided", "diag_embed", "diagonal", "grid_sample", "masked_scatter",
+    "masked_select", "put", "scatter", "scatter_add", "scatter_reduce", "sort", "take",
+    "tril_indices", "index_add", "index_copy", "index_put", "channel_shuffle",
 }  # fmt: skip
+_PAIRING = {"cdist", "inner", "tensordot"}  # products of tokens with tokens, if both are that
 _SPECTRAL = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")  # fft2 too, and so on
 # Other functions that write over a tensor, and not value by value as add_ and relu_ do.
 _WRITING = {
@@ -40,6 +41,7 @@ _WRITING = {
     "swapdims_", "t_", "transpose_", "unsqueeze_",
 }  # fmt: skip
 _SAMPLING = ("conv1d", "conv2d", "conv3d", "interpolate", "pool1d", "pool2d", "pool3d")
+_SAME = {"__matmul__": "matmul", "special_softmax": "softmax"}
 _FUSED = {"multi_head_attention_forward", "scaled_dot_product_attention"}
 
 
@@ -99,8 +101,9 @@ class FunctionCall:
         """
         name = self.name
         is_lost = name in _WRITING or name.rstrip("_") in _SCATTERING or name.startswith(_SPECTRAL)
+        pairs = name in _PAIRING and len(given) > 1
         chooses = name in _CHOOSING and any(part is not self.args[0] for part in given)
-        return is_lost or chooses or self.kwargs.get("out") is not None
+        return is_lost or pairs or chooses or self.kwargs.get("out") is not None
 
 
 def read_call(
@@ -130,4 +133,4 @@ def _name_of(function: Callable[..., object]) -> str:
     name = getattr(function, "__name__", "")
     if name == "__get__":
         return str(getattr(getattr(function, "__self__", None), "__name__", ""))
-    return "matmul" if name == "__matmul__" else str(name)
+    return _SAME.get(name, str(name))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 # The names of both factors of a product, where they are not given by their places.
 FACTORS = {
-    "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"), "einsum": ("", ""),
-    "matmul": ("input", "other"), "mm": ("input", "mat2"),
+    "addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "bmm": ("input", "mat2"),
+    "einsum": ("", ""), "matmul": ("input", "other"), "mm": ("input", "mat2"),
 }  # fmt: skip
 
 
@@ -21,19 +21,20 @@ def letters_of(
 ) -> tuple[tuple[Tensor, list[str]], tuple[Tensor, list[str]], list[str]] | None:
     """Return both factors of a product and the product itself, with a letter for each axis.
 
-    It is None for products of one or three factors, and of vectors.
+    It is None for products of vectors.
+
+    Raises:
+        ValueError: there are not two factors.
     """
     if name == "einsum":
         equation, *operands = args
         factors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
-        inside, _, out = equation.replace(" ", "").partition("->")
-        terms = [*inside.split(","), out]
-        if len(factors) != 2 or not out:
-            return None
+        inside, arrow, out = equation.replace(" ", "").partition("->")
+        terms = [*inside.split(","), out if arrow else _implied(inside)]
         tensors = (*factors, output)
         left, right, made = (_letters_in(*pair) for pair in zip(terms, tensors, strict=True))
         return (factors[0], left), (factors[1], right), made
-    first = 1 if name == "baddbmm" else 0  # after what is added
+    first = 1 if name in ("addmm", "baddbmm") else 0  # after what is added
     left, right = (
         kwargs[word] if word in kwargs else args[place]
         for place, word in enumerate(FACTORS[name], first)
@@ -53,3 +54,9 @@ def _letters_in(term: str, tensor: Tensor) -> list[str]:
     before, dots, after = term.partition("...")
     count = tensor.dim() - len(before) - len(after)
     return [*before, *(f"{dots}{place}" for place in range(count, 0, -1)), *after]
+
+
+def _implied(inside: str) -> str:
+    """Return the letters of the output of an equation without ``->``: those that stand once."""
+    once = [letter for letter in sorted(set(inside) - set(",.")) if inside.count(letter) == 1]
+    return "..." * ("..." in inside) + "".join(once)

@@ -6,28 +6,36 @@ from typing import TYPE_CHECKING
 
 from torch.utils.weak import WeakIdKeyDictionary
 
+from hookcli.activations.function_call import REDUCING
 from hookcli.activations.products import FACTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, MutableMapping, Sequence
+    from collections.abc import Iterable, MutableMapping, Sequence
 
     from torch import Tensor
 
+_ADDING = {"add", "addcmul", "lerp", "sub"}
+_CHANGING = {"div", "mul"}
 _PROJECTING = {"conv1d", "conv2d", "linear"}
-_MIXERS = {"add", "addcmul", "lerp", "sub"}
+_UNKNOWN = -1  # what a softmax gave that is an attention if it weighs values
 
 
 class Shares:
     """Follows the probabilities of every attention, counted from 0, until they weigh the values.
 
     Attributes:
-        mixed: the attentions whose probabilities are added to other weights on the way.
-        projected: those whose probabilities a learned projection changes on the way.
+        added: the attentions whose probabilities are added to others on the way.
+        projected: those whose heads are mixed with each other on the way.
+        changed: those whose probabilities are changed in another way.
+        weighs_unknown: in the last call, what a softmax gave weighed values, of which it is not
+            known whether it was taken over a product.
     """
 
     def __init__(self) -> None:
-        self.mixed: set[int] = set()
+        self.added: set[int] = set()
         self.projected: set[int] = set()
+        self.changed: set[int] = set()
+        self.weighs_unknown = False
         self._of: MutableMapping[Tensor, frozenset[int]] = WeakIdKeyDictionary()
         self._count = 0
 
@@ -36,12 +44,17 @@ class Shares:
         self._of.update(dict.fromkeys(probabilities, frozenset({self._count})))
         self._count += 1
 
+    def begin_unknown(self, probabilities: Iterable[Tensor]) -> None:
+        """Begin to follow what a softmax gave that may be an attention."""
+        self._of.update(dict.fromkeys(probabilities, frozenset({_UNKNOWN})))
+
     def follow(
         self,
         operation: str,
         tensors: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        are_learned: Callable[[Iterable[Tensor]], bool],
+        *,
+        mixes_heads: bool,
     ) -> None:
         """Follow them through one call of a function that does not begin or end an attention.
 
@@ -49,18 +62,31 @@ class Shares:
             operation: the name of the function as an operation.
             tensors: the tensors that it was given.
             outputs: those that it returned.
-            are_learned: returns whether tensors are computed without the pixels.
+            mixes_heads: a product of probabilities with other weights sums over heads, not keys.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
-        others = [part for part in tensors if part not in self._of]
-        is_product = operation in FACTORS
-        if not shares or (is_product and not (others and are_learned(others))):
+        weighs = operation in FACTORS and not mixes_heads
+        self.weighs_unknown = weighs and _UNKNOWN in shares
+        if weighs or not shares:
             return
-        if is_product or operation in _PROJECTING:
+        if operation in FACTORS or operation in _PROJECTING:
             self.projected |= shares
+        given = {part.shape[-2:] for part in tensors if part in self._of}
         for part in outputs:
+            if operation == "mul" and part.shape[-2:] not in given:
+                continue  # each is multiplied with all numbers of a value
             self._of[part] = shares
-            lengths = part.shape[-2:]
-            alike = [each for each in tensors if each.shape[-2:] == lengths]
-            if operation in _MIXERS and len(alike) > 1 and min(lengths, default=0) > 1:
-                self.mixed |= shares
+            self._note_change(operation, tensors, part)
+
+    def _note_change(self, operation: str, tensors: Sequence[Tensor], output: Tensor) -> None:
+        """Note what a function did to the probabilities that it was given."""
+        shares, lengths = self._of[output], output.shape[-2:]
+        alike = [each for each in tensors if each.shape[-2:] == lengths]
+        if min(lengths, default=0) < 2 or not alike:
+            return
+        if operation in REDUCING and output.numel() < alike[0].numel():
+            (self.added if len(shares) > 1 else self.projected).update(shares)
+        elif operation in _ADDING and len(alike) > 1:
+            self.added |= shares
+        elif operation == "pow" or (operation in _CHANGING and len(alike) > 1):
+            self.changed |= shares

@@ -50,7 +50,7 @@ from hookcli.activations.trail import (
 from hookcli.hooks.operations import name_operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 
     from hookcli.activations.function_call import FunctionCall
     from hookcli.activations.token_places import TokenPlaces
@@ -62,7 +62,7 @@ class TokenTrails:
     Attributes:
         shares: what becomes of the probabilities of each attention that ``follow`` returned.
         saw_product: the last function multiplied tokens with tokens.
-        saw_softmax: it was a softmax over what could not be followed.
+        saw_softmax: it weighed values with a softmax over what could not be followed.
 
     Example:
         >>> trails = TokenTrails(pixels, [vars(module) for module in model.modules()])
@@ -87,6 +87,7 @@ class TokenTrails:
         self.shares = Shares()
         self.saw_product = False
         self.saw_softmax = False
+        self._mixes_heads = False
         self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -107,15 +108,22 @@ class TokenTrails:
         Returns:
             The places of queries and keys if the call is an attention, or the softmax of one.
         """
-        self.saw_product = self.saw_softmax = False
+        self.saw_product = self._mixes_heads = False
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
         if not call.is_fused:
             operation = name_operation(function)
-            self.shares.follow(operation, call.tensors, call.outputs, self._are_learned)
+            self.shares.follow(operation, call.tensors, call.outputs, mixes_heads=self._mixes_heads)
+        self.saw_softmax = self.shares.weighs_unknown
         if places is not None:
             self.shares.begin([] if call.is_fused else call.outputs)
+        elif call.name == "softmax" and self._has_lost(call.tensors):
+            self.shares.begin_unknown(call.outputs)
         return places
+
+    def _has_lost(self, tensors: Sequence[Tensor]) -> bool:
+        """Return whether the places of any value of tensors could not be followed."""
+        return any(bool((self._own(part) == LOST).any()) for part in tensors)
 
     def _follow(self, call: FunctionCall) -> TokenPlaces | None:
         if call.is_fused:
@@ -171,7 +179,6 @@ class TokenTrails:
         """Return the places of a softmax, if it is taken over the product of two tensors."""
         own, columns = self._trails.get(call.args[0], Trail(self._own(call.args[0])))
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
-        self.saw_softmax = columns is None and bool((own == LOST).any())
         if columns is None or axis is None or axis % own.dim() < own.dim() - 2:
             return None
         if varies(own, -1):  # the product was transposed: its columns are queries
@@ -259,8 +266,10 @@ class TokenTrails:
             for tensor, inside in ((left, in_left), (right, in_right))
         )
         if left_trail is not None and left_trail.columns is not None:
+            self._mixes_heads = not _sums_over_tokens(left_trail, in_left, summed)
             return Trail(own)  # probabilities times values stand where the queries do
         if right_trail is not None and right_trail.columns is not None:
+            self._mixes_heads = not _sums_over_tokens(right_trail, in_right, summed)
             return Trail(columns)
         weighted = any(is_weights(trail) for trail in (left_trail, right_trail) if trail)
         if weighted or right_trail is None or (left_trail is None and left.dim() != right.dim()):
@@ -301,6 +310,9 @@ class TokenTrails:
             return max(same, key=lambda trail: trail.columns is not None)
         for trail in trails:
             if trail.own.shape[:-1] == output.shape[:-1]:
+                axes = range(trail.own.dim())
+                if [axis for axis in axes if varies(trail.own, axis)] == [axes[-1]]:
+                    return Trail(everywhere(LOST, output))  # each value is made of all tokens
                 return each_part(trail, lambda part: part[..., :1].expand(output.shape))
         for trail in trails:
             if spreads_to(trail.own.shape, output.shape):
@@ -337,3 +349,18 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
         # a sum over the keys, say, is no product any more
         return reduced if is_product(reduced) else Trail(reduced.own)
     return None
+
+
+def _sums_over_tokens(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> bool:
+    """Return whether a product sums over tokens of a factor, which are keys, and not over heads.
+
+    Args:
+        trail: the trail of the factor, which has columns.
+        inside: a letter for each axis of the factor.
+        summed: the letters of the axes that are summed over.
+    """
+    parts = [part for part in trail if part is not None]
+    axes = [inside.index(letter) for letter in summed]
+    if any(bool((part == LOST).any()) for part in parts):
+        return True  # as most products do
+    return any(part.shape[axis] == 1 or varies(part, axis) for part in parts for axis in axes)

@@ -1,8 +1,8 @@
 """Finding the attention calls of a model, and the parts of the image that their tokens stand for.
 
-Two forwards, of an image and of its negative turned round, are enough for all forwards of pixels of
-the same shape. Where they differ, tokens are chosen by chance or by what the image shows, and have
-no places that hold for other images.
+Two forwards, of an image and of its noisy negative turned round, are enough for all forwards of
+pixels of the same shape. Where they differ, tokens are chosen by chance or by what the image shows,
+and have no places that hold for other images.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from hookcli.activations.token_trails import TokenTrails
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.operations import split_path
-from hookcli.passes.find_operations import run_aside
+from hookcli.passes.find_operations import run_watched
 from hookcli.passes.unchanged import throw_dice, unchanged
 from hookcli.records.attention import AttentionRow
 from hookcli.records.calls import Call
@@ -38,6 +40,7 @@ _HIDDEN = "no softmax over a product of queries and keys was seen in it"
 _NO_SOFTMAX = "a product of tokens with tokens was seen in it, and no softmax over it"
 _LOST = "a softmax was seen in it, over what could not be followed from the pixels on"
 _MIXED = "its softmax is added to other weights before it weighs the values"
+_CHANGED = "its softmax is changed before it weighs the values"
 _PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 
@@ -112,12 +115,12 @@ def find_attention(
         raise RequestError(
             "--attention follows the pixels of one picture or clip, and this model takes others"
         )
-    finder = _follow(model, feed, pixels)
-    for other in (-pixels.flip(-1, -2), pixels):  # a negative may be more than a model can take
-        with suppress(ForwardError), unchanged(model):
-            throw_dice()
-            finder.compare(_follow(model, feed, other))
-            break
+    # The second forward goes on from what the first left, as that of a second image does.
+    with unchanged(model):
+        finder = _follow(model, feed, pixels)
+        throw_dice()
+        with suppress(ForwardError):
+            finder.compare(_follow_other(model, feed, pixels))
     chosen = [call for call in finder.calls if _is_chosen(call, layers)]
     reasons = {call: finder.explain_change(call) for call in chosen}
     calls = tuple(call for call, why in reasons.items() if not why)
@@ -131,12 +134,26 @@ def find_attention(
     return FoundAttention(calls, hidden, finder.counts)
 
 
+def _follow_other(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
+    """Follow the tokens of a noisy negative that is turned round.
+
+    If the model cannot take a negative, they are those of the same pixels.
+
+    Raises:
+        ForwardError: the model cannot take the same pixels twice.
+    """
+    noise = torch.rand(pixels.shape).to(pixels) * (pixels.amax() - pixels.amin() + 1)
+    with suppress(ForwardError):
+        return _follow(model, feed, noise - pixels.flip(-1, -2))
+    return _follow(model, feed, pixels)
+
+
 def _follow(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> _Finder:
     """Run a forward of pixels, and follow its tokens."""
     arguments = feed.arguments_of(pixels)
     learned = [arguments, *map(vars, model.modules())]
     finder = _Finder(pixels, learned, {layer.module_path: layer for layer in list_layers(model)})
-    run_aside(model, arguments, finder)
+    run_watched(model, arguments, finder)
     return finder
 
 
@@ -157,12 +174,13 @@ def _list_hidden(
 ) -> Iterator[tuple[LayerInfo, str]]:
     """Yield the innermost modules of attention that are wanted and ran, and show nothing, and why.
 
-    They are known by their names, or by a product of tokens with tokens.
+    They are known by their names, by a product of tokens with tokens, or by a softmax that weighs
+    what could not be followed.
     """
     attentions = [
         path
         for path, module in model.named_modules()
-        if path in finder.products or _has_name_of_attention(path, module)
+        if path in finder.products | finder.blind or _has_name_of_attention(path, module)
     ]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
@@ -202,7 +220,7 @@ class _Finder:
         calls: the attention calls.
         ran: the paths of the modules that called any function of torch.
         products: those that multiplied tokens with tokens.
-        blind: those that took a softmax over what could not be followed.
+        blind: those that weighed values with a softmax over what could not be followed.
         counts: how often each function that may be an attention was called, by its path.
     """
 
@@ -223,9 +241,9 @@ class _Finder:
     def explain_change(self, call: AttentionCall) -> str:
         """Return why the probabilities of a call are not those that weigh the values, if so."""
         place = call.call.order - 1
-        if place in self._trails.shares.projected:
-            return _PROJECTED
-        return _MIXED if place in self._trails.shares.mixed else ""
+        shares = self._trails.shares
+        reasons = {_PROJECTED: shares.projected, _MIXED: shares.added, _CHANGED: shares.changed}
+        return next((reason for reason, places in reasons.items() if place in places), "")
 
     def compare(self, other: _Finder) -> None:
         """Forget the places of all tokens that have others in another forward."""

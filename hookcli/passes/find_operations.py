@@ -81,11 +81,17 @@ def run_aside(model: nn.Module, arguments: tuple[object, ...], listener: Listene
     Raises:
         ForwardError: the model raised an exception.
     """
-    with (
-        unchanged(model),
-        torch.no_grad(),
-        listen_to_operations(model, list_watchable(model), listener),
-    ):
+    with unchanged(model):
+        run_watched(model, arguments, listener)
+
+
+def run_watched(model: nn.Module, arguments: tuple[object, ...], listener: Listener) -> None:
+    """Run a forward for its operations alone.
+
+    Raises:
+        ForwardError: the model raised an exception.
+    """
+    with torch.no_grad(), listen_to_operations(model, list_watchable(model), listener):
         call_model(model, arguments)
 
 

@@ -44,7 +44,7 @@ def value_restorer(value: Any) -> Callable[[], object] | None:
     own = type(value)  # what an object says of its class may be anything
     for kind in _KINDS:  # a class of the user's own may have other methods of these names
         if issubclass(own, kind):
-            items: Any = kind(value)  # type: ignore[arg-type]
+            items: Any = kind(value)
             return partial(_refill, kind, value, items)
     if issubclass(own, np.ndarray):
         return partial(np.copyto, value, value.copy()) if value.flags.writeable else None

@@ -13,6 +13,8 @@ from hookcli.hooks.layers import list_layers
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import AttentionSettings
 
+ADDED = "its softmax is added to other weights before it weighs the values"
+BLIND = "a softmax was seen in it, over what could not be followed from the pixels on"
 PROJECTED = "its heads are mixed with each other before they weigh the values"
 ROWS = torch.arange(16).view(4, 4)  # the tokens of 32 by 32 pixels in patches of 8 by 8
 
@@ -78,6 +80,22 @@ def by_products_of_numbers(q, k, v):
     return shares, (shares[..., None] * v[..., None, :, :]).sum(-2)
 
 
+def turned_by_t(q, k, v):
+    shares = [(q[0, head] @ k[0, head].t()).softmax(-1) for head in range(2)]
+    return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
+
+
+def by_einsum_without_an_arrow(q, k, v):
+    pairs = [torch.einsum("id,jd", q[0, head], k[0, head]) for head in range(2)]
+    shares = [torch.special.softmax(each, -1) for each in pairs]
+    return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
+
+
+def by_addmm(q, k, v):
+    shares = [torch.addmm(torch.zeros(1), q[0, h], k[0, h].adjoint()).softmax(-1) for h in range(2)]
+    return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
+
+
 def matrix_by_matrix(q, k, v):
     shares = [scores(q[0, head], k[0, head]).softmax(-1) for head in range(2)]
     return torch.stack(shares), torch.stack([shares[h] @ v[0, h] for h in range(2)])
@@ -107,6 +125,9 @@ def attention_of(net):
         over_the_rows,
         head_by_head,
         by_products_of_numbers,
+        by_einsum_without_an_arrow,
+        by_addmm,
+        turned_by_t,
         matrix_by_matrix,
     ],
 )
@@ -151,6 +172,48 @@ def heads_mixed_by_einsum(q, k, v):
     return shares, shares @ v
 
 
+def their_mean(q, k, v):
+    shares = torch.stack([scores(q, k).softmax(-1), scores(k, q).softmax(-1)]).mean(0)
+    return shares, shares @ v
+
+
+def their_weighted_sum(q, k, v):
+    both = torch.stack([scores(q, k).softmax(-1), scores(k, q).softmax(-1)])
+    shares = (both * torch.tensor([0.25, 0.75]).view(2, 1, 1, 1, 1)).sum(0)
+    return shares, shares @ v
+
+
+def mean_of_the_heads(q, k, v):
+    shares = scores(q, k).softmax(-1).mean(1, keepdim=True)
+    return shares, shares @ v
+
+
+def heads_mixed_by_products(q, k, v):
+    shares = scores(q, k).softmax(-1)[:, :, None] * (torch.eye(2) + 0.5).view(1, 2, 2, 1, 1)
+    return shares.sum(1), shares.sum(1) @ v
+
+
+def heads_mixed_by_matmul(q, k, v):
+    shares = (scores(q, k).softmax(-1).permute(0, 2, 3, 1) @ (torch.eye(2) + 0.5)).movedim(-1, 1)
+    return shares, shares @ v
+
+
+def sharpened(q, k, v):
+    shares = scores(q, k).softmax(-1) ** 2
+    shares = shares / shares.sum(-1, keepdim=True)
+    return shares, shares @ v
+
+
+def gated(q, k, v):
+    shares = scores(q, k).softmax(-1) * torch.ones(16, 16).tril()
+    return shares, shares @ v
+
+
+def of_three_factors(q, k, v):
+    shares = torch.einsum("bhid,bhjd,d->bhij", q, k, torch.ones(4)).softmax(-1)
+    return shares, shares @ v
+
+
 def without_softmax(q, k, v):
     powers = scores(q, k).exp()
     shares = powers / powers.sum(-1, keepdim=True)
@@ -165,16 +228,21 @@ def by_way_of_numpy(q, k, v):
 @pytest.mark.parametrize(
     ("attend", "reason"),
     [
-        (mixed_with_places, "its softmax is added to other weights before it weighs the values"),
-        (two_mixed, "its softmax is added to other weights before it weighs the values"),
-        (their_difference, "its softmax is added to other weights before it weighs the values"),
+        (mixed_with_places, ADDED),
+        (two_mixed, ADDED),
+        (their_difference, ADDED),
         (heads_mixed_by_a_layer, PROJECTED),
         (heads_mixed_by_einsum, PROJECTED),
+        (heads_mixed_by_matmul, PROJECTED),
+        (heads_mixed_by_products, PROJECTED),
+        (mean_of_the_heads, PROJECTED),
+        (their_mean, ADDED),
+        (their_weighted_sum, ADDED),
+        (sharpened, "its softmax is changed before it weighs the values"),
+        (gated, "its softmax is changed before it weighs the values"),
+        (of_three_factors, BLIND),
         (without_softmax, "a product of tokens with tokens was seen in it, and no softmax over it"),
-        (
-            by_way_of_numpy,
-            "a softmax was seen in it, over what could not be followed from the pixels on",
-        ),
+        (by_way_of_numpy, BLIND),
     ],
 )
 def test_what_is_no_single_softmax_of_a_product_is_said(attend, reason):
@@ -231,3 +299,30 @@ def test_tokens_of_which_no_cell_is_known_are_placed_nowhere(prepare, reason):
     ((call,),) = (found.calls for found in settings.found.values())
     assert reason in call.places.unknown
     assert set(call.places.queries.flatten().tolist()) == {-1}
+
+
+def test_values_that_are_learned_are_weighed_too():
+    """Coordinates, say: their weighted mean is where a query looks."""
+
+    def coordinates(q, k, v):
+        shares = scores(q, k).softmax(-1)
+        return shares, shares @ torch.rand(16, 2)
+
+    _, seen = attention_of(Net(coordinates))
+    assert seen.hidden == ()
+    assert len(seen.calls) == 1
+
+
+def test_a_mix_of_all_tokens_stands_nowhere():
+    """Sixteen tokens are mixed to nine, whose attention is over no parts of the image."""
+
+    class Mixed(Net):
+        def forward(self, x):
+            tokens = nn.functional.linear(self.patch(x).flatten(2), torch.rand(9, 16)).mT
+            q, k, v = self.qkv(tokens).reshape(1, 9, 3, 2, 4).permute(2, 0, 3, 1, 4)
+            self.used, out = plain(q, k, v)
+            return out
+
+    settings, _ = attention_of(Mixed(plain))
+    ((call,),) = (found.calls for found in settings.found.values())
+    assert "could not be followed" in call.places.unknown

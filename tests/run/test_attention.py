@@ -167,7 +167,9 @@ def small_swin():
     return build_small("swin")
 
 
-@pytest.mark.parametrize("order", ["by chance", "by chance of NumPy", "by brightness"])
+@pytest.mark.parametrize(
+    "order", ["by chance", "by chance of NumPy", "by a generator", "by turns", "by brightness"]
+)
 def test_tokens_in_an_order_of_their_own_have_no_places(run, order):
     Path("net.py").write_text(AROUND.format(order=order))
     np.save("noise.npy", np.random.default_rng(0).random((3, 32, 32), np.float32))
@@ -176,6 +178,13 @@ def test_tokens_in_an_order_of_their_own_have_no_places(run, order):
     (seen,) = rows()
     assert seen["reason"] == "its tokens are chosen by chance, or by what the image shows"
     assert (seen["queries"], seen["query_grid"]) == ("16", "")
+
+
+def test_an_order_by_brightness_is_found_of_a_black_image_too(run):
+    Path("net.py").write_text(AROUND.format(order="by brightness"))
+    np.save("black.npy", np.zeros((3, 32, 32), np.float32))
+    assert run("inspect", "net.py:make", "black.npy", *WORDS[2:], "--layers", "patch").code == 0
+    assert "by what the image shows" in rows()[0]["reason"]
 
 
 def test_an_attention_that_only_a_later_image_has_is_told(run):
