@@ -10,7 +10,7 @@ from hookcli.activations.function_call import REDUCING
 from hookcli.activations.products import FACTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping, Sequence
+    from collections.abc import Collection, Iterable, MutableMapping, Sequence
 
     from torch import Tensor
 
@@ -27,6 +27,7 @@ class Shares:
         added: the attentions whose probabilities are added to others on the way.
         projected: those whose heads are mixed with each other on the way.
         changed: those whose probabilities are changed in another way.
+        over_queries: those whose softmax is taken over queries, and not over what is weighed.
         weighs_unknown: in the last call, what a softmax gave weighed values, of which it is not
             known whether it was taken over a product.
     """
@@ -35,14 +36,21 @@ class Shares:
         self.added: set[int] = set()
         self.projected: set[int] = set()
         self.changed: set[int] = set()
+        self.over_queries: set[int] = set()
         self.weighs_unknown = False
         self._of: MutableMapping[Tensor, frozenset[int]] = WeakIdKeyDictionary()
-        self._count = 0
+        self._keys: list[int] = []
 
-    def begin(self, probabilities: Iterable[Tensor]) -> None:
-        """Begin to follow those of one more attention; none if it has weighed the values itself."""
-        self._of.update(dict.fromkeys(probabilities, frozenset({self._count})))
-        self._count += 1
+    def begin(self, probabilities: Iterable[Tensor], keys: int) -> None:
+        """Begin to follow those of one more attention; none if it has weighed the values itself.
+
+        Args:
+            probabilities: the tensors that hold them.
+            keys: the part of their trail that the softmax is taken over: 0 for its own, 1 for its
+                columns.
+        """
+        self._of.update(dict.fromkeys(probabilities, frozenset({len(self._keys)})))
+        self._keys.append(keys)
 
     def begin_unknown(self, probabilities: Iterable[Tensor]) -> None:
         """Begin to follow what a softmax gave that may be an attention."""
@@ -53,8 +61,7 @@ class Shares:
         operation: str,
         tensors: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        *,
-        mixes_heads: bool,
+        summed: Collection[int],
     ) -> None:
         """Follow them through one call of a function that does not begin or end an attention.
 
@@ -62,11 +69,15 @@ class Shares:
             operation: the name of the function as an operation.
             tensors: the tensors that it was given.
             outputs: those that it returned.
-            mixes_heads: a product of probabilities with other weights sums over heads, not keys.
+            summed: the parts of the trail of probabilities that a product sums over; none if it
+                sums over heads.
         """
         shares = frozenset[int]().union(*(self._of.get(part, ()) for part in tensors))
-        weighs = operation in FACTORS and not mixes_heads
+        weighs = operation in FACTORS and bool(summed)
         self.weighs_unknown = weighs and _UNKNOWN in shares
+        if weighs:
+            known = shares - {_UNKNOWN}
+            self.over_queries |= {each for each in known if self._keys[each] not in summed}
         if weighs or not shares:
             return
         if operation in FACTORS or operation in _PROJECTING:

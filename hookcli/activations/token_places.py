@@ -13,7 +13,7 @@ from torch import Tensor
 from hookcli.activations.trail import LEARNED, LOST, OUTSIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 NO_PLACE, PADDING = -1, -2
 
@@ -94,13 +94,16 @@ class TokenPlaces:
         return ordered.reshape(self.windows, self.heads, queries, keys)
 
 
-def find_places(queries: Tensor, keys: Tensor, sizes: Sequence[int]) -> TokenPlaces:
+def find_places(
+    queries: Tensor, keys: Tensor, sizes: Sequence[int], collapsed: Collection[int] = ()
+) -> TokenPlaces:
     """Return the places of queries and keys on an image.
 
     Args:
         queries: the trail of the queries, (…, L).
         keys: the trail of the keys, (…, M), of the same leading axes.
         sizes: the height and the width of the image, of a clip the number of frames before them.
+        collapsed: the axes of the image along which the model has reduced it to a single line.
     """
     queries, keys = queries.cpu(), keys.cpu()
     both = torch.cat([queries, keys], -1)
@@ -117,7 +120,9 @@ def find_places(queries: Tensor, keys: Tensor, sizes: Sequence[int]) -> TokenPla
         queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
         why = "the places of its tokens could not be followed from the pixels on"
         return TokenPlaces(tuple(shape), tuple(windows), queries, keys, (), (), why)
-    (query_cells, query_grid), (key_cells, key_grid) = (_cells(part, sizes) for part in at)
+    (query_cells, query_grid), (key_cells, key_grid) = (
+        _cells(part, other, sizes, collapsed) for part, other in (at, reversed(at))
+    )
     if query_cells is None or key_cells is None:
         queries, keys = (torch.full(part.shape, NO_PLACE) for part in at)
         why = "its tokens stand for a part of the image that is no whole number of them"
@@ -129,33 +134,49 @@ def find_places(queries: Tensor, keys: Tensor, sizes: Sequence[int]) -> TokenPla
     )
 
 
-def _cells(pixels: Tensor, sizes: Sequence[int]) -> tuple[Tensor | None, tuple[int, ...]]:
+def _cells(
+    pixels: Tensor, others: Tensor, sizes: Sequence[int], collapsed: Collection[int]
+) -> tuple[Tensor | None, tuple[int, ...]]:
     """Return the cells of these pixels in a grid over the image, and the size of the grid.
 
-    The cells are None if no grid over the whole image has them.
+    The cells are None if no grid over the whole image has them. A single line has the grid of the
+    others, if it is one of theirs: some attention is computed for a few queries at a time.
     """
     cells = torch.full(pixels.shape, PADDING)
     cells[pixels == LEARNED] = NO_PLACE
     placed = pixels > OUTSIDE
     if not placed.any():
         return cells, ()
-    rest = pixels[placed].long() - 1
+    rest, rest_of_others = (part[part > OUTSIDE].long() - 1 for part in (pixels, others))
     index, stride = torch.zeros_like(rest), 1
     grid: list[int] = []
-    for size in reversed(sizes):
+    for axis, size in reversed(list(enumerate(sizes))):
         lines, rank = torch.unique(rest % size, return_inverse=True)
-        of_lines, count = _cells_of_lines(lines, size)
-        if of_lines is None:  # an image that the model turns round stands at its last pixels
-            of_lines, count = _cells_of_lines((size - 1 - lines).flip(0), size)
-            of_lines = None if of_lines is None else count - 1 - of_lines.flip(0)
-        if of_lines is None:
+        of_lines, count = _cells_of_lines_or_others(
+            lines, torch.unique(rest_of_others % size), size
+        )
+        if of_lines is None or (len(lines) == count == 1 < size and axis not in collapsed):
             return None, ()
         index += of_lines[rank] * stride
         stride *= count
         grid.insert(0, count)
-        rest //= size
+        rest, rest_of_others = rest // size, rest_of_others // size
     cells[placed] = index
     return cells, tuple(grid)
+
+
+def _cells_of_lines_or_others(
+    lines: Tensor, others: Tensor, size: int
+) -> tuple[Tensor | None, int]:
+    """Return the cell of each line, and the number of all cells, with the help of other lines."""
+    if len(lines) == 1 < len(others) and bool((others == lines).any()):
+        of_others, count = _cells_of_lines_or_others(others, others, size)
+        return (None if of_others is None else of_others[others == lines]), count
+    of_lines, count = _cells_of_lines(lines, size)
+    if of_lines is None:  # an image that the model turns round stands at its last pixels
+        of_lines, count = _cells_of_lines((size - 1 - lines).flip(0), size)
+        of_lines = None if of_lines is None else count - 1 - of_lines.flip(0)
+    return of_lines, count
 
 
 def _cells_of_lines(lines: Tensor, size: int) -> tuple[Tensor | None, int]:

@@ -84,10 +84,11 @@ class TokenTrails:
         each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
         self._learned.update({part: None for part in tensors_in(learned) if part is not pixels})
+        self._collapsed: set[int] = set()
         self.shares = Shares()
         self.saw_product = False
         self.saw_softmax = False
-        self._mixes_heads = False
+        self._summed, self._keys = {0, 1}, 1  # in the last call: parts of trails, see below
         self._trails[pixels] = Trail(each.view(1, 1, *self._sizes).expand(pixels.shape))
 
     def follow(
@@ -108,15 +109,15 @@ class TokenTrails:
         Returns:
             The places of queries and keys if the call is an attention, or the softmax of one.
         """
-        self.saw_product = self._mixes_heads = False
+        self.saw_product, self._summed, self._keys = False, {0, 1}, 1
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
         if not call.is_fused:
             operation = name_operation(function)
-            self.shares.follow(operation, call.tensors, call.outputs, mixes_heads=self._mixes_heads)
+            self.shares.follow(operation, call.tensors, call.outputs, self._summed)
         self.saw_softmax = self.shares.weighs_unknown
         if places is not None:
-            self.shares.begin([] if call.is_fused else call.outputs)
+            self.shares.begin([] if call.is_fused else call.outputs, self._keys)
         elif call.name == "softmax" and self._has_lost(call.tensors):
             self.shares.begin_unknown(call.outputs)
         return places
@@ -183,15 +184,27 @@ class TokenTrails:
             return None
         if varies(own, -1):  # the product was transposed: its columns are queries
             own, columns = columns, own
+            self._keys = 0
         if own.dim() == 2 and not (varies(own, 0) and varies(columns, 1)):
             return None  # scores of classes
         rows, columns = own[..., 0], columns[..., 0, :]
         if axis % own.dim() == own.dim() - 1:
             return self._places(rows, columns)
+        self._keys = 1 - self._keys
         return replace(self._places(columns, rows), is_turned=True)
 
     def _places(self, queries: Tensor, keys: Tensor) -> TokenPlaces:
-        return find_places(queries, keys, self._sizes)
+        return find_places(queries, keys, self._sizes, self._collapsed)
+
+    def _note_collapsed(self, before: Tensor, after: Tensor) -> None:
+        """Note along which axes a function has made a single line of the whole image."""
+        for axis, size in enumerate(self._sizes):
+            stride = math.prod(self._sizes[axis + 1 :])
+            first, last = _ends_of(after, stride, size)
+            if axis not in self._collapsed and first == last:
+                first, last = _ends_of(before, stride, size)
+                if 2 * (last - first) >= size:
+                    self._collapsed.add(axis)
 
     def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
         """Return the trails of the tensors that a function returned.
@@ -219,8 +232,13 @@ class TokenTrails:
         if call.name in FACTORS and (product := self._multiply(call, output)):
             return product
         if call.args and call.args[0] is given[0]:
-            changed = _change(self._trails[given[0]], call, output)
+            trail = self._trails[given[0]]
+            changed = _change(trail, call, output)
             if changed is not None:
+                if call.samples:  # all channels stand alike
+                    self._note_collapsed(trail.own[:, :1], changed.own[:, :1])
+                elif call.name in REDUCING:
+                    self._note_collapsed(trail.own, changed.own)
                 return changed
         if name_operation(call.function) == "mul" and (
             product := self._multiply_all(given, output)
@@ -266,10 +284,10 @@ class TokenTrails:
             for tensor, inside in ((left, in_left), (right, in_right))
         )
         if left_trail is not None and left_trail.columns is not None:
-            self._mixes_heads = not _sums_over_tokens(left_trail, in_left, summed)
+            self._summed = _parts_summed(left_trail, in_left, summed)
             return Trail(own)  # probabilities times values stand where the queries do
         if right_trail is not None and right_trail.columns is not None:
-            self._mixes_heads = not _sums_over_tokens(right_trail, in_right, summed)
+            self._summed = _parts_summed(right_trail, in_right, summed)
             return Trail(columns)
         weighted = any(is_weights(trail) for trail in (left_trail, right_trail) if trail)
         if weighted or right_trail is None or (left_trail is None and left.dim() != right.dim()):
@@ -351,8 +369,10 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
     return None
 
 
-def _sums_over_tokens(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> bool:
-    """Return whether a product sums over tokens of a factor, which are keys, and not over heads.
+def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
+    """Return over which parts of a trail a product sums: 0 for its own places, 1 for columns.
+
+    It sums over neither if it sums over heads. Of what is lost, both are said.
 
     Args:
         trail: the trail of the factor, which has columns.
@@ -362,5 +382,19 @@ def _sums_over_tokens(trail: Trail, inside: Sequence[str], summed: Collection[st
     parts = [part for part in trail if part is not None]
     axes = [inside.index(letter) for letter in summed]
     if any(bool((part == LOST).any()) for part in parts):
-        return True  # as most products do
-    return any(part.shape[axis] == 1 or varies(part, axis) for part in parts for axis in axes)
+        return {0, 1}
+    if any(trail.own.shape[axis] == 1 for axis in axes):
+        return {0, 1}
+    return {place for place, part in enumerate(parts) if any(varies(part, axis) for axis in axes)}
+
+
+def _ends_of(trail: Tensor, stride: int, size: int) -> tuple[int, int]:
+    """Return the first and the last line at which values of a trail stand along an axis.
+
+    Args:
+        trail: the trail.
+        stride: how many pixels lie between two neighbours along the axis.
+        size: the number of lines of the image.
+    """
+    lines = (trail[trail > OUTSIDE] - 1).div(stride, rounding_mode="floor") % size
+    return (int(lines.amin()), int(lines.amax())) if len(lines) else (0, 0)

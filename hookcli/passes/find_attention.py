@@ -41,6 +41,9 @@ _NO_SOFTMAX = "a product of tokens with tokens was seen in it, and no softmax ov
 _LOST = "a softmax was seen in it, over what could not be followed from the pixels on"
 _MIXED = "its softmax is added to other weights before it weighs the values"
 _CHANGED = "its softmax is changed before it weighs the values"
+_OVER_QUERIES = (
+    "its softmax is taken over queries, so that the weights of a query do not add up to 1"
+)
 _PROJECTED = "its heads are mixed with each other before they weigh the values"
 
 
@@ -242,7 +245,12 @@ class _Finder:
         """Return why the probabilities of a call are not those that weigh the values, if so."""
         place = call.call.order - 1
         shares = self._trails.shares
-        reasons = {_PROJECTED: shares.projected, _MIXED: shares.added, _CHANGED: shares.changed}
+        reasons = {
+            _PROJECTED: shares.projected,
+            _MIXED: shares.added,
+            _CHANGED: shares.changed,
+            _OVER_QUERIES: shares.over_queries,
+        }
         return next((reason for reason, places in reasons.items() if place in places), "")
 
     def compare(self, other: _Finder) -> None:
