@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from hookcli.foreign import ask
 from hookcli.models.zoo.torchvision_import import torchvision
 
 if TYPE_CHECKING:
@@ -16,13 +17,9 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _NORMS = (*_BATCH_NORMS, *_INSTANCE_NORMS)
 _DROPOUTS = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-    torchvision.ops.StochasticDepth,
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout),
+    *(nn.FeatureAlphaDropout, torchvision.ops.StochasticDepth),
+    *(torchvision.ops.DropBlock2d, torchvision.ops.DropBlock3d),
 )
 _MOST_NAMED = 3
 
@@ -59,4 +56,15 @@ def _trains(module: nn.Module) -> bool:
         return False
     if isinstance(module, _NORMS):
         return module.track_running_stats
-    return isinstance(module, _DROPOUTS) and module.p > 0
+    if isinstance(module, nn.RReLU):
+        return module.lower != module.upper
+    return bool(ask(module, _share_dropped(module)))
+
+
+def _share_dropped(module: nn.Module) -> str:
+    """Return the name of the attribute that says how much a layer drops; empty if it drops none."""
+    if isinstance(module, _DROPOUTS):
+        return "p"
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return "dropout"
+    return "drop_prob" if type(module).__name__ == "DropPath" else ""  # of timm and others

@@ -8,6 +8,7 @@ holds a single value. These are counted in its finding.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.records.runs import Finding
@@ -15,7 +16,7 @@ from hookcli.records.text import and_more, count
 from hookcli.summary.scales import role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hookcli.summary.call_tally import CallTally
     from hookcli.summary.evidence import Evidence
@@ -27,6 +28,7 @@ _ENDS = {
     "Tanh": (-0.99, 0.99),
     "Hardswish": (None, 3.0),  # above 3 it is the identity; its lower end is zero
 }
+_ACTIVATIONS = {*_ENDS, "ReLU", "relu", "sigmoid", "tanh", "relu6", "hardswish", "hardsigmoid"}
 _NAMED = 2  # at most this many other layers are named
 _LEAST_VALUES = 4  # per channel, over all images
 _MIXING = ("Conv", "Linear")  # types of layers whose channels come from all of the layer before
@@ -44,16 +46,20 @@ class _Hit:
     Attributes:
         rule: the rule.
         tally: the figures of the call.
-        number: how many channels these are.
+        places: which channels these are.
         channels: how many the call has.
         after: how many calls hold the same because of this one.
     """
 
     rule: str
     tally: CallTally
-    number: int
+    places: frozenset[int]
     channels: int
     after: int = field(default=0)
+
+    @property
+    def number(self) -> int:
+        return len(self.places)
 
     @property
     def share(self) -> float:
@@ -79,12 +85,17 @@ class _Hit:
         return self.rule == other.rule and self.path != other.path and self.path.startswith(start)
 
     def is_made_by(self, other: _Hit) -> bool:
-        """Return whether the call before, which feeds this one, explains its channels."""
+        """Return whether the call before, if it feeds this one, explains its channels.
+
+        An activation is not fed by another one of its type: they stand in two branches.
+        """
+        layer, layer_before = self.tally.call.layer, other.tally.call.layer
+        if layer.module_type == layer_before.module_type and layer.module_type in _ACTIVATIONS:
+            return False
         if self.share == other.share == 1:
             return self.rule != "saturated"
-        layer = self.tally.call.layer
         mixes = layer.is_leaf and any(kind in layer.module_type for kind in _MIXING)
-        return not mixes and (self.number, self.channels) == (other.number, other.channels)
+        return not mixes and (self.places, self.channels) == (other.places, other.channels)
 
 
 def find_channels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -150,14 +161,16 @@ def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
     if ranges is None or not _says_something(tally):
         return
     pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
-    numbers = {
-        "dead": sum(low == 0 == high for low, high in pairs),
-        "constant": sum(low == high != 0 for low, high in pairs),
-        "saturated": sum(_at_an_end(tally.call.layer.module_type, *pair) for pair in pairs),
+    kind = tally.call.layer.module_type
+    tests: dict[str, Callable[[float, float], bool]] = {
+        "dead": lambda low, high: low == 0 == high,
+        "constant": lambda low, high: low == high != 0,
+        "saturated": partial(_at_an_end, kind),
     }
-    for rule, number in numbers.items():
-        if number and number / len(pairs) >= limits[rule]:
-            yield _Hit(rule, tally, number, len(pairs))
+    for rule, holds in tests.items():
+        places = frozenset(place for place, pair in enumerate(pairs) if holds(*pair))
+        if places and len(places) / len(pairs) >= limits[rule]:
+            yield _Hit(rule, tally, places, len(pairs))
 
 
 def _says_something(tally: CallTally) -> bool:

@@ -78,6 +78,27 @@ def test_modules_that_act_alike_in_both_modes_are_not_counted():
     assert load("net.py:made", "eval").info.notes == ()
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "nn.MultiheadAttention(4, 2, dropout=0.1)",
+        "nn.LSTM(4, 4, 2, dropout=0.1)",
+        "nn.RReLU()",
+        "nn.Dropout2d(0.1)",
+        "ops.StochasticDepth(0.1, 'row')",
+        "ops.DropBlock2d(0.1, 3)",
+        "DropPath(0.1)",
+    ],
+)
+def test_every_kind_of_layer_that_draws_at_random_is_counted(layer):
+    Path("net.py").write_text(
+        "from timm.layers import DropPath\nfrom torch import nn\nfrom torchvision import ops\n"
+        f"def made(): return nn.Sequential({layer})"
+    )
+    kind = layer.partition("(")[0].rpartition(".")[2]
+    assert f"changes 1 {kind}: " in load("net.py:made", "eval").info.notes[0]
+
+
 def test_many_kinds_of_layers_are_cut_short():
     kinds = ["Dropout()", *["BatchNorm2d(3)"] * 3, *["Dropout2d()"] * 2, "AlphaDropout()"]
     layers = ", ".join(f"nn.{kind}" for kind in kinds)

@@ -41,6 +41,22 @@ class Net(nn.Module):
         return self.blocks(self.stem(x))
 
 
+class Branches(nn.Module):
+    # whose convolutions run before their activations
+
+    def __init__(self, one, other):
+        super().__init__()
+        self.a, self.b = Block(0).conv, Block(0).conv
+        self.a.bias.data[list(one)] = self.b.bias.data[list(other)] = -1e3
+        self.first, self.second = nn.ReLU(), nn.ReLU()
+
+    def forward(self, x):
+        a, b = self.a(x), self.b(x)
+        return self.first(a) + self.second(b)
+
+
+def branches(): return Net([Branches(range(4), range(4))])
+def half_branches(): return Net([Branches((0, 1), (2, 3))])
 def in_a_row(): return Net([Block(0), Block(4), Block(0), Block(0)])
 def beside(): return Net([Side(4), Side(0), Block(0)])
 def in_parts(): return Net([Block(0), Block(2), Side(0)])
@@ -116,3 +132,9 @@ def test_a_convolution_that_loses_as_many_channels_as_the_one_before_loses_its_o
         "    return net\n"
     )
     assert found("pruned") == ["2 of 4 channels of 0 hold a single value (like 1)"]
+
+
+@pytest.mark.parametrize(("name", "dead"), [("branches", 4), ("half_branches", 2)])
+def test_the_activations_of_two_branches_do_not_explain_each_other(found, name, dead):
+    said = {each.partition(" are zero")[0] for each in found(name) if "zero" in each}
+    assert said == {f"{dead} of 4 channels of blocks.0.{place}" for place in ("first", "second")}
