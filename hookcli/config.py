@@ -159,8 +159,8 @@ class ModelRequest:
         name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or
             ``file.py:factory``.
         weights: ``auto``, ``pretrained``, ``random``, a member of the model's weights, or a file.
-        seed: the seed of random weights, of random pruning, and of random numbers that a compared
-            model draws.
+        seed: the seed of random weights, of random pruning, and of random numbers that a model
+            draws if it is compared or in training mode.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         dtype: the dtype of the parameters and of the pixels.
         size: the side of the square that the network sees, in pixels; None for the size that

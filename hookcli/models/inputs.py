@@ -38,12 +38,14 @@ class ModelInputs:
         arguments_of: returns the arguments of the model's forward, given pixels.
         size_of: returns the height and width of what the layers see, given pixels.
         alone: True if images must go through the model one at a time, because the leading axis of
-            its tensors never counts images.
+            its tensors never counts images, or because those of a batch change each other.
+        seed: the seed of what a forward in training mode draws.
     """
 
     arguments_of: Callable[[Tensor], tuple[object, ...]] = _as_they_are
     size_of: Callable[[Tensor], tuple[int, int]] = _last_two_axes
     alone: bool = False
+    seed: int = 0
 
 
 PLAIN = ModelInputs()

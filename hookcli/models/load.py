@@ -60,6 +60,7 @@ class LoadedModel:
         module: the model itself.
         prepare: turns upright RGB pictures into pixels on the CPU.
         categories: the class names by index; empty if the weights have no names that fit.
+        seed: the seed of the random numbers that it draws in training mode.
         first: returns the pixels (1, …) of the first image of the run that can be used, None if
             there is none.
     """
@@ -68,6 +69,7 @@ class LoadedModel:
     module: nn.Module
     prepare: Preprocessing
     categories: tuple[str, ...] = ()
+    seed: int = 0
     first: Callable[[], Tensor | None] = lambda: None
 
     def pixels_to_try(self) -> Tensor:
@@ -90,7 +92,8 @@ class LoadedModel:
         return ModelInputs(
             arguments_of=partial(to_arguments, task),
             size_of=partial(seen_size, self.module, task),
-            alone=task in ALONE,
+            alone=task in ALONE or any(module.training for module in self.module.modules()),
+            seed=self.seed,
         )
 
     def use_channels_last(self) -> bool:
@@ -310,7 +313,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         input_shape=prepare.nominal_shape,
         notes=tuple(filter(None, notes)),
     )
-    return LoadedModel(info, module, prepare, weighted.categories)
+    return LoadedModel(info, module, prepare, weighted.categories, request.seed)
 
 
 def _is_switched(origin: Origin, request: ModelRequest) -> bool:

@@ -38,14 +38,16 @@ def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Pr
     """Return the predictions for each image of a batch; [] for an output whose form is not known.
 
     Args:
-        output: rows of logits (N, classes) produce the most probable classes; a mapping with
+        output: rows of logits (N, classes) produce the most probable classes, and so do those of a
+            named tuple, as Inception returns one in training mode; a mapping with
             ``out`` (N, classes, H, W), the classes that cover most of the image; a list of mappings
             with ``boxes``, the boxes with the highest scores; a list of flows (N, 2, H, W), how far
             pixels move.
         categories: the class names by index; classes are numbered where the names do not fit.
     """
-    if is_floats(output, 2):
-        return _read_classes(output, categories)
+    logits = find_class_logits(output)
+    if logits is not None:
+        return _read_classes(logits, categories)
     pixel_logits = find_pixel_logits(output)
     if pixel_logits is not None:
         return [_read_shares(image, categories) for image in pixel_logits.detach()]
@@ -138,6 +140,16 @@ def _read_flow(flow: Tensor) -> list[tuple[Prediction, ...]]:
 
 def _nothing(measure: str) -> tuple[Prediction, ...]:
     return (Prediction(measure, "no prediction: the logits are not finite", None, None),)
+
+
+def find_class_logits(output: object) -> Tensor | None:
+    """Return the logits (N, classes) in the output of a classifier.
+
+    They are the output, or are named so in a tuple. None if the output is not of this form.
+    """
+    if isinstance(output, tuple) and "logits" in getattr(output, "_fields", ()):
+        output = getattr(output, "logits", None)
+    return output if is_floats(output, 2) else None
 
 
 def find_pixel_logits(output: object) -> Tensor | None:

@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.foreign import ForeignCode
 from hookcli.models.predictions import (
+    find_class_logits,
     find_last_flow,
     find_pixel_logits,
     is_boxes,
-    is_floats,
     name_class,
 )
 from hookcli.models.zoo.origin import import_code
@@ -151,9 +151,10 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
     """Return the score, the class that it belongs to, and its name."""
-    if is_floats(output, 2) and len(output) == 1:
-        index = int(output[0].argmax()) if target is None else target
-        return _of_logits(output, kind, _inside(index, output.shape[1])), index, kind
+    rows = find_class_logits(output)
+    if rows is not None and len(rows) == 1:
+        index = int(rows[0].argmax()) if target is None else target
+        return _of_logits(rows, kind, _inside(index, rows.shape[1])), index, kind
     logits = find_pixel_logits(output)
     if logits is not None:
         covered = logits[0].argmax(0).flatten().bincount(minlength=logits.shape[1])

@@ -38,23 +38,28 @@ def call_model(
     model: nn.Module,
     arguments: tuple[object, ...],
     observed: Callable[[], Sequence[str]] = tuple,
+    seed: int = 0,
 ) -> object:
     """Return what ``model`` returns for ``arguments``.
 
     Afterwards the process has the working directory and the standard streams that it had before,
-    and the buffers of a model in training mode have the values that they had.
+    and a model in training mode has the buffers that it had.
 
     Args:
         model: the model; its hooks run as part of the call.
         arguments: the positional arguments; the model may write over them.
         observed: returns the ids of the calls that had been observed when the model raised.
+        seed: the seed of torch's random numbers in training mode.
 
     Raises:
         ForwardError: the model raised an exception of any kind, or memory ran out, or calls were
             nested too deep. Any other error that is raised in our own hooks passes through
             unchanged.
     """
-    with _ModelCode(lambda error: describe_failure(model, error, observed())), _kept_buffers(model):
+    with (
+        _ModelCode(lambda error: describe_failure(model, error, observed())),
+        _repeatable(model, seed),
+    ):
         return model(*arguments)
 
 
@@ -75,7 +80,8 @@ def run_model(loaded: LoadedModel, pixels: Tensor) -> object:
         ForwardError: the model raised an exception.
     """
     with torch.inference_mode():
-        return call_model(loaded.module, loaded.feed.arguments_of(pixels))
+        feed = loaded.feed
+        return call_model(loaded.module, feed.arguments_of(pixels), seed=feed.seed)
 
 
 def to_batch(loaded: LoadedModel, pixels: Tensor) -> Tensor:
@@ -131,10 +137,11 @@ class _ModelCode:
 
 
 @contextmanager
-def _kept_buffers(model: nn.Module) -> Iterator[None]:
-    """Restore the buffers of a model in training mode, such as BatchNorm's, when the block ends.
+def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
+    """Let a model in training mode give the same for the same image, whichever were run before.
 
-    Every image then meets the same model, whichever were run before it.
+    It draws the same random numbers in each forward, and when the block ends its buffers, such as
+    those of BatchNorm, are what they were.
     """
     if not any(module.training for module in model.modules()):
         yield
@@ -146,8 +153,11 @@ def _kept_buffers(model: nn.Module) -> Iterator[None]:
             undo.append(partial(operator.setitem, module._buffers, name, buffer))
             if buffer is not None and not is_lazy(buffer):
                 undo += tensor_restorers(buffer, memories)
+    devices = {value.device for value in model.parameters() if value.device.type == "cuda"}
     try:
-        yield
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(seed)
+            yield
     finally:
         with torch.inference_mode(False), torch.no_grad():
             for restore in undo:

@@ -55,7 +55,7 @@ def describe_failure(
     if is_out_of_memory(error):
         facts.append("try --batch-size 1, or a smaller --size")
     if failed.training and "more than 1 value per channel" in reason:
-        facts.append("in training mode it needs several images in a batch, or --mode eval")
+        facts.append("training mode cannot normalize one value of one image: --mode eval")
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
     hint = "; ".join(fact for fact in facts if fact)

@@ -251,6 +251,7 @@ def call_observed(settings: _PassSettings, pixels: Tensor, collector: Collector)
                 settings.model,
                 settings.feed.arguments_of(pixels),
                 lambda: [observed.call.id for observed in collector.seen],
+                settings.feed.seed,
             )
     except ForwardError as error:
         raise BrokenForwardError(

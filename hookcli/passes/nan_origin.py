@@ -81,7 +81,7 @@ def find_forward_origin(model: nn.Module, feed: ModelInputs, pixels: Tensor) -> 
         torch.inference_mode(),
         watch(model, list_watchable(model), watcher.started, watcher.finished),
     ):
-        call_model(model, feed.arguments_of(pixels.clone()))
+        call_model(model, feed.arguments_of(pixels.clone()), seed=feed.seed)
     operations = _find_operations(model, feed, pixels, watcher.between)
     made = {
         kind: f"{sentence}, by {operations[kind]}" if kind in operations else sentence
@@ -122,7 +122,7 @@ def _find_operations(
             found = find_operations(model, feed.arguments_of(pixels.clone()))
             layers = [each.layer for each in found if each.computes]
             with torch.inference_mode(), watch(model, layers, started, finished):
-                call_model(model, feed.arguments_of(pixels))
+                call_model(model, feed.arguments_of(pixels), seed=feed.seed)
     return made
 
 
@@ -168,7 +168,9 @@ def find_backward_origin(
         observe_gradients(model, list_watchable(model), look),
         change_input_gradients(model, changes),
     ):
-        call_backward(score(call_model(model, feed.arguments_of(pixels.clone()))).value)
+        call_backward(
+            score(call_model(model, feed.arguments_of(pixels.clone()), seed=feed.seed)).value
+        )
     return made
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
-from hookcli.config import ModelRequest
+from hookcli.config import ModelRequest, ScoreRequest
 from hookcli.models.load import load_model
+from hookcli.models.predictions import read_predictions
+from hookcli.models.scores import score_output
 from hookcli.passes.call import run_model
 
 NET = """
@@ -56,8 +59,8 @@ def own_model():
     Image.new("RGB", (40, 30), (200, 100, 50)).save("a.png")
 
 
-def load(name, mode):
-    return load_model(ModelRequest(name, "random", device="cpu", mode=mode))
+def load(name, mode, seed=0):
+    return load_model(ModelRequest(name, "random", seed, device="cpu", mode=mode))
 
 
 def modes_of(loaded):
@@ -117,16 +120,13 @@ def test_each_module_has_the_mode_that_was_asked_for():
 
 
 def test_training_mode_computes_what_torch_computes_and_leaves_the_buffers_as_they_were():
-    loaded = load("net.py:made", "train")
+    loaded = load("net.py:made", "train", seed=3)
     before = {name: buffer.clone() for name, buffer in loaded.module.named_buffers()}
     pixels = torch.rand(4, 3, 9, 9)
-    outputs = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        outputs.append(run_model(loaded, pixels))
+    outputs = [run_model(loaded, pixels) for _ in range(2)]
     after = dict(loaded.module.named_buffers())
     assert [name for name in before if not torch.equal(after[name], before[name])] == []
-    torch.manual_seed(3)
+    torch.manual_seed(3)  # the seed that was asked for
     with torch.no_grad():
         expected = loaded.module(pixels)
     torch.testing.assert_close(outputs, [expected, expected], rtol=0, atol=0)
@@ -179,7 +179,7 @@ def test_a_norm_with_one_value_a_channel_asks_for_a_batch(run):
     )
     ended = run("inspect", "net.py:made", "a.png", "--mode", "train", "--layers", "all")
     assert ended.code == 4
-    assert "in training mode it needs several images in a batch, or --mode eval" in ended.err
+    assert "training mode cannot normalize one value of one image: --mode eval" in ended.err
 
 
 def test_buffers_that_are_replaced_or_spread_out_are_as_they_were():
@@ -200,3 +200,38 @@ def test_buffers_that_are_replaced_or_spread_out_are_as_they_were():
     first, second = (run_model(loaded, torch.ones(1, 3, 4, 4)) for _ in range(2))
     torch.testing.assert_close([first, second], [torch.ones(1, 4)] * 2)
     assert loaded.module.mean == 0
+
+
+def test_in_training_mode_a_folder_gives_what_each_image_gives_alone(run):
+    Path("photos").mkdir()
+    for number in range(3):
+        Image.new("RGB", (40, 30), (80 * number, 100, 50)).save(f"photos/{number}.png")
+    words = ("--mode", "train", "--grids", "none", "--layers", "all", "--format", "json")
+    together = json.loads(run("inspect", "net.py:made", "photos", *words, "-o", "together").out)
+    for number, image in enumerate(together["images"]):
+        alone = json.loads(run("inspect", "net.py:made", f"photos/{number}.png", *words).out)
+        assert alone["images"][0]["predictions"] == image["predictions"]
+
+
+def test_the_effects_of_channels_in_training_mode_are_those_of_single_forwards(run):
+    words = ("net.py:without_dropout", "a.png", "--mode", "train", "--score", "sum")
+    words = (*words, "--layers", "conv", "--format", "json")
+    pair = [json.loads(run("ablate", *words, "--batch-size", size).out) for size in (1, 16)]
+    one, many = ([row["score"] for row in document["channels"]] for document in pair)
+    assert one == many
+
+
+@pytest.mark.parametrize("kind", [GoogLeNetOutputs, InceptionOutputs])
+def test_the_logits_of_a_named_tuple_are_scored_and_read(kind):
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    found = kind(logits, *[None] * (len(kind._fields) - 1))
+    assert [each.index for each in read_predictions(found, ())[0]] == [1, 2, 0]
+    assert score_output(found, ScoreRequest(), None, (), needs_gradient=False).value == 3
+
+
+def test_the_same_command_in_training_mode_gives_the_same_figures(run):
+    for folder in ("one", "other"):
+        words = ("--mode", "train", "--layers", "all", "--grids", "none", "-o", folder)
+        assert run("inspect", "net.py:made", "a.png", *words).code == 0
+    one, other = (Path(folder, "layers.csv").read_bytes() for folder in ("one", "other"))
+    assert one == other
