@@ -208,6 +208,27 @@ class FileList(Request):
 
 
 @dataclass(frozen=True, slots=True)
+class DoneImage:
+    """An image of a complete run, which was used or skipped.
+
+    Attributes:
+        file: the file, with the row of a tensor file.
+        sha256: the hash of the file; empty for a skipped one.
+    """
+
+    file: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneRun(Request):
+    """The request of a complete run and its images, from its ``manifest.json``."""
+
+    images: tuple[DoneImage, ...] = ()
+    skipped: tuple[DoneImage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """Facts about the model of a run that later commands need.
 

@@ -101,7 +101,13 @@ def check_run_folder(
     if config.folder.resume:
         weights = config.run.model.weights
         known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
-        finish_resume(folder, to_command(config), known, cleans_up=cleans_up)
+        images = {
+            source.name if isinstance(source, ImageFile) else source.file: (
+                "" if isinstance(source, ImageFile) else source.sha256
+            )
+            for source in sources
+        }
+        finish_resume(folder, to_command(config), known, images, cleans_up=cleans_up)
     check_folder(
         folder,
         plan_names(config, sources),

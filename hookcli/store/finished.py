@@ -6,12 +6,14 @@ import contextlib
 import json
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hookcli.documents import FileList, Request, decode_both
+from hookcli.documents import DoneRun, FileList, decode_both
 from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.files import cannot_write
 from hookcli.records.command import list_differences
+from hookcli.records.text import and_more
 from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import opened
@@ -20,7 +22,7 @@ from hookcli.store.run_files import RunFiles
 from hookcli.store.tables import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hookcli.urls import Place
 
@@ -64,7 +66,12 @@ def replace_page(path: Place, page: bytes) -> Place:
 
 
 def finish_resume(
-    path: Place, command: Sequence[str], weights_sha256: str = "", *, cleans_up: bool
+    path: Place,
+    command: Sequence[str],
+    weights_sha256: str = "",
+    images: Mapping[str, str] = MappingProxyType({}),
+    *,
+    cleans_up: bool,
 ) -> None:
     """Raise ``CompleteError`` if the run is complete, and delete the chunks that it left behind.
 
@@ -72,6 +79,8 @@ def finish_resume(
         path: the run folder.
         command: the words of the command that resumes.
         weights_sha256: the hash of the weights file, if one is named.
+        images: the images that are given now, each with the hash of its file, or an empty one if
+            it has not been read; none to compare none.
         cleans_up: whether they are deleted; False only raises.
 
     Raises:
@@ -87,7 +96,7 @@ def finish_resume(
         held, data = find_run(folder), folder.read(MANIFEST)
         if held is None or held.complete is None or data is None:
             return
-        done, begun = decode_both(data, Request)
+        done, begun = decode_both(data, DoneRun)
         wanted: dict[str, object] = {
             "hookcli": metadata.version("hookcli"),
             "command": to_plain(command),
@@ -98,6 +107,10 @@ def finish_resume(
             raise RequestError(
                 f"--resume: the run in {str(path)!r} was done {difference}",
                 "choose another folder with -o, or start again with --overwrite",
+            )
+        if images and (difference := _compare_images(begun, images)):
+            raise RequestError(
+                f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
         for damage in list_damage(held.complete.sizes, RunFiles(path).measure).values():
             raise RequestError(
@@ -113,3 +126,20 @@ def finish_resume(
             except OSError as error:
                 raise cannot_write(path, error) from error
     raise CompleteError(f"the run in {str(path)!r} is complete")
+
+
+def _compare_images(done: DoneRun, images: Mapping[str, str]) -> str:
+    """Return how the images of a run differ from those that are given now; empty if they do not."""
+    used = {image.file: image.sha256 for image in done.images}
+    known = {*used, *(image.file for image in done.skipped)}
+    differences = {
+        "but without {}": [file for file in images if file not in known],
+        "but with {}, which is not given now": [file for file in used if file not in images],
+        "but {} has changed since": [
+            file for file, sha256 in images.items() if sha256 and used.get(file, sha256) != sha256
+        ],
+    }
+    for what, files in differences.items():
+        if files:
+            return what.format(repr(files[0]) + and_more(len(files) - 1))
+    return ""
