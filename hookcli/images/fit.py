@@ -59,6 +59,8 @@ class Fitter:
         Raises:
             UndecodableError: the model cannot be given this image.
         """
+        if source.ready is not None:
+            return source  # it has been fitted, and its pictures are no longer kept
         if source.pixels is None:
             reason = self.prepare.refuse(source.pictures[0])
         else:

@@ -29,6 +29,7 @@ _VALUE_OPTIONS = (
     "--target",
     "--score",
 )
+_UNSAID = {"--mode": DEFAULTS.run.model.mode}  # where no option means a value of its own
 
 
 def to_command(config: RunConfig) -> tuple[str, ...]:
@@ -164,7 +165,8 @@ def list_value_options(
     for name in _VALUE_OPTIONS:
         in_old, in_new = phrases_old.get(name), phrases_new.get(name)
         if in_old != in_new:
-            yield name, _values(name, in_old), _values(name, in_new)
+            old_value, new_value = _values(name, in_old), _values(name, in_new)
+            yield name, old_value or _UNSAID.get(name), new_value or _UNSAID.get(name)
 
 
 def _values(name: str, phrases: Sequence[str] | None) -> str | None:

@@ -38,6 +38,8 @@ def and_more(rest: int, form: str = " and {} more") -> str:
 
 def fact_text(value: object) -> str:
     """Return the value of something that a run depends on, as text; ``none`` when it has none."""
-    if value is None or value == "":
+    if value is None or value in ("", (), []):
         return "none"
-    return shape_text(value) if isinstance(value, list) else str(value)
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    return "; ".join(value) if isinstance(value[0], str) else shape_text(value)

@@ -141,7 +141,10 @@ def plan_ablation(
             alone = not is_batched or leads != {(1,)} or leads_of_two != {(2,)}
             ablated.append(_describe(layer, one.shapes[path], size, style, alone=alone))
     if not ablated:
-        raise RequestError("none of the layers runs", "hookcli layers MODEL shows what runs")
+        raise RequestError(
+            "none of the layers runs and returns floating-point numbers",
+            "hookcli layers MODEL shows what runs",
+        )
     uncalled = [
         Uncalled(layer, _explain(loaded.module, layer, one))
         for layer in layers

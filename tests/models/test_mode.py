@@ -139,7 +139,7 @@ def test_compare_finds_what_training_mode_changes(run):
     document = json.loads(ended.out)
     assert ended.code == 7
     assert document["first"] == "bn"
-    assert document["changed"] == [{"name": "--mode", "a": None, "b": "train"}]
+    assert document["changed"] == [{"name": "--mode", "a": "eval", "b": "train"}]
     assert run(*words, "--against", "mode=as-made").code == 0
 
 

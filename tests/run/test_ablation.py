@@ -622,7 +622,7 @@ def test_nothing_is_written(run, nets):
         (
             "Uncalled",
             ("--layers", "idle"),
-            "none of the layers runs",
+            "none of the layers runs and returns floating-point numbers",
             "hookcli layers MODEL shows what runs",
         ),
         (

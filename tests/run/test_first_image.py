@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hookcli.config import ModelRequest
-from hookcli.plan.prepare import prepare_run
+from hookcli.plan.prepare import FoundImages, prepare_model, prepare_run
 from tests.configs import inspect_config
 from tests.conftest import PHOTOS
 
@@ -29,8 +29,9 @@ class Net(nn.Module):
         if x.min() < 0:
             raise ValueError("darker than black")
         x = self.conv(x)
-        if x.abs().mean() > 5:
+        if x.abs().mean() > 5 and x.shape[0]:
             x = x - 1
+            x *= 2
         return self.head(F.relu(x).flatten(2))
 """
 WORDS = ("--device", "cpu", "--grids", "none", "--layers", "op:*", "-o", "out")
@@ -54,6 +55,7 @@ def calls():
 def test_a_model_of_a_size_of_its_own_has_operations(run):
     ended = run("inspect", "net.py:Net", save("dark.npy", 0.1), *WORDS)
     assert ended.code == 0, ended.err
+    assert "not called" not in ended.err
     assert "op:relu" in calls()
     assert "op:sub" not in calls()
 
@@ -69,8 +71,10 @@ def test_an_operation_that_only_a_later_image_reaches_is_named(run):
     assert ended.code == 0, ended.err
     assert "op:sub" not in calls()
     reason = "it was not watched: a later image calls it, and the first one does not"
-    assert f"op:sub: {reason}\n" in ended.err
-    assert json.loads(ended.out)["uncalled"] == [{"layer": "op:sub", "reason": reason}]
+    assert f"op:mul, op:sub: {reason}\n" in ended.err
+    assert json.loads(ended.out)["uncalled"] == [
+        {"layer": name, "reason": reason} for name in ("op:mul", "op:sub")
+    ]
 
 
 def test_an_operation_that_was_not_asked_for_is_not_named(run):
@@ -134,3 +138,23 @@ def test_of_a_picture_it_is_said_how_it_was_prepared(run, words, said):
     words = (*WORDS[:4], "--layers", "all", "-o", "out", *words)
     ended = run("inspect", "net.py:make", cat, *words)
     assert f"\ninput: 1x3x224x224, {said}\n" in ended.out
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_worker_of_a_cluster_tries_the_row_of_a_tensor_file(count):
+    """Few images are read at once, and of many each is read when it is needed."""
+    np.save("rows.npy", np.full((count, 3, 16, 16), 100, np.float32))
+    model = ModelRequest("net.py:Net", weights="random", device="cpu")
+    config = inspect_config(model, "rows.npy", layers=("op:*",))
+    first = prepare_run(config).model.first.source
+    prepared = prepare_model(config.run, FoundImages([first], []), config.edited_side)
+    assert "op:sub" in [each.layer.module_path for each in prepared.operations]
+    assert Path(first.path).name == "rows.npy"
+
+
+def test_a_file_in_a_folder_with_a_bracket_is_a_tensor_file(run):
+    Path("x[z]").mkdir()
+    for number in range(9):
+        save(f"x[z]/{number}.npy", 0.1)
+    ended = run("inspect", "net.py:Net", "x[z]", *WORDS)
+    assert "the values of the files as they are" in ended.out, ended.err
