@@ -53,6 +53,8 @@ class SurveyRow:
             tensor.
         calls: how often the module is called in one forward.
         traps: what makes a naive hook go wrong here.
+        share: its share of the whole model's operations, or of what rows are sorted by, from 0 to
+            1; None without a number.
     """
 
     order: int | None
@@ -66,6 +68,35 @@ class SurveyRow:
     flops: int | None
     calls: int
     traps: tuple[str, ...]
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTotal:
+    """What the whole model takes for one image.
+
+    Attributes:
+        params: the number of its parameters.
+        flops: the floating point operations of a forward, two per multiply-add.
+        output_mb: the size of the outputs of all calls of layers without parts, in 1e6 bytes.
+    """
+
+    params: int
+    flops: int
+    output_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A description of layers, and of the model that they belong to.
+
+    Attributes:
+        rows: the calls in the order of their start, uncalled layers last.
+        total: the totals of the whole model.
+    """
+
+    rows: tuple[SurveyRow, ...]
+    total: ModelTotal
 
 
 @dataclass(slots=True)
@@ -111,8 +142,8 @@ def survey(
     input_shape: tuple[int, ...],
     feed: ModelInputs = PLAIN,
     operations: Sequence[FoundOperation] = (),
-) -> tuple[SurveyRow, ...]:
-    """Describe every call of the selected layers in the order of their start, uncalled layers last.
+) -> Survey:
+    """Describe every call of the selected layers, and the whole model.
 
     Args:
         model: the model, in evaluation mode; its values do not matter.
@@ -156,7 +187,20 @@ def survey(
     rows.sort(key=lambda row: row.order or 0)
     shown = {entry.call.layer.module_path for entry in outputs}
     missing = [layer for layer in selected if layer.module_path not in shown]
-    return (*rows, *(_bare_row(model, layer, watcher.called) for layer in missing))
+    bare = (_bare_row(model, layer, watcher.called) for layer in missing)
+    return Survey((*rows, *bare), _add_up(model, watcher))
+
+
+def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
+    return ModelTotal(
+        sum(parameter.numel() for parameter in model.parameters()),
+        watcher.counter.total,
+        sum(_megabytes(each.tensor) for each in watcher.outputs if each.call.layer.is_leaf),
+    )
+
+
+def _megabytes(tensor: Tensor) -> float:
+    return tensor.numel() * tensor.element_size() / 1e6
 
 
 def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -213,7 +257,7 @@ def _row(
         shape=shape,
         layout=layout.name,
         params=layer.params,
-        output_mb=entry.tensor.numel() * entry.tensor.element_size() / 1e6,
+        output_mb=_megabytes(entry.tensor),
         flops=entry.flops,
         calls=calls,
         traps=tuple(traps),

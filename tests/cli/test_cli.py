@@ -656,7 +656,8 @@ def test_every_command_speaks_json_csv_and_markdown(run, command):
     header, *lines = csv.reader(io.StringIO(run(*command, "--format", "csv").out))
     assert list(rows[0]) == header
     assert len(lines) == len(rows)
-    assert len(run(*command, "--format", "md").out.splitlines()) == 2 + len(rows)
+    lines = run(*command, "--format", "md").out.splitlines()
+    assert len([line for line in lines if line.startswith("|")]) == 2 + len(rows)
 
 
 def figures(rows, name, form):
@@ -679,14 +680,55 @@ def test_a_table_of_figures_fits_80_columns_with_every_figure_whole(inspect, pho
 
 
 @pytest.mark.parametrize("model", ["resnet18", "vit_b_16", "squeezenet1_1"])
-def test_a_list_of_layers_fits_80_columns_with_calls_and_shapes_whole(run, narrow, model):
+def test_a_list_of_layers_fits_80_columns_with_calls_and_figures_whole(run, narrow, model):
     rows = strict_json(run("layers", model, "--format", "json").out)["layers"]
     out = run("layers", model).out
     words = set(out.split())
     assert max(map(len, out.splitlines())) <= 80
-    assert {"x".join(map(str, row["shape"])) for row in rows if row["shape"]} <= words
+    assert {f"{row['params']:,}" for row in rows} <= words
+    assert {f"{row['flops'] / 1e6:,.1f}" for row in rows if row["flops"]} <= words
+    assert {f"{row['share']:.1%}" for row in rows if row["share"] is not None} <= words
     assert {str(row["order"]) for row in rows if row["order"]} <= words
     assert {row["call_id"] for row in rows if len(row["call_id"]) <= 20} <= words
+
+
+def test_traps_for_which_there_is_no_room_stand_below_the_table(run, narrow):
+    lines = run("layers", "resnet18", "--layers", "layer1.0.*").out.splitlines()
+    foot = lines[lines.index("traps:") :]
+    assert foot[1:3] == [
+        "  written over in place: layer1.0.bn1, layer1.0.bn2",
+        "  called 2 times: layer1.0.relu, layer1.0.relu#1",
+    ]
+    assert not any("traps" in line for line in foot[3:])
+
+
+@pytest.mark.parametrize(
+    ("sort", "field", "total"),
+    [
+        ("flops", "flops", "flops"),
+        ("params", "params", "params"),
+        ("memory", "output_mb", "output_mb"),
+    ],
+)
+def test_rows_are_sorted_by_a_figure_of_which_they_have_a_share(run, sort, field, total):
+    document = strict_json(
+        run("layers", "squeezenet1_1", "--layers", "leaf", "--sort", sort, "--format", "json").out
+    )
+    rows = document["layers"]
+    values = [row[field] for row in rows]
+    assert values == sorted(values, reverse=True)
+    shares = [row["share"] for row in rows]
+    expected = [value / document["total"][total] for value in values]
+    assert shares == pytest.approx(expected, abs=1e-6)
+    assert sum(shares) == pytest.approx(1, abs=1e-4)
+
+
+def test_rows_are_sorted_by_name(run):
+    rows = strict_json(run("layers", "resnet18", "--sort", "name", "--format", "json").out)[
+        "layers"
+    ]
+    names = [row["call_id"] for row in rows]
+    assert names == sorted(names)
 
 
 def test_a_list_of_models_fits_80_columns(run, narrow):

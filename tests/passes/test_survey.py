@@ -17,7 +17,7 @@ ONE_PIXEL = (1, 1, 1, 1)
 def rows_of(model, *paths, shape=ONE_PIXEL):
     selected = [layer for layer in list_layers(model) if layer.module_path in paths]
     assert len(selected) == len(paths)
-    return survey(model.eval(), selected, shape)
+    return survey(model.eval(), selected, shape).rows
 
 
 def traps(model, *paths, shape=ONE_PIXEL):

@@ -114,7 +114,7 @@ def test_the_model_itself_has_the_parameters_that_torchinfo_adds_up(name, params
 
 def test_the_uncalled_heads_of_googlenet_have_the_parameters_that_no_call_accounts_for():
     model = build_skeleton(ModelRequest("googlenet")).module
-    rows = survey(model, select_layers(model, ["aux1", "aux2"]), (1, 3, 112, 112))
+    rows = survey(model, select_layers(model, ["aux1", "aux2"]), (1, 3, 112, 112)).rows
     assert [row.calls for row in rows] == [0, 0]
     assert sum(row.params for row in rows) == read_table("googlenet_1x3x112x112")[0].params
 
@@ -296,7 +296,7 @@ def test_the_cost_of_attention_counts_on_a_real_device_too():
     model.to_empty(device="cpu").requires_grad_(requires_grad=False)
     for parameter in model.parameters():
         parameter.zero_()
-    (row,) = survey(model, list_layers(model)[:1], (1, 3, 224, 224))
+    (row,) = survey(model, list_layers(model)[:1], (1, 3, 224, 224)).rows
     assert row.flops == pytest.approx(2 * 4.41e9, rel=0.005)
 
 
@@ -370,7 +370,7 @@ def test_the_auxiliary_heads_of_googlenet_are_not_called_in_evaluation_mode():
 
 def test_a_googlenet_without_auxiliary_heads_has_none_in_its_rows():
     model = build_skeleton(ModelRequest("googlenet", arguments=(("aux_logits", "False"),))).module
-    rows = survey(model, list_layers(model), (1, 3, 64, 64))
+    rows = survey(model, list_layers(model), (1, 3, 64, 64)).rows
     assert [row.module_path for row in rows if "aux" in row.module_path] == []
 
 
@@ -400,19 +400,19 @@ def survey_of_table(table: str) -> list[SurveyRow]:
     model = build_skeleton(ModelRequest(name)).module
     layers = [layer for layer in list_layers(model) if layer.depth <= depth]
     shape = (1, *(int(length) for length in pixels.split("x")[1:]))
-    return [row for row in survey(model, layers, shape) if row.calls]
+    return [row for row in survey(model, layers, shape).rows if row.calls]
 
 
 def surveyed(name: str, forms: list[str], side: int) -> tuple[SurveyRow, ...]:
     model = build_skeleton(ModelRequest(name)).module
-    return survey(model, select_layers(model, forms), (1, 3, side, side))
+    return survey(model, select_layers(model, forms), (1, 3, side, side)).rows
 
 
 def root_flops(name: str) -> int | None:
     loaded = build_skeleton(ModelRequest(name))
     model, info = loaded.module, loaded.info
     assert info.input_shape == (1, 3, 224, 224)
-    (row,) = survey(model, list_layers(model)[:1], info.input_shape)
+    (row,) = survey(model, list_layers(model)[:1], info.input_shape).rows
     return row.flops
 
 

@@ -52,7 +52,7 @@ def surveyed(request: pytest.FixtureRequest) -> Surveyed:
     loaded = build_skeleton(ModelRequest(request.param, size=size))
     model, info = loaded.module, loaded.info
     leaves = [path for path, module in model.named_modules() if not list(module.children())]
-    rows = survey(model, list_layers(model), info.input_shape)
+    rows = survey(model, list_layers(model), info.input_shape).rows
     return Surveyed(request.param, rows, tuple(leaves))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -15,14 +15,23 @@ from hookcli.config import ModelRequest
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from hookcli.passes.survey import SurveyRow
+    from hookcli.passes.survey import ModelTotal, Survey, SurveyRow
+
+Sort: TypeAlias = Literal["calls", "flops", "params", "memory", "name"]
 
 _LOOK = Look(
-    header=("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "calls", "traps"),
+    header=(
+        *("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "share"),
+        *("calls", "traps"),
+    ),
     words=("call", "type", "output", "layout", "traps"),
     fold=("call", "traps"),
-    drop=("MB", "layout", "calls", "type", "MFLOPs", "params"),
+    drop=("traps", "calls", "layout", "type", "MB", "output"),
+    foot=("traps",),
+    brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
+# The number that rows are sorted by, and of which they have a share.
+_SORTED_BY: dict[Sort, str] = {"flops": "flops", "params": "params", "memory": "output_mb"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,10 @@ class ListedOptions:
             help="Also list operations between modules, such as additions.",
         ),
     ] = False
+    sort: Annotated[
+        Sort,
+        typer.Option(metavar="BY", help="Order of the rows: calls, flops, params, memory or name."),
+    ] = "calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,7 @@ def layers(
         hookcli layers resnet34
         hookcli layers resnet34 --layers 'layer1.0' --ops
         hookcli layers vit_b_16 --layers attention --format csv
+        hookcli layers convnext_tiny --layers leaf --sort flops
     """
     from hookcli.cli.completion import save_model_names
     from hookcli.hooks.filter import select_layers
@@ -81,14 +95,48 @@ def layers(
         chosen = select_layers(loaded.module, listed.layers, listed.exclude, operations)
         if listed.ops:
             chosen = add_operations(chosen, operations)
-        rows = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
+        found = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
+    rows = _sorted(_with_shares(found, listed.sort), listed.sort)
     save_model_names()
     document: dict[str, object] = {
         "model": model,
         "input_shape": loaded.info.input_shape,
+        "total": found.total,
         "layers": rows,
     }
-    print_listing(Listing(SurveyRow, rows, _cells, document), _LOOK, output_format)
+    shape_of_input = shape_text(loaded.info.input_shape)
+    caption = _caption(found.total, shape_of_input, listed.sort)
+    print_listing(Listing(SurveyRow, rows, _cells, document, caption), _LOOK, output_format)
+
+
+def _with_shares(found: Survey, sort: Sort) -> list[SurveyRow]:
+    """Return the rows with their shares of the model's total."""
+    number = _SORTED_BY.get(sort, "flops")
+    total = getattr(found.total, number)
+    return [
+        row
+        if total == 0 or getattr(row, number) is None
+        else replace(row, share=round(getattr(row, number) / total, 6))
+        for row in found.rows
+    ]
+
+
+def _sorted(rows: list[SurveyRow], sort: Sort) -> list[SurveyRow]:
+    """Return the rows in the order that was asked for, the largest first."""
+    if sort == "calls":
+        return rows
+    if sort == "name":
+        return sorted(rows, key=lambda row: row.call_id)
+    return sorted(rows, key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
+
+
+def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]:
+    what = {"params": "parameters", "memory": "MB"}.get(sort, "FLOPs")
+    whole = (
+        f"total: {total.params:,} parameters, {total.flops / 1e6:,.1f} MFLOPs and "
+        f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
+    )
+    return whole, f"share: of all {what}; that of a block holds those of its parts"
 
 
 def _cells(row: SurveyRow) -> list[str]:
@@ -102,6 +150,7 @@ def _cells(row: SurveyRow) -> list[str]:
         f"{row.params:,}",
         "" if row.output_mb is None else f"{row.output_mb:.2f}",
         "" if row.flops is None else f"{row.flops / 1e6:,.1f}",
+        "" if row.share is None else f"{row.share:.1%}",
         str(row.calls),
         "; ".join(row.traps),
     ]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hookcli import escape
 from hookcli.cli.output import console
+from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from _typeshed import DataclassInstance
     from rich.table import Table
@@ -27,6 +28,7 @@ _FOLDED = 32  # the width of a column whose text may be wrapped
 _WIDE = 400  # the width of a table that is not printed on a terminal
 _USUAL = 80  # the width of a terminal that does not report one
 _HEIGHT = 25  # given so that Rich does not read COLUMNS, which may be no number, by itself
+_MOST_NAMED = 4  # rows that have the same text below a table
 _NARROW = 20  # the least width of a table
 
 
@@ -39,12 +41,16 @@ class Look:
         words: the columns that hold text; the others hold numbers, which are aligned to the right.
         fold: the columns whose text may be wrapped.
         drop: the columns that a narrow terminal leaves out, beginning with the first.
+        foot: those of them whose texts stand below the table then, each with the rows that have it.
+        brief: shortens a text there, so that more rows have the same.
     """
 
     header: tuple[str, ...]
     words: tuple[str, ...]
     fold: tuple[str, ...]
     drop: tuple[str, ...]
+    foot: tuple[str, ...] = ()
+    brief: Callable[[str], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +171,24 @@ def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(escape.for_terminal(row[place])) for place in places))
     console.print_data(_render(table))
-    hidden = ", ".join(name for name in _filled_columns(look, rows) if name not in kept)
-    if hidden:
-        console.print_data(f"{_wrapped(f'left out for want of room: {hidden}')}\n")
+    left_out = [name for name in _filled_columns(look, rows) if name not in kept]
+    lines = [line for name in left_out if name in look.foot for line in _foot(look, rows, name)]
+    if hidden := ", ".join(name for name in left_out if name not in look.foot):
+        lines.append(f"left out for want of room: {hidden}")
+    console.print_data("".join(f"{_wrapped(line)}\n" for line in lines))
+
+
+def _foot(look: Look, rows: Sequence[Sequence[str]], column: str) -> Iterator[str]:
+    """Yield the texts of a column that was left out, each with the rows that have it."""
+    place, name = look.header.index(column), look.header.index(look.fold[0])
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        for text in filter(None, row[place].split("; ")):
+            named.setdefault(look.brief(text), []).append(row[name])
+    yield f"{column}:"
+    for text, names in named.items():
+        more = and_more(len(names) - _MOST_NAMED, ", and {} more")
+        yield escape.for_terminal(f"  {text}: {', '.join(names[:_MOST_NAMED])}{more}")
 
 
 def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
