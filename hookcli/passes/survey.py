@@ -195,7 +195,11 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
     return ModelTotal(
         sum(parameter.numel() for parameter in model.parameters()),
         watcher.counter.total,
-        sum(_megabytes(each.tensor) for each in watcher.outputs if each.call.layer.is_leaf),
+        sum(
+            _megabytes(each.tensor)
+            for each in watcher.outputs
+            if each.call.layer.is_leaf and not each.call.layer.is_operation
+        ),
     )
 
 
