@@ -193,8 +193,7 @@ def _run() -> int:
     except _ClickError as error:
         # Typer's messages may have line breaks, and it puts words before the text of a ValueError.
         message = " ".join(error.format_message().split()).replace(": Value error, ", ": ", 1)
-        words = ["hookcli", *(word for word in sys.argv[1:2] if word in _COMMANDS), "--help"]
-        console.print_error(message, f"see: {' '.join(words)}")
+        console.print_error(*_explain(error, message))
         return errors.RequestError.exit_code
     except OSError as error:
         if error.errno != ENOSPC:
@@ -211,6 +210,27 @@ def _run() -> int:
     if code == errors.INTERRUPTED:  # Typer caught it
         return _report_interrupt()
     return code if isinstance(code, int) else 0
+
+
+def _explain(error: Any, message: str) -> tuple[str, str]:
+    """Return the message about words that cannot be read, and a hint that says what to type."""
+    from hookcli.cli import guesses
+
+    kind, words = type(error).__name__, sys.argv[1:]
+    command = words[0] if words[:1] and words[0] in _COMMANDS else ""
+    guess = ""
+    if kind == "NoSuchOption":
+        message = f"No such option: {error.option_name}"
+        guess = guesses.guess_option(error.option_name, command, guesses.list_options(_Commands()))
+    elif words and not command and not words[0].startswith("-"):
+        message = f"No such command: {words[0]}"
+        guess = guesses.guess_command(words, _COMMANDS)
+    elif kind == "MissingParameter" and len(words) > 1 and "'IMAGE'" in message:
+        guess = (
+            f"hookcli {command} {words[1]} photo.jpg; its layers alone: hookcli layers {words[1]}"
+        )
+    options = " ".join(filter(None, ["see: hookcli", command, "--help"]))
+    return message, "; ".join(filter(None, [guess, options]))
 
 
 if os.name == "nt":  # pragma: no cover

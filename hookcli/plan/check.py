@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from hookcli import config as choices
-from hookcli.config import LARGEST_SIDE
+from hookcli.config import DEFAULTS, LARGEST_SIDE
 from hookcli.edits.grammar import read_edit
 from hookcli.edits.prune_grammar import read_prune
 from hookcli.errors import OutputError, RequestError
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     )
     from hookcli.edits.grammar import Side
 
+# Only usual ones, so that nothing has to be imported.
+_PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
+
 
 def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
@@ -47,6 +50,7 @@ def check_request(
         RequestError: an option has a value that it cannot have.
     """
     model = request.model
+    _check_words(request)
     _check_choice("--dtype", model.dtype, choices.Dtype)
     _check_choice("--mode", model.mode, choices.Mode)
     _check_choice("--on-error", request.on_error, choices.OnError)
@@ -69,6 +73,27 @@ def check_request(
             raise RequestError(
                 f"--edit {text!r}: {side_name} is a gradient, and this command computes none",
                 "edit gradients in: hookcli gradients",
+            )
+
+
+def _check_words(request: RunRequest) -> None:
+    """Check that the model comes before the images, and that several layers are one word.
+
+    Raises:
+        RequestError: a word stands in the wrong place.
+    """
+    name, images = request.model.name, request.images.names
+    if images and Path(name).suffix.lower() in _PICTURES:
+        raise RequestError(
+            f"the model comes before the images, and {name!r} is an image",
+            f"hookcli inspect {images[0]} {name}",
+        )
+    for word in images:
+        is_layer = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", word) and re.search(r"\d$|\.\d", word)
+        if is_layer and request.layers != DEFAULTS.run.layers and not os.path.exists(word):  # noqa: PTH110  pathlib's may raise
+            forms = ",".join((*request.layers, word))
+            raise RequestError(
+                f"there is no image {word!r}", f"several layers are one word: --layers {forms}"
             )
 
 

@@ -1,0 +1,100 @@
+"""Words that people guess from other tools: the message says what to type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+SEE = "see: hookcli inspect --help"
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--json", "--format json"),
+        ("--gpu", "--device cuda"),
+        ("--layer", "--layers FORM"),
+        ("--pretrained", "--weights pretrained"),
+        ("--checkpoint", "--weights FILE"),
+        ("--train", "--mode train"),
+        ("--html", "each run writes a page, report.html, into its folder: open it in a browser"),
+        ("--open", "each run writes a page, report.html, into its folder: open it in a browser"),
+        ("--cam", "hookcli gradients --cam has it"),
+        ("--colourmap", "--colormap"),
+    ],
+)
+def test_an_option_of_other_tools_is_translated(run, option, hint):
+    ended = run("inspect", "resnet18", "cat.png", option)
+    assert ended == (2, "", f"error: No such option: {option}\nhint: {hint}; {SEE}\n")
+
+
+def test_an_option_that_nothing_is_like_has_the_list_of_options(run):
+    assert run("inspect", "resnet18", "cat.png", "--qqq").err.endswith(f"\nhint: {SEE}\n")
+
+
+def test_only_options_of_the_command_are_named(run):
+    """layers has no weights."""
+    ended = run("layers", "resnet18", "--checkpoint", "w.pth")
+    assert "--weights" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
+        ("resnet18", "hookcli layers resnet18; "),
+        (
+            "timm:vit_tiny_patch16_224 cat.png",
+            "hookcli inspect timm:vit_tiny_patch16_224 cat.png; ",
+        ),
+        ("inspct resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
+        ("help", ""),
+    ],
+)
+def test_a_word_that_is_no_command_may_be_a_model(run, words, hint):
+    first = words.split()[0]
+    ended = run(*words.split())
+    assert ended == (2, "", f"error: No such command: {first}\nhint: {hint}see: hookcli --help\n")
+
+
+def test_without_an_image_the_next_step_is_said(run):
+    ended = run("inspect", "resnet18")
+    assert ended.code == 2
+    step = "hookcli inspect resnet18 photo.jpg; its layers alone: hookcli layers resnet18"
+    assert ended.err == f"error: Missing argument 'IMAGE'.\nhint: {step}; {SEE}\n"
+
+
+def test_an_image_in_the_place_of_the_model_is_told(run):
+    ended = run("inspect", "cat.png", "resnet18")
+    assert ended == (
+        2,
+        "",
+        (
+            "error: the model comes before the images, and 'cat.png' is an image\n"
+            "hint: hookcli inspect resnet18 cat.png\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize("word", ["layer2", "features.3", "layer1.0.conv1"])
+def test_a_second_layer_is_not_taken_for_an_image(run, word):
+    Image.new("RGB", (40, 30)).save("cat.png")
+    ended = run("inspect", "resnet18", "cat.png", "--layers", "layer1", word)
+    assert ended == (
+        2,
+        "",
+        (
+            f"error: there is no image {word!r}\n"
+            f"hint: several layers are one word: --layers layer1,{word}\n"
+        ),
+    )
+
+
+def test_a_folder_that_is_named_as_a_layer_is_a_folder(run):
+    Path("net.py").write_text("from torch import nn\ndef make(): return nn.Conv2d(3, 2, 3)\n")
+    Path("layer2").mkdir()
+    Image.new("RGB", (40, 30)).save("layer2/a.png")
+    ended = run("inspect", "net.py:make", "layer2", "--layers", "all", "--grids", "none")
+    assert ended.code == 0, ended.err
