@@ -167,8 +167,9 @@ class ModelRequest:
             belongs to the weights.
         resize: the short side of the image before its middle is cut out, in pixels; None for the
             proportion that belongs to the weights.
-        mean: the value subtracted from each colour; None for that of the weights.
-        std: the value that each colour is divided by; None for that of the weights.
+        mean: the value subtracted from each colour; None for that of the weights. One value means
+            that a model of the user's own takes grey pictures.
+        std: the value that each colour is divided by, and so many as of ``mean``.
         interpolation: ``nearest``, ``bilinear`` or ``bicubic``; None for that of the weights.
         arguments: keyword arguments of the model's builder, with the values as the user wrote them.
         mode: ``eval`` or ``train`` puts the model into that mode, ``as-made`` leaves every module

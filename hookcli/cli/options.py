@@ -210,7 +210,7 @@ class ModelOptions:
         str | None,
         typer.Option(
             metavar="R,G,B",
-            help="Subtracted from the colours, which are 0 to 1.",
+            help="Subtracted from the colours, which are 0 to 1; one number: a grey model.",
         ),
     ] = None
     std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Divisor of the colours.")] = None

@@ -56,7 +56,8 @@ def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise RequestError(
-            f"{name} cannot read {text!r}", "write three numbers: 0.485,0.456,0.406"
+            f"{name} cannot read {text!r}",
+            "write three numbers: 0.485,0.456,0.406; or one for a grey model",
         ) from error
 
 

@@ -126,11 +126,11 @@ def show_pixels(module: nn.Module, task: str, transform: object, pixels: Tensor)
 def _to_unit_range(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return pixels (C, H, W) scaled to the range from 0 to 1.
 
-    The normalisation of three colours is undone. If the result is not in that range, the pixels
-    were not normalised that way. Such pixels, and those of one channel, are scaled from their
-    smallest to their largest value.
+    The normalisation of three colours, or of grey, is undone. If the result is not in that range,
+    the pixels were not normalised that way. Such pixels, and one channel of several, are scaled
+    from their smallest to their largest value.
     """
-    if len(pixels) == 3:
+    if len(pixels) == len(mean):
         shown = pixels * _per_colour(std) + _per_colour(mean)
         finite = _finite_of(shown)
         if len(finite) and float(finite.min()) > -0.1 and float(finite.max()) < 1.1:

@@ -51,6 +51,7 @@ class Preprocessing:
         channels: the number of channels that the network accepts; None if it is not known, as for
             models of the user's own.
         fixed: the only size that the network accepts; None if it accepts several.
+        grey: the network takes pictures of one channel, the brightness.
     """
 
     task: str
@@ -59,6 +60,7 @@ class Preprocessing:
     size: int | None = None
     channels: int | None = _COLOURS
     fixed: FixedSize | None = None
+    grey: bool = False
 
     @property
     def words(self) -> str:
@@ -71,7 +73,7 @@ class Preprocessing:
         height, width = self.crop or _NOMINAL.get(self.task, (224, 224))
         if self.size is not None and self.crop is None:
             height, width = self.size, self.size
-        channels = self.channels or _COLOURS
+        channels = 1 if self.grey else self.channels or _COLOURS
         if self.task == "video":
             return (1, channels, CLIP_FRAMES, height, width)
         if self.task == "optical_flow":
@@ -102,7 +104,8 @@ class Preprocessing:
     def to_pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
         """Return the pixels of one image.
 
-        They are (3, H, W); for video a clip (3, T, H, W); for optical flow a pair (2, 3, H, W).
+        They are (3, H, W), or (1, H, W) for a network that takes grey pictures; for video a clip
+        (3, T, H, W); for optical flow a pair (2, 3, H, W).
 
         Args:
             pictures: upright RGB pictures: one, or the frames of a clip, or the two of a pair.
@@ -113,6 +116,8 @@ class Preprocessing:
             pair = [picture.resize(size) for picture in (*pictures, *pictures)[:2]]
             return torch.stack(self.transform(*pair))
         source = _stack_frames(pictures) if self.task == "video" else pictures[0]
+        if self.grey:
+            source = pictures[0].convert("L")
         pixels: Tensor = self.transform(source)
         return pixels
 
@@ -159,10 +164,17 @@ def make_preprocessing(
     Raises:
         RequestError: a change was asked for that does not apply to this model's preprocessing.
     """
+    grey = 1 in (len(request.mean or ()), len(request.std or ()))
+    if grey and task != OWN:
+        raise RequestError(
+            f"{request.name} takes colours: --mean and --std are three numbers each",
+            "one number each is for grey models of your own",
+        )
     return replace(
         _make_own_preprocessing(task, request, module, make_preset or _imagenet),
         channels=_count_channels(task, request),
         fixed=find_fixed_size(module),
+        grey=grey,
     )
 
 

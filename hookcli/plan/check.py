@@ -59,8 +59,7 @@ def check_request(
             raise RequestError(f"{name} must be at least 1, not {side}")
         if side is not None and side > LARGEST_SIDE:
             raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
-    _check_colours("--mean", model.mean)
-    _check_colours("--std", model.std)
+    _check_colours(model.mean, model.std)
     if model.std is not None and min(model.std) <= 0:
         raise RequestError("--std must be greater than 0")
     if not 0 <= model.seed < 1 << 63:
@@ -285,6 +284,14 @@ def _check_focus(config: RunConfig) -> None:
             raise RequestError("--focus needs a width and a height of at least 1")
 
 
-def _check_colours(name: str, values: tuple[float, ...] | None) -> None:
-    if values is not None and (len(values) != 3 or not all(map(math.isfinite, values))):
-        raise RequestError(f"{name} takes three numbers, one per colour: 0.485,0.456,0.406")
+def _check_colours(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
+    for name, values in (("--mean", mean), ("--std", std)):
+        if values is not None and (
+            len(values) not in (1, 3) or not all(map(math.isfinite, values))
+        ):
+            raise RequestError(
+                f"{name} takes three numbers, one per colour: 0.485,0.456,0.406",
+                "or one number, for a grey model of your own",
+            )
+    if 1 in (len(mean or ()), len(std or ())) and len(mean or ()) != len(std or ()):
+        raise RequestError("--mean and --std of a grey model are one number each: give both")

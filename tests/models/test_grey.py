@@ -1,0 +1,53 @@
+"""Models of one's own that take grey pictures: one number for the mean, and one for the spread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hookcli.config import ModelRequest
+from hookcli.models.load import load_model
+
+NET = "from torch import nn\ndef make(): return nn.Conv2d({channels}, 2, 3)\n"
+GREY = ("--mean", "0.5", "--std", "0.2")
+WORDS = ("a.png", "--layers", "all", "--grids", "none")
+
+
+@pytest.fixture(autouse=True)
+def own_model():
+    Path("net.py").write_text(NET.format(channels=1))
+    Image.new("RGB", (40, 30), (200, 100, 50)).save("a.png")
+
+
+def test_a_picture_becomes_its_brightness_and_is_normalized():
+    request = ModelRequest("net.py:make", "random", device="cpu", mean=(0.5,), std=(0.2,))
+    prepare = load_model(request).prepare
+    picture = Image.open("a.png")
+    pixels = prepare.to_pixels([picture])
+    brightness = np.asarray(picture.convert("L"))[0, 0] / 255
+    assert pixels.shape == prepare.nominal_shape[1:] == (1, 224, 224)
+    torch.testing.assert_close(pixels, torch.full_like(pixels, (brightness - 0.5) / 0.2))
+
+
+def test_the_page_shows_the_brightness(run):
+    assert run("inspect", "net.py:make", *WORDS, *GREY, "-o", "out").code == 0
+    seen = np.asarray(Image.open("out/seen/a.jpg"))
+    assert abs(float(seen.mean()) - np.asarray(Image.open("a.png").convert("L")).mean()) < 2
+
+
+def test_without_the_two_numbers_the_hint_names_them(run):
+    ended = run("inspect", "net.py:make", *WORDS)
+    assert ended.code == 4
+    assert ended.err.endswith("a model of grey pictures: --mean M --std S, one number each\n")
+
+
+def test_a_model_of_the_zoo_takes_colours(run):
+    ended = run("inspect", "squeezenet1_1", *WORDS, "--weights", "random", *GREY)
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        2,
+        "error: squeezenet1_1 takes colours: --mean and --std are three numbers each",
+    )
