@@ -490,7 +490,10 @@ def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
     write("def make(): return nn.Sequential(nn.Conv2d(1, 2, 1))")
     code, _, err = inspect("net.py:make")
     assert code == 4
-    assert err.splitlines()[-1] == "hint: it was given input 1x3x8x8; its weight is 2x1x1x1"
+    assert err.splitlines()[-1] == (
+        "hint: it was given input 1x3x8x8; its weight is 2x1x1x1; "
+        "a model of grey pictures: --mean M --std S, one number each"
+    )
 
 
 @pytest.mark.parametrize(
