@@ -196,15 +196,16 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
         sum(parameter.numel() for parameter in model.parameters()),
         watcher.counter.total,
         sum(
-            _megabytes(each.tensor)
+            _bytes_of(each.tensor)
             for each in watcher.outputs
             if each.call.layer.is_leaf and not each.call.layer.is_operation
-        ),
+        )
+        / 1e6,
     )
 
 
-def _megabytes(tensor: Tensor) -> float:
-    return tensor.numel() * tensor.element_size() / 1e6
+def _bytes_of(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _blank(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -261,7 +262,7 @@ def _row(
         shape=shape,
         layout=layout.name,
         params=layer.params,
-        output_mb=_megabytes(entry.tensor),
+        output_mb=_bytes_of(entry.tensor) / 1e6,
         flops=entry.flops,
         calls=calls,
         traps=tuple(traps),
