@@ -47,6 +47,8 @@ _DECODING_ERRORS = (
 )
 _VECTOR_FORMATS = ("EPS", "WMF", "PDF")  # EPS starts Ghostscript
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_VIDEO = (b"\x1aE\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")  # Matroska, MPEG
+_FRAMES = "ffmpeg -i FILE frame-%04d.png"
 _WIDENED = {"L;2": 85, "L;4": 17}  # by Pillow's names, the factor by which it expands them
 _UNREADABLE = re.compile(
     r"^-?\d+$|invalid literal|Invalid argument|decoder error|unpack|b['\"]|0x|<"
@@ -93,11 +95,25 @@ def decode(file: io.BufferedIOBase, frames: int = 1) -> tuple[list[Image.Image],
             stored, count = _read_frames(file, frames)
             return [_turn(*stored.pop(0)) for _ in range(len(stored))], count
     except UnidentifiedImageError as error:
-        raise UndecodableError("is not an image that can be read") from error
+        raise UndecodableError(_name_content(file)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UndecodableError("has more pixels than is safe to decode") from error
     except _DECODING_ERRORS as error:
         raise UndecodableError(f"cannot be decoded: {_reason(error)}") from error
+
+
+def _name_content(file: io.BufferedIOBase) -> str:
+    """Return what a file is that is no image, by its first bytes, and how to make images of it."""
+    file.seek(0)
+    start = file.read(12)
+    if start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf"):
+        return "is a HEIC picture, which Pillow cannot read: convert it to JPEG or PNG"
+    is_film = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
+    if is_film or start[:4] in _VIDEO or start[8:] == b"AVI ":
+        return f"is a video, not an image: save its frames: {_FRAMES}"
+    if start[:4] == b"%PDF":
+        return "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page"
+    return "is not an image that can be read"
 
 
 def to_upright_rgb(image: Image.Image) -> Image.Image:

@@ -335,13 +335,20 @@ def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
 
     Args:
         run: the run.
-        forms: call ids, or globs with ``*`` and ``?``.
+        forms: call ids, or globs with ``*`` and ``?``; commas separate several in one text.
 
     Raises:
         RequestError: a form matches nothing, or the run saved no tensors.
     """
-    chosen = {call_id for form in forms for call_id in _match(run, form)}
+    separate = [each for form in forms for each in _split(run, form)]
+    chosen = {call_id for form in separate for call_id in _match(run, form)}
     return tuple(call_id for call_id in run.calls if call_id in chosen)
+
+
+def _split(run: Run, form: str) -> list[str]:
+    """Return the forms between commas; a call id may have commas of its own."""
+    separate = [each for each in form.split(",") if each]
+    return [form] if form in run.calls or not separate else separate
 
 
 def _match(run: Run, form: str) -> list[str]:

@@ -408,6 +408,23 @@ def test_text_named_jpg_is_no_image():
     assert reason("text.jpg") == "is not an image that can be read"
 
 
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\0\0\0\x18ftypmp42", "is a video"),
+        (b"\x1aE\xdf\xa3\x01\0\0\0\0\0\0\0", "is a video"),
+        (b"RIFF\0\0\0\0AVI LIST", "is a video"),
+        (b"\0\0\0\x18ftypheic", "is a HEIC picture"),
+        (b"%PDF-1.7\n", "is a PDF"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(start, kind):
+    Path("holiday.jpg").write_bytes(start + bytes(100))
+    said = reason("holiday.jpg")
+    assert said.startswith(kind)
+    assert ": " in said  # what to do
+
+
 def test_an_empty_file_is_said_to_be_empty():
     Path("empty.png").touch()
     assert reason("empty.png") == "is empty"

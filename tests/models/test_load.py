@@ -29,6 +29,7 @@ from hookcli.models.zoo.build import SkipInitialisation, build_random
 from hookcli.models.zoo.catalog import list_catalog, list_names
 from hookcli.models.zoo.origin import find_origin
 from hookcli.models.zoo.weights import pin_weights
+from hookcli.models.zoo.weights_file import read_weights_file
 from tests.processes import COMMAND, forget, start
 
 SMALL = "squeezenet1_1"  # 5 MB of weights
@@ -265,14 +266,31 @@ def test_weights_of_an_inception_are_used_with_the_inputs_that_they_were_trained
 def test_a_pickled_object_is_refused_and_its_code_is_not_run():
     torch.save({"state_dict": {"features.0.weight": RunsCode()}}, "w.pth")
     error = refusal(WeightsError, weights="w.pth")
-    assert error.message == "w.pth holds more than tensors, and loading it would run its code"
+    assert error.message == (
+        "w.pth holds more than tensors (posix.mkdir), and loading it would run its code"
+    )
     assert not Path("the code was run").exists()
 
 
 def test_a_pickled_model_is_refused_with_the_way_to_save_its_weights():
     torch.save(nn.Sequential(nn.Conv2d(1, 1, 1)), "w.pth")
     assert refusal(WeightsError, weights="w.pth").hint == (
-        "save only the weights: torch.save(model.state_dict(), FILE)"
+        "if you trust it, save its weights: python -c 'import torch;"
+        ' torch.save(torch.load("w.pth", weights_only=False).state_dict(), "w-weights.pt")\''
+    )
+
+
+def test_the_one_state_dict_in_a_checkpoint_is_used_whatever_its_key_is():
+    state = nn.Linear(2, 3).state_dict()
+    torch.save({"net": state, "epoch": 3, "scores": {"top": 0.5}}, "w.pth")
+    assert read_weights_file(Path("w.pth")).tensors.keys() == state.keys()
+
+
+def test_a_checkpoint_of_several_state_dicts_of_unknown_keys_is_refused():
+    state = nn.Linear(2, 3).state_dict()
+    torch.save({"net": state, "critic": state}, "w.pth")
+    assert refusal(WeightsError, weights="w.pth").message == (
+        "w.pth holds several sets of weights: 'net', 'critic'"
     )
 
 

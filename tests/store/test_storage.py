@@ -150,11 +150,15 @@ def test_options_are_those_of_the_filesystem(monkeypatch):
     ]
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [("gs://bucket/run", "hookcli[gs]"), ("https://example.com/cat.jpg", "fsspec[http]")],
+)
+def test_a_package_that_is_missing_is_named(url, package, monkeypatch):
     def missing(_scheme):
         raise ImportError("Please install gcsfs")
 
     monkeypatch.setattr("fsspec.get_filesystem_class", missing)
-    with pytest.raises(RequestError, match="gs:// needs a package") as caught:
-        storage.check_url("gs://bucket/run")
-    assert caught.value.hint == "pip install 'hookcli[gs]'"
+    with pytest.raises(RequestError, match="needs a package") as caught:
+        storage.check_url(url)
+    assert caught.value.hint == f"pip install '{package}'"

@@ -608,9 +608,16 @@ def test_call_ids_are_chosen_exactly_or_by_globs_in_the_runs_order():
     assert choose_calls(run, ["layer1.0.relu"]) == ("layer1.0.relu",)
     assert choose_calls(run, ["att[1]"]) == ("att[1]",)
     assert choose_calls(run, ["att[*", "*"]) == names
-    assert refusal(lambda: choose_calls(run, ["conv", "layer2.*"]))[0] == (
-        "no tensor of 'layer2.*' was saved"
-    )
+    assert choose_calls(run, ["conv,att[1]"]) == ("conv", "att[1]")
+    for forms in (["conv", "layer2.*"], ["conv,layer2.*"]):
+        message = refusal(lambda forms=forms: choose_calls(run, forms))[0]
+        assert message == "no tensor of 'layer2.*' was saved"
+
+
+def test_a_call_id_with_a_comma_is_not_split():
+    names = ("conv", "att[a,b]")
+    run = load_run(finished_run([{name: [("x", image(1))] for name in names}], ["x"]))
+    assert choose_calls(run, ["att[a,b]"]) == ("att[a,b]",)
 
 
 def test_rows_of_layers_csv_have_numbers_and_none(tmp_path):

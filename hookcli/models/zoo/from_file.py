@@ -22,7 +22,8 @@ from hookcli.models.zoo.build import (
 )
 from hookcli.models.zoo.origin import OWN, TIMM
 from hookcli.models.zoo.timm_models import timm_categories
-from hookcli.models.zoo.weights_file import COUNTER, check_fit, fit_names, read_weights_file
+from hookcli.models.zoo.weights_file import read_weights_file
+from hookcli.models.zoo.weights_fit import COUNTER, check_fit, fit_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     is_own = origin.task == OWN
     outline = build_random(origin, request) if is_own else build_shapes(origin, request)
     sized, expected = request, _state_of(request, outline)
-    saved = fit_names(saved, expected)
+    saved = fit_names(str(file), saved, expected)
     if not is_own:
         sized, expected = _size_like(origin, request, expected, saved.tensors)
     head = _check_keys(file, saved.tensors, expected)

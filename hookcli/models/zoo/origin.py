@@ -21,6 +21,7 @@ from hookcli.files import open_regular
 from hookcli.foreign import ForeignCode, Surroundings
 from hookcli.models.structure import check_structure
 from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
+from hookcli.models.zoo.elsewhere import find_elsewhere
 from hookcli.models.zoo.timm_models import find_timm_builder
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def find_origin(name: str, seed: int) -> Origin:
     """
     if name.startswith("timm:"):
         return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
+    if (error := find_elsewhere(name)) is not None:
+        raise error
     if ":" in name:
         return Origin(name, OWN, _own_builder(name, seed))
     if name.endswith(".py"):

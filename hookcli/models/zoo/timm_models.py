@@ -45,6 +45,14 @@ def find_timm_builder(name: str) -> Callable[..., nn.Module]:
     return partial(timm.create_model, name)
 
 
+def is_timm_name(name: str) -> bool:
+    """Return whether timm is installed and has a model of this name, without ``timm:``."""
+    try:
+        return bool(_import_timm().is_model(name))
+    except ImportError:
+        return False
+
+
 def _import_timm() -> Any:
     return call_without_compiler(partial(import_module, "timm"))
 

@@ -1,4 +1,4 @@
-"""The content of a weights file, read without running any code in it, and whether it fits a model.
+"""The content of a weights file, read without running any code in it.
 
 Such files come from strangers. A tensor in them may claim to be larger than the file, have no
 values, or be of a kind that a model's parameters are not. All of this is refused before a model is
@@ -8,27 +8,25 @@ built.
 from __future__ import annotations
 
 import pickle
-import re
 import struct
 import warnings
 import zipfile
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from hookcli.errors import WeightsError
 from hookcli.files import NotRegularError, open_regular
 from hookcli.foreign import first_line
+from hookcli.models.zoo.file_kind import FileKind, find_kind
 from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
     from io import BufferedReader
     from pathlib import Path
 
@@ -51,27 +49,12 @@ UNREADABLE = (
     zipfile.BadZipFile,
     SafetensorError,
 )
-COUNTER = "num_batches_tracked"  # a norm's; older files lack it, or have a different dtype
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
-_PREFIXES = ("module.", "_orig_mod.", "model.")
-_MOST_PREFIXES = 8  # in one name; a name made of prefixes alone could take for ever
-_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"  # the format before torch 1.6
 _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
 _MOST_VERSION = 2**31
 _LONGEST = 120  # characters of a name, or of a description with a name, in a message
-_INTEGERS = (
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-)
 _SAVE_WEIGHTS = "save only the weights: torch.save(model.state_dict(), FILE)"
 
 
@@ -82,7 +65,8 @@ class WeightsFile:
     Attributes:
         tensors: the tensors by key: dense, on the CPU, and none larger than the memory behind it.
         versions: the versions of the saved modules, by module path; empty if the file has none.
-        note: which of several sets of weights these are; empty if the file holds one set.
+        note: which of several sets of weights these are, or what of the file was left out; empty
+            if it is all that the file holds.
     """
 
     tensors: dict[str, Tensor]
@@ -106,75 +90,13 @@ def read_weights_file(file: Path) -> WeightsFile:
     except pickle.UnpicklingError as error:
         raise _refuse_pickle(file, error) from error
     except (OSError, *UNREADABLE) as error:
+        if (kind := find_kind(file)).what:
+            raise _refuse_kind(file, kind) from error
         raise WeightsError(
             f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
         ) from error
     state, note = _unwrap(file, content)
     return WeightsFile(_list_tensors(file, state), _list_versions(state), note)
-
-
-def fit_names(saved: WeightsFile, expected: Collection[str]) -> WeightsFile:
-    """Rename ``saved`` for a model: remove the prefixes that parallel and compiled models add.
-
-    Args:
-        saved: the file's content.
-        expected: the keys of the model's own state dict, which may begin like a prefix too.
-    """
-    tensors, versions = saved.tensors, saved.versions
-    for _ in range(_MOST_PREFIXES):
-        prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), "")
-        if not prefix or any(key in expected for key in tensors):
-            break
-        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
-        versions = {
-            f"{path}.".removeprefix(prefix).removesuffix("."): version
-            for path, version in versions.items()
-            if f"{path}.".startswith(prefix)
-        }
-    tensors = {_new_name(key, expected): value for key, value in tensors.items()}
-    return replace(saved, tensors=tensors, versions=versions)
-
-
-def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, object]) -> None:
-    """Check that ``state`` has exactly the keys, shapes and kinds of values of ``expected``.
-
-    The kinds are floats, complex numbers, and integers (with booleans) that the model's dtype can
-    hold. A change from one kind to another would lose values silently.
-
-    Raises:
-        WeightsError: it does not; the message names the first few differences and counts the rest.
-    """
-    missing = [key for key in expected if key not in state]
-    unexpected = [key for key in state if key not in expected]
-    shared = {
-        key: (state[key], wanted)
-        for key, wanted in expected.items()
-        if key in state and isinstance(wanted, Tensor) and not is_lazy(wanted)
-    }
-    misshaped = [
-        f"{key} is {shape_text(saved.shape)} and not {shape_text(wanted.shape)}"
-        for key, (saved, wanted) in shared.items()
-        if saved.shape != wanted.shape
-    ]
-    changed = [
-        f"{key} is {_name(saved.dtype)} and not {_name(wanted.dtype)}"
-        for key, (saved, wanted) in shared.items()
-        if saved.shape == wanted.shape and not _keeps_kind(key, saved, wanted.dtype)
-    ]
-    faults = {
-        "missing": missing,
-        "unexpected": unexpected,
-        "of a different shape": misshaped,
-        "of a different kind": changed,
-    }
-    problems = [f"{len(keys)} {fault} ({_some(keys)})" for fault, keys in faults.items() if keys]
-    if problems:
-        raise WeightsError(
-            f"{file} does not fit the model: {'; '.join(problems)}",
-            "is it for a different model? see the names with: hookcli layers MODEL"
-            if missing or unexpected or misshaped
-            else "convert them, for example by tensor.real or tensor.float(), and save them again",
-        )
 
 
 def _load(file: Path, stream: BufferedReader) -> object:
@@ -191,6 +113,8 @@ def _load(file: Path, stream: BufferedReader) -> object:
     stream.seek(0)
     if beginning == _ZIP:
         return _load_archive(file, stream)
+    if file.suffix == ".onnx":
+        raise _refuse_kind(file, find_kind(file))
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     content: object = torch.load(stream, map_location="cpu", weights_only=True)
@@ -245,9 +169,21 @@ def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
         return WeightsError(
             f"{file} holds tensors that are not dense: one is nested", _SAVE_WEIGHTS
         )
+    kind = find_kind(file)
     return WeightsError(
-        f"{file} holds more than tensors, and loading it would run its code", _SAVE_WEIGHTS
+        f"{file} holds {kind.what or 'more than tensors'}, and loading it would run its code",
+        _save_hint(file, kind),
     )
+
+
+def _refuse_kind(file: Path, kind: FileKind) -> WeightsError:
+    return WeightsError(f"{file} holds {kind.what}, not a state dict", _save_hint(file, kind))
+
+
+def _save_hint(file: Path, kind: FileKind) -> str:
+    if not kind.state:
+        return _SAVE_WEIGHTS
+    return f"if you trust it, save its weights: {kind.save_weights(file)}"
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
@@ -267,12 +203,31 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
             if others:
                 note = (
                     f"{file} holds several sets of weights: the one under {wrapper!r} is used, not"
-                    f" {_some(others)}; to use another, save it alone"
+                    f" {name_some(others)}; to use another, save it alone"
                 )
             content = inner
+    content = _unwrap_other(file, content)
     if not isinstance(content, dict):
         raise WeightsError(f"{file} holds a {type(content).__name__}, not a state dict")
     return content, note
+
+
+def _unwrap_other(file: Path, content: object) -> object:
+    """Return the one state dict in a dict without tensors, whatever its key is.
+
+    Raises:
+        WeightsError: there are several.
+    """
+    if not isinstance(content, dict) or _bare_names(content):
+        return content
+    inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
+    states = {key: each for key, each in inner.items() if _bare_names(each)}
+    if len(states) > 1:
+        raise WeightsError(
+            f"{file} holds several sets of weights: {name_some([repr(key) for key in states])}",
+            "save one of them alone",
+        )
+    return next(iter(states.values()), content)
 
 
 def _list_others(
@@ -335,7 +290,7 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
         )
     if not layout and tensor.is_meta:
         raise WeightsError(f"{file} holds tensors of the meta device, which have no values")
-    layout = layout or ("nested" if tensor.is_nested else _name(tensor.layout))
+    layout = layout or ("nested" if tensor.is_nested else kind_name(tensor.layout))
     if layout != "strided":
         raise WeightsError(
             f"{file} holds tensors that are not dense: {_clip(key)} is {layout}",
@@ -365,31 +320,8 @@ def _list_versions(state: dict[object, object]) -> dict[str, int]:
     return versions
 
 
-def _new_name(key: str, expected: Collection[str]) -> str:
-    """Return the name that torchvision has used since 0.3 for the key of an old DenseNet."""
-    renamed = _OLD_DENSENET.sub(r"\1\2.", key)
-    return renamed if renamed in expected and key not in expected else key
-
-
-def _keeps_kind(key: str, saved: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether values can be converted to ``dtype``.
-
-    Floats may be rounded; integers must not change.
-    """
-    if saved.is_complex() or dtype.is_complex:
-        return saved.is_complex() and dtype.is_complex
-    if key.rpartition(".")[2] == COUNTER:
-        return True
-    if saved.dtype in _INTEGERS and dtype in _INTEGERS:
-        return torch.equal(saved.to(dtype).to(saved.dtype), saved)
-    if not (saved.is_floating_point() and dtype.is_floating_point):
-        return False
-    if saved.dtype.itemsize <= dtype.itemsize:
-        return True
-    return bool((saved.isfinite() == saved.to(dtype).isfinite()).all())  # none becomes infinite
-
-
-def _name(kind: torch.dtype | torch.layout) -> str:
+def kind_name(kind: torch.dtype | torch.layout) -> str:
+    """Return the name of a dtype or layout, without ``torch.``."""
     return str(kind).removeprefix("torch.").lstrip("_")
 
 
@@ -397,6 +329,7 @@ def _clip(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _some(texts: list[str], most: int = 3) -> str:
+def name_some(texts: list[str], most: int = 3) -> str:
+    """Return the first few of some names, and how many more there are."""
     rest = len(texts) - most
     return ", ".join(map(_clip, texts[:most])) + and_more(rest)

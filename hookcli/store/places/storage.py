@@ -33,7 +33,14 @@ _EXISTS = {"412", "PreconditionFailed"}
 _MAY_PASS = {"408", "429"}  # of the answers of a web server from 400 to 499
 _THREADS = 16  # files that are read or deleted at once
 _CHANGED = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
-_PACKAGES = {"s3": "hookcli[s3]", "s3a": "hookcli[s3]", "gs": "hookcli[gs]", "gcs": "hookcli[gs]"}
+_PACKAGES = {
+    "gcs": "hookcli[gs]",
+    "gs": "hookcli[gs]",
+    "http": "fsspec[http]",
+    "https": "fsspec[http]",
+    "s3": "hookcli[s3]",
+    "s3a": "hookcli[s3]",
+}
 
 
 TRY_AGAIN = "try again when the storage can be used; --resume goes on with a run"

@@ -1,0 +1,146 @@
+"""Tests of what is said of models that other libraries, hubs and files hold."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hookcli.errors import RequestError
+from hookcli.models.zoo.elsewhere import find_elsewhere
+from hookcli.models.zoo.file_kind import find_kind
+from hookcli.models.zoo.origin import find_origin
+
+NET = nn.Sequential(nn.Conv2d(3, 2, 1))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a file of each kind that holds ``NET``."""
+    folder = tmp_path_factory.mktemp("made")
+    state, pixels = NET.state_dict(), torch.rand(1, 3, 4, 4)
+    for name, content in {
+        "whole.pt": NET,
+        "trained.pt": {"model": NET, "epoch": 3},
+        "args.ckpt": {"state_dict": state, "args": argparse.Namespace(lr=0.1)},
+        "net.ckpt": {"state_dict": state, "hyper_parameters": {"loss": nn.ReLU()}},
+        "plain.pt": state,
+    }.items():
+        torch.save(content, folder / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated
+        torch.jit.trace(NET, pixels).save(folder / "script.pt")
+    torch.export.save(torch.export.export(NET, (pixels,)), folder / "program.pt2")
+    (folder / "model.onnx").write_bytes(b"\x08\x08")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_a_copy(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_file_is_told_by_what_is_in_it():
+    assert {file.name: find_kind(file).what for file in sorted(Path().iterdir())} == {
+        "args.ckpt": "more than tensors (argparse.Namespace)",
+        "model.onnx": "an ONNX graph",
+        "net.ckpt": "more than tensors (torch.nn.modules.activation.ReLU)",
+        "plain.pt": "",
+        "program.pt2": "an exported program",
+        "script.pt": "a TorchScript program",
+        "trained.pt": "a whole model (torch.nn.modules.container.Sequential)",
+        "whole.pt": "a whole model (torch.nn.modules.container.Sequential)",
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated:FutureWarning")
+def test_the_line_that_saves_the_weights_of_a_file_alone_does_so():
+    expected = NET.state_dict()
+    for name in ("args.ckpt", "net.ckpt", "program.pt2", "script.pt", "trained.pt", "whole.pt"):
+        line = find_kind(Path(name)).save_weights(Path(name))
+        exec(shlex.split(line)[2], {})  # noqa: S102
+        saved = torch.load(f"{Path(name).stem}-weights.pt", weights_only=True)
+        assert saved.keys() == expected.keys(), name
+        assert all(torch.equal(saved[key], expected[key]) for key in expected), name
+
+
+@pytest.mark.parametrize("name", ["whole.pt", "trained.pt"])
+def test_the_file_that_the_hint_writes_makes_the_whole_model(name):
+    echo, _, file = shlex.split(find_elsewhere(name).hint.replace(";", " ;", 2))[1:4]
+    Path(file).write_text(echo.replace(" ;", ";"))
+    assert isinstance(find_origin(f"{file}:make", 0).builder(), nn.Sequential)
+
+
+def test_damage_to_a_file_does_not_hide_that_it_may_be_a_state_dict():
+    torch.save(nn.Linear(2, 2).state_dict(), "w.pt")
+    whole = Path("w.pt").read_bytes()
+    for length in range(0, len(whole), 97):
+        Path("w.pt").write_bytes(whole[:length])
+        assert find_kind(Path("w.pt")).what == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "typed"),
+    [
+        ("yolo11n", "'yolo11n' is a model of ultralytics", 'YOLO("yolo11n.pt").model'),
+        ("yolov8s.pt", "'yolov8s.pt' is a model of ultralytics", 'YOLO("yolov8s.pt").model'),
+        (
+            "microsoft/resnet-50",
+            "'microsoft/resnet-50' is the name of a model on a hub, which hookcli does not load",
+            'Auto.from_pretrained("microsoft/resnet-50")',
+        ),
+        (
+            "hf:facebook/dino",
+            "'hf:facebook/dino' is the name of a model on a hub, which hookcli does not load",
+            'Auto.from_pretrained("facebook/dino")',
+        ),
+        (
+            "facebookresearch/dinov2:dinov2_vits14",
+            "'facebookresearch/dinov2:dinov2_vits14' is a model of torch.hub",
+            'torch.hub.load("facebookresearch/dinov2", "dinov2_vits14")',
+        ),
+        (
+            "hf-hub:timm/resnet18.a1_in1k",
+            "no model is called 'hf-hub:timm/resnet18.a1_in1k'",
+            "timm:resnet18.a1_in1k",
+        ),
+        ("resnet50d", "torchvision has no 'resnet50d', but timm has", "timm:resnet50d"),
+        ("nofile.pth", "there is no file 'nofile.pth'", "FILE.py:FUNCTION"),
+    ],
+)
+def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(name, message, typed):
+    with pytest.raises(RequestError) as refused:
+        find_origin(name, 0)
+    assert refused.value.message == message
+    assert typed in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "typed"),
+    [
+        ("plain.pt", "'plain.pt' holds weights", "--weights plain.pt"),
+        ("script.pt", "'script.pt' holds a TorchScript program", "--weights script-weights.pt"),
+        ("program.pt2", "'program.pt2' holds an exported program", "--weights program-weights.pt"),
+        (
+            "model.onnx",
+            "'model.onnx' holds an ONNX graph",
+            "hookcli inspect FILE.py:FUNCTION IMAGE",
+        ),
+    ],
+)
+def test_a_file_in_place_of_a_model_is_answered_with_what_to_type(name, message, typed):
+    error = find_elsewhere(name)
+    assert error.message.partition(", and")[0] == message
+    assert typed in error.hint
+
+
+@pytest.mark.parametrize("name", ["resnet18", "timm:resnet50d", "net.py:make", "package.net:make"])
+def test_a_name_that_hookcli_may_know_is_left_alone(name):
+    assert find_elsewhere(name) is None
