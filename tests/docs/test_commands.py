@@ -117,8 +117,10 @@ def run_line(line: str, environment: dict[str, str]) -> None:
 
 
 def masked(text: str) -> list[str]:
-    """The words of each line, with numbers, rules and widths of columns left out."""
-    lines = [" ".join(NUMBER.sub("0", line).strip(" ─").split()) for line in text.splitlines()]
+    """The words of each line, without numbers, rules and widths; gaps of tables are of 3 spaces."""
+    lines = [
+        re.sub(" {3,}", "   ", NUMBER.sub("0", line).strip(" ─")) for line in text.splitlines()
+    ]
     return list(filter(None, lines))
 
 
