@@ -5,6 +5,7 @@ It is written without Rich, whose import takes 70 ms.
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from typing import Any
 
@@ -12,6 +13,27 @@ from typer.core import TyperCommand
 
 WIDTH = 120  # of the widest help, in columns
 EXAMPLES = "\n\nExamples:\n"
+
+# The options used most, which come first in the help of a command that has many.
+MOST_USED = (
+    "layers",
+    "against",
+    "target",
+    "cam",
+    "saliency",
+    "out",
+    "overwrite",
+    "weights",
+    "device",
+    "size",
+    "channels",
+    "save",
+    "attention",
+    "output_format",
+)
+_MOST_USED_PANEL = "Used most"
+_MOST_OF_THEM = 10
+_MANY = 20  # options
 
 # What words in the place of values stand for, if that takes more than one line.
 NOTES = {
@@ -63,13 +85,17 @@ class PanelCommand(TyperCommand):
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         words = set()
         parameters: list[Any] = self.get_params(ctx)
+        first = choose_first(parameters)
         for parameter in parameters:
-            words.add((getattr(parameter, "metavar", None) or "").partition("=")[0])
+            words.add(re.split(r"[=\[]", getattr(parameter, "metavar", None) or "")[0])
             if parameter.param_type_name == "argument":
                 panels["Arguments"].append((name_argument(parameter), parameter.help))
-            else:
-                panel = "Help" if parameter.name == "help" else parameter.rich_help_panel
-                panels.setdefault(panel or "Options", []).append(describe_option(parameter, ctx))
+        for option in first:
+            panels.setdefault(_MOST_USED_PANEL, []).append(describe_option(option, ctx))
+        for option in parameters:
+            if option.param_type_name == "option" and option not in first:
+                panel = "Help" if option.name == "help" else option.rich_help_panel
+                panels.setdefault(panel or "Options", []).append(describe_option(option, ctx))
         notes = [note for word, note in NOTES.items() if word in words]
         for title, records in (*panels.items(), *notes):
             if records:
@@ -84,6 +110,14 @@ class PanelCommand(TyperCommand):
                 formatter.write("".join(f"  {line}\n" for line in lines))
 
 
+def choose_first(parameters: list[Any]) -> list[Any]:
+    """Return the options that are used most, if a command has many options."""
+    if len(parameters) < _MANY:
+        return []
+    by_name = {each.name: each for each in parameters}
+    return [by_name[name] for name in MOST_USED if name in by_name][:_MOST_OF_THEM]
+
+
 def name_argument(argument: Any) -> str:
     """Return MODEL, or IMAGE... for many, in brackets if it may be left out."""
     name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
@@ -95,7 +129,7 @@ def describe_option(option: Any, context: Any) -> tuple[str, str]:
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False
-    if option.multiple:
+    if option.multiple and not option.metavar.endswith("]"):  # which says how several are given
         shown.metavar = f"{option.metavar}..."
     names, text = shown.get_help_record(context)
     return names, text

@@ -43,11 +43,11 @@ Images = Annotated[
 ]
 Layers = Annotated[
     tuple[str, ...],
-    typer.Option(metavar="FORM", help="Layers to observe; FORM is explained below."),
+    typer.Option(metavar="FORM[,FORM]", help="Layers to observe; FORM is explained below."),
 ]
 Exclude = Annotated[
     tuple[str, ...],
-    typer.Option(metavar="FORM", help="Layers to leave out."),
+    typer.Option(metavar="FORM[,FORM]", help="Layers to leave out."),
 ]
 _STORAGE = typer.Option(
     "--storage-option",
@@ -347,7 +347,7 @@ class AttentionOptions:
     attention: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="FORM",
+            metavar="FORM[,FORM]",
             help="Compute what each head of these layers looks at.",
         ),
     ] = ()
@@ -604,7 +604,7 @@ class BackwardOptions:
     ] = _BACKWARD.times_activation
     cam: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="FORM", help="Draw a Grad-CAM of these layers over the image."),
+        typer.Option(metavar="FORM[,FORM]", help="Draw a Grad-CAM of these layers over the image."),
     ] = _BACKWARD.cams
     saliency: Annotated[
         bool,

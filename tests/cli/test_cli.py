@@ -1007,3 +1007,14 @@ def test_threads_of_foreign_code_end_before_the_process_does():
         [sys.executable, "-c", THREAD, "--version"], check=True, capture_output=True
     )
     assert (done.stderr, Path("late.txt").read_text()) == (b"", "done")
+
+
+@pytest.mark.parametrize("command", ["inspect", "gradients", "compare", "golden", "ablate"])
+def test_the_help_begins_with_at_most_ten_options_and_shows_none_twice(run, command):
+    panels = run(command, "--help").out.split("\n\n")
+    options = [re.findall(r"^  (?:-\w, )?(--[\w-]+)", panel, re.M) for panel in panels]
+    first = next(panel for panel in options if panel)
+    assert first[0] == "--layers"
+    assert 5 <= len(first) <= 10
+    shown = [option for panel in options for option in panel]
+    assert len(shown) == len(set(shown)) > len(first)
