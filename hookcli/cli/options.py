@@ -110,6 +110,10 @@ Channels = Annotated[
     str | None,
     typer.Option(metavar="all|LIST", help="Draw these channels, counted from 0: '3,7,10-20'."),
 ]
+Theme = Annotated[
+    config.Theme,
+    typer.Option(metavar="dark|light", help="Background of pictures; light is for papers."),
+]
 Format = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
     typer.Option(
@@ -298,8 +302,20 @@ class GridOptions:
     ] = _GRIDS.colormap
     tile: Annotated[
         int,
-        typer.Option(metavar="PX", min=8, max=1024, help="Longest side of a channel, in pixels."),
+        typer.Option(
+            metavar="PX",
+            min=8,
+            max=1024,
+            help="Longest side of a channel, in pixels; heads of attention grow with it.",
+        ),
     ] = _GRIDS.tile
+    theme: Theme = _GRIDS.theme
+    picture_format: Annotated[
+        config.PictureFormat,
+        typer.Option(
+            metavar="FORMAT", help="svg or pdf: write pictures as such files too, for papers."
+        ),
+    ] = _GRIDS.format
 
     def style(self) -> config.GridStyle:
         """Return how feature maps are drawn.
@@ -316,6 +332,8 @@ class GridOptions:
             self.scale,
             self.colormap,
             self.tile,
+            self.theme,
+            self.picture_format,
         )
 
 

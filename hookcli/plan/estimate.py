@@ -98,6 +98,7 @@ def make_plan(
     drawn = sum(map(bool, tiles))
     grids = {"layers": drawn * pictured, "sheet": min(drawn, 1), "none": 0}[style.mode]
     maps, values = 0, 0.0
+    formats = count_formats(style)
     if style.mode == "layers":
         areas = _list_areas(loaded.module, layers, loaded.prepare.nominal_shape)
         values = sum(math.prod(each) for each in zip(tiles, areas, strict=True)) * pictured
@@ -117,19 +118,21 @@ def make_plan(
         _PAGE_BYTES
         + len(layers) * sides * _LAYER_BYTES
         + firing * MOST_CHANNELS * _FIRING_BYTES
-        + count * grids * _GRID_BYTES
+        + count * grids * _GRID_BYTES * formats
         + count * values * _MAP_BYTES_PER_VALUE
-        + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_PER_PIXEL + _TILE_BYTES)
+        + count * pictured * sum(tiles) * style.tile**2 * _GRID_BYTES_PER_PIXEL * formats
+        + count * pictured * sum(tiles) * _TILE_BYTES
         + seen * _SEEN_BYTES_PER_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * row)
         + chunks * _PARQUET_BYTES
         + min(count, thumbnails * in_chunk) * _THUMBNAIL_BYTES
         + _measure_top(sources, layers, channels) * top
     )
-    files = (grids + maps * pictured) * count + seen + thumbnails + _FILES + chunks - 1
-    files += config.overview + bool(top) + (count < len(config.run.images.names))
+    files = (grids * formats + maps * pictured) * count + seen + thumbnails + _FILES + chunks - 1
+    files += config.overview * formats + bool(top) + (count < len(config.run.images.names))
     if config.backward is not None:
-        files += 1 + count * (config.backward.saliency + len(config.backward.cams))
+        heats = count * (config.backward.saliency + len(config.backward.cams))
+        files += (1 + heats) * formats
     if config.tensors.save is not None:
         # a gradient is as large as the tensor that it belongs to
         total = estimate_bytes(loaded, layers, config.at, config.tensors.save) * count
@@ -146,6 +149,11 @@ def make_plan(
         sketches=sketches,
         operations=sum(layer.is_operation for layer in layers),
     )
+
+
+def count_formats(style: GridStyle) -> int:
+    """Return in how many formats pictures are written."""
+    return 1 if style.format == "png" else 2
 
 
 def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:
