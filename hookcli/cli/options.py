@@ -306,15 +306,13 @@ class GridOptions:
             metavar="PX",
             min=8,
             max=1024,
-            help="Longest side of a channel, in pixels; heads of attention grow with it.",
+            help="Longest side of a channel, in pixels; scales heads too.",
         ),
     ] = _GRIDS.tile
     theme: Theme = _GRIDS.theme
     picture_format: Annotated[
         config.PictureFormat,
-        typer.Option(
-            metavar="FORMAT", help="svg or pdf: write pictures as such files too, for papers."
-        ),
+        typer.Option(metavar="FORMAT", help="Also write pictures as svg or pdf, for papers."),
     ] = _GRIDS.format
 
     def style(self) -> config.GridStyle:
@@ -366,7 +364,7 @@ class AttentionOptions:
         tuple[str, ...],
         typer.Option(
             metavar="FORM",
-            help="Compute what each head of these layers looks at.",
+            help="Compute what each head of these layers looks at (last: 'attention[-1]').",
         ),
     ] = ()
     patch: Annotated[
