@@ -70,7 +70,8 @@ def test_the_command_of_an_inspection_holds_every_option_that_is_not_the_default
         "--top-images 3 --grids layers --top 8 --channels 1,2 --rank mean --scale layer "
         "--colormap viridis --tile 32 --theme light --picture-format pdf --save tensors "
         "--pool mean --tensor-dtype float16 --tensor-channels 0 --rule dead=0.5 "
-        "--edit conv:zero --prune fc=0.5 --fail-on nan,inf --clip --overview --sketch --no-recursive -0"
+        "--edit conv:zero --prune fc=0.5 --fail-on nan,inf --clip --overview "
+        "--sketch --no-recursive -0"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,11 @@ from hookcli.render.draw.canvas import (
     new_canvas,
     write_text,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hookcli.config import Theme
 
 
 @pytest.mark.parametrize("size", [10, 12, 14])
@@ -30,7 +37,7 @@ def test_letters_that_are_not_latin_are_no_boxes():
 
 
 def test_the_light_theme_is_dark_text_on_white_and_keeps_the_colours_of_maps():
-    dark, light = (np.array(load_palette("ember", theme)).reshape(-1, 3) for theme in THEMES)
+    dark, light = colours("dark"), colours("light")
     assert np.array_equal(dark[:BACKGROUND], light[:BACKGROUND])
     assert light[BACKGROUND].tolist() == [255, 255, 255]
     assert light[-1].max() < 40 < 200 < dark[-1].min()
@@ -55,7 +62,8 @@ def test_a_picture_put_on_another_takes_its_text_along():
     assert (text.words, text.x, text.y) == ("word", 22, 18)
 
 
-THEMES = ("dark", "light")
+def colours(theme: Theme) -> NDArray[np.int_]:
+    return np.array(load_palette("ember", theme)).reshape(-1, 3)
 
 
 def list_gaps(text: str, size: int) -> list[int]:
