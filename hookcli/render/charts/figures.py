@@ -19,6 +19,8 @@ _METADATA: dict[PictureFormat, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+# Editors read the attribute, and browsers the style.
+_TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
 _one_at_a_time = Lock()  # the settings of matplotlib are those of the process
 
 
@@ -36,4 +38,4 @@ def encode(figure: Figure, form: PictureFormat) -> bytes:
     ):
         figure.savefig(stream, format=form, metadata=_METADATA[form])
     data = stream.getvalue()
-    return data.replace(b"<svg ", b'<svg xml:space="preserve" ', 1) if form == "svg" else data
+    return data.replace(_TEXT, _SPACED_TEXT) if form == "svg" else data

@@ -35,7 +35,9 @@ def test_an_svg_has_the_text_as_text_and_the_maps_as_an_image_of_the_same_pixels
 
 def test_a_reader_of_the_svg_keeps_all_spaces():
     root = parse(to_vector(picture(), PALETTE, "svg"))
-    assert root.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
+    for node in root.iter(f"{SVG}text"):
+        assert node.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
+        assert "white-space: pre;" in node.get("style")
 
 
 def test_a_pdf_embeds_its_font_and_holds_one_image():
