@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 # The files of a run folder in the order in which people want them, and what each holds.
 FILES = {
     names.PAGE: "The page to open first. It works from a disk, without a network.",
-    f"{names.GRIDS}/IMAGE/": "One picture per layer call, numbered in the order in which calls start.",
+    f"{names.GRIDS}/IMAGE/": "One picture per layer call, numbered in the order in which calls start. With `--picture-format` every picture of the run, but those of `maps/`, has an SVG or a PDF beside it.",
     f"{names.SHEETS}/": "One picture per image with the best channels of all layers (`--grids sheet`).",
     f"{names.MAPS}/IMAGE/": "The channels of each picture in `grids/` at the resolution of their layer, for the viewer of the page.",
     names.LAYERS: "One row per layer call and output, over all images of the run.",

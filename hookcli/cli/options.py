@@ -110,6 +110,10 @@ Channels = Annotated[
     str | None,
     typer.Option(metavar="all|LIST", help="Draw these channels, counted from 0: '3,7,10-20'."),
 ]
+Theme = Annotated[
+    config.Theme,
+    typer.Option(metavar="dark|light", help="Background of pictures; light is for papers."),
+]
 Format = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
     typer.Option(
@@ -298,8 +302,18 @@ class GridOptions:
     ] = _GRIDS.colormap
     tile: Annotated[
         int,
-        typer.Option(metavar="PX", min=8, max=1024, help="Longest side of a channel, in pixels."),
+        typer.Option(
+            metavar="PX",
+            min=8,
+            max=1024,
+            help="Longest side of a channel, in pixels; scales heads too.",
+        ),
     ] = _GRIDS.tile
+    theme: Theme = _GRIDS.theme
+    picture_format: Annotated[
+        config.PictureFormat,
+        typer.Option(metavar="FORMAT", help="Also write pictures as svg or pdf, for papers."),
+    ] = _GRIDS.format
 
     def style(self) -> config.GridStyle:
         """Return how feature maps are drawn.
@@ -316,6 +330,8 @@ class GridOptions:
             self.scale,
             self.colormap,
             self.tile,
+            self.theme,
+            self.picture_format,
         )
 
 
@@ -348,7 +364,7 @@ class AttentionOptions:
         tuple[str, ...],
         typer.Option(
             metavar="FORM[,FORM]",
-            help="Compute what each head of these layers looks at.",
+            help="Compute what each head of these looks at (last: 'attention[-1]').",
         ),
     ] = ()
     patch: Annotated[

@@ -89,7 +89,8 @@ class Worker:
         settings, files = self._setup.settings, ChunkFiles()
         warnings: list[str] = []
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
-        with closing(GridWriter(files.write, settings.style)) as grids:
+        model = settings.config.run.model.name
+        with closing(GridWriter(files.write, settings.style, model)) as grids:
             runner = ChunkRunner(self._settings, files.write, grids, warnings.append, work.begun)
             try:
                 chunk, records = runner.run(work.number, list(images))

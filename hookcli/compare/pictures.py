@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookcli.compare.compared_run import ComparedRun, RunCall
+    from hookcli.config import Theme
     from hookcli.distance.comparison import Comparison, DiffRow
     from hookcli.documents import ImageFacts
     from hookcli.store.shards import Array
@@ -68,6 +69,7 @@ def write_pictures(
     comparison: Comparison,
     runs: tuple[ComparedRun, ComparedRun],
     said: Sequence[str],
+    theme: Theme = "dark",
 ) -> Path:
     """Write the page and its pictures, deleting those of an earlier comparison; return the page.
 
@@ -76,13 +78,14 @@ def write_pictures(
         comparison: the comparison of the two runs.
         runs: the runs A and B.
         said: the verdict, followed by notes.
+        theme: the colours of the background and the text of the pictures.
 
     Raises:
         OutputError: a file cannot be written.
     """
     names = [run.facts["model"]["name"] for run in runs]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
-    drawn = list(_draw_pictures(comparison, *runs))
+    drawn = list(_draw_pictures(comparison, *runs, title, theme))
     pictures = tuple(picture for picture, _ in drawn)
     page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
     known = _list_known(folder)
@@ -119,7 +122,7 @@ def _has_tensors(run: ComparedRun) -> bool:
 
 
 def _draw_pictures(
-    comparison: Comparison, a: ComparedRun, b: ComparedRun
+    comparison: Comparison, a: ComparedRun, b: ComparedRun, models: str, theme: Theme
 ) -> Iterator[tuple[DiffPicture, bytes]]:
     """Yield each picture with the bytes of its file."""
     others = dict(match_images(a, b))
@@ -131,10 +134,10 @@ def _draw_pictures(
         two = _find_call(b, others[row.image], row.other_call_id)
         layout = recall_layout(one.layout, one.tensor.shape, _size_of(a.images[row.image]))
         compared = compare_maps(_read(one), _read(two), layout)
-        title = [row.names, shape_text(row.shape), layout.name, *([row.image] * several)]
+        title = [row.names, shape_text(row.shape), layout.name, models, row.image]
         heading = ["   ".join(for_page(word) for word in title), *compared.notes]
         signed = row.call_id.startswith(("grad_", "param:"))
-        data, pixels = draw_compared_maps(compared, heading, signed=signed)
+        data, pixels = draw_compared_maps(compared, heading, signed=signed, theme=theme)
         caption = (_figures(row) + f", image {row.image}" * several, "; ".join(compared.notes))
         alt = f"A, B and B minus A of {row.names}. {'; '.join(list_labels(compared))}"
         file = f"{number:02d}_{safe_name(row.call_id)}.png"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.activations.feature_maps import Tiles, take_tiles
 from hookcli.config import GridStyle
 from hookcli.records.text import shape_text
-from hookcli.render.draw.canvas import colormap_of, load_palette, to_image
+from hookcli.render.draw.canvas import colormap_of, load_palette
 from hookcli.render.draw.grid import draw_grid
 
 if TYPE_CHECKING:
@@ -41,4 +41,4 @@ def draw_kept(
         heading = [f"{record.call.id}   {shape_text(record.stats.shape)}"]
         labels = [str(channel) for channel in tiles.channels.tolist()]
         canvas = draw_grid(tiles.levels.numpy(), labels, heading, style.tile)
-        yield record.call.id, to_image(canvas, load_palette(colormap_of(style))).convert("RGB")
+        yield record.call.id, canvas.to_image(load_palette(colormap_of(style))).convert("RGB")

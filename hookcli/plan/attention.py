@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookcli.records.calls import LayerInfo
 
 MOST_MAP_BYTES = 4_000_000  # of the maps of a run for the page, before they are compressed
-_PICTURE_BYTES = 600_000  # of the picture of a call
+_PICTURE_BYTES = 600_000  # of the picture of a call, with tiles of the default size
 _FLOAT_BYTES = 4
 _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share of the image's
 
@@ -75,17 +75,22 @@ def choose_attention(
     return settings
 
 
-def add_attention(plan: Plan, settings: AttentionSettings, max_disk: float) -> Plan:
+def add_attention(
+    plan: Plan, settings: AttentionSettings, style: GridStyle, max_disk: float
+) -> Plan:
     """Return a plan with the files of attention too.
 
     Raises:
         RequestError: the probabilities that are saved would take more than ``--max-disk``.
     """
-    from hookcli.plan.estimate import check_disk
+    from hookcli.config import GridStyle
+    from hookcli.plan.estimate import check_disk, count_formats
 
     ((_, found),) = settings.found.items()
     pictures = plan.images * (len(found.calls) + settings.rollout) * settings.draws
-    size = pictures * _PICTURE_BYTES + settings.limit * plan.images * settings.draws
+    pictures *= count_formats(style)
+    area = (style.tile / GridStyle().tile) ** 2
+    size = pictures * area * _PICTURE_BYTES + settings.limit * plan.images * settings.draws
     files = 1 + pictures + plan.images * len(found.calls) * settings.draws
     if settings.keeps:
         of_image = sum(

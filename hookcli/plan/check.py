@@ -206,6 +206,8 @@ def _check_grids(grids: GridStyle) -> None:
     _check_choice("--grids", grids.mode, choices.GridMode)
     _check_choice("--rank", grids.rank, choices.Rank)
     _check_choice("--scale", grids.scale, choices.Scale)
+    _check_choice("--theme", grids.theme, choices.Theme)
+    _check_choice("--picture-format", grids.format, choices.PictureFormat)
     if any(channel < 0 for channel in grids.channels or ()):
         raise RequestError("--channels are counted from 0, as in the tensor")
     _check_at_least("--top", 1 if grids.top is None else grids.top, 1)

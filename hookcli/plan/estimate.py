@@ -37,6 +37,7 @@ _MOST_IN_A_STRIP = 12
 _GRID_BYTES_PER_PIXEL = 0.55  # palette PNGs of real feature maps, measured
 _GRID_BYTES = 4_700  # a picture's heading, and its entries in the page and the manifest
 _MAP_BYTES_PER_VALUE = 0.95  # of a channel at the resolution of its layer: hardly compressible
+_SECOND_FORMAT = 3.5  # bytes of a grid as SVG, which has no palette, for one of its PNG
 _TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
 _LAYER_BYTES = 4_000  # a layer in the page, its JSON and layers.csv
 _FIRING_BYTES = 60  # an image in the page that fires a channel most
@@ -98,6 +99,8 @@ def make_plan(
     drawn = sum(map(bool, tiles))
     grids = {"layers": drawn * pictured, "sheet": min(drawn, 1), "none": 0}[style.mode]
     maps, values = 0, 0.0
+    formats = count_formats(style)
+    weight = 1 if formats == 1 else 1 + _SECOND_FORMAT
     if style.mode == "layers":
         areas = _list_areas(loaded.module, layers, loaded.prepare.nominal_shape)
         values = sum(math.prod(each) for each in zip(tiles, areas, strict=True)) * pictured
@@ -117,19 +120,21 @@ def make_plan(
         _PAGE_BYTES
         + len(layers) * sides * _LAYER_BYTES
         + firing * MOST_CHANNELS * _FIRING_BYTES
-        + count * grids * _GRID_BYTES
+        + count * grids * _GRID_BYTES * weight
         + count * values * _MAP_BYTES_PER_VALUE
-        + count * pictured * sum(tiles) * (style.tile**2 * _GRID_BYTES_PER_PIXEL + _TILE_BYTES)
+        + count * pictured * sum(tiles) * style.tile**2 * _GRID_BYTES_PER_PIXEL * weight
+        + count * pictured * sum(tiles) * _TILE_BYTES
         + seen * _SEEN_BYTES_PER_PIXEL * math.prod(loaded.prepare.nominal_shape[-2:])
         + count * (_IMAGE_BYTES + len(layers) * sides * row)
         + chunks * _PARQUET_BYTES
         + min(count, thumbnails * in_chunk) * _THUMBNAIL_BYTES
         + _measure_top(sources, layers, channels) * top
     )
-    files = (grids + maps * pictured) * count + seen + thumbnails + _FILES + chunks - 1
-    files += config.overview + bool(top) + (count < len(config.run.images.names))
+    files = (grids * formats + maps * pictured) * count + seen + thumbnails + _FILES + chunks - 1
+    files += config.overview * formats + bool(top) + (count < len(config.run.images.names))
     if config.backward is not None:
-        files += 1 + count * (config.backward.saliency + len(config.backward.cams))
+        heats = count * (config.backward.saliency + len(config.backward.cams))
+        files += (1 + heats) * formats
     if config.tensors.save is not None:
         # a gradient is as large as the tensor that it belongs to
         total = estimate_bytes(loaded, layers, config.at, config.tensors.save) * count
@@ -146,6 +151,11 @@ def make_plan(
         sketches=sketches,
         operations=sum(layer.is_operation for layer in layers),
     )
+
+
+def count_formats(style: GridStyle) -> int:
+    """Return in how many formats pictures are written."""
+    return 1 if style.format == "png" else 2
 
 
 def _list_channels(model: nn.Module, layers: Sequence[LayerInfo]) -> list[int]:

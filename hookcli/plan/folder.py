@@ -61,7 +61,8 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
     mode = choose_style(config, sources).mode
     drawn = {"layers": {names.GRIDS, names.MAPS}, "sheet": {names.SHEETS}}
     pictures = {names.SEEN} | drawn.get(mode, set())
-    optional = {names.OVERVIEW} if config.overview else set()
+    form = config.grids.format
+    optional = set(names.list_formats(names.OVERVIEW, form)) if config.overview else set()
     if len(sources) > 1:
         pictures.add(names.THUMBNAILS)
     if len(sources) > 1 and config.top_images:
@@ -70,13 +71,14 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
         optional.add(names.ATTENTION_TABLE)
         pictures |= {names.ATTENTION} if mode == "layers" else set()
     if config.backward is not None:
-        optional.add(names.GRADIENT_FLOW)
+        optional |= set(names.list_formats(names.GRADIENT_FLOW, form))
         pictures |= {names.CAM} if config.backward.cams else set()
         pictures |= {names.SALIENCY} if config.backward.saliency else set()
     return names.PlannedNames(
         frozenset(source.key for source in sources),
         frozenset(pictures),
         frozenset(optional),
+        form,
         tensors=config.tensors.save is not None
         or (config.attention is not None and config.attention.save),
     )

@@ -245,7 +245,9 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
     )
     ready = add_score(prepared, settings)
     if ready.attention is not None:
-        plan = add_attention(settings.plan, ready.attention, config.tensors.max_disk)
+        plan = add_attention(
+            settings.plan, ready.attention, settings.style, config.tensors.max_disk
+        )
         ready = replace(ready, settings=replace(settings, plan=plan))
     workers = count_workers(config.machine.workers, sources)
     focus = find_focus(config.focus, loaded, sources)

@@ -256,6 +256,8 @@ def _picture_options(config: RunConfig) -> list[_Option]:
         ("--scale", grids.scale, plain.scale),
         ("--colormap", grids.colormap, plain.colormap),
         ("--tile", grids.tile, plain.tile),
+        ("--theme", grids.theme, plain.theme),
+        ("--picture-format", grids.format, plain.format),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import HeatPicture
 from hookcli.render.draw.attention_grid import draw_heads, draw_maps
-from hookcli.render.draw.grid_writer import grid_name
+from hookcli.render.draw.grid_writer import grid_name, name_source
 from hookcli.store.names import attention_file
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.image_attention import ImageAttention, QueryMap
     from hookcli.records.attention import AttentionRow
+    from hookcli.render.draw.grid_writer import GridWriter
 
 _ROLLOUT = "000_rollout.png"
 
@@ -32,38 +33,34 @@ class DrawnAttention:
     pictures: list[HeatPicture] = field(default_factory=list)
     maps: list[AttentionMaps] = field(default_factory=list)
 
-    @property
-    def files(self) -> list[str]:
-        """The names of all files."""
-        return [each.file for each in self.pictures] + [each.file for each in self.maps]
-
 
 def write_attention(
-    write: Callable[[str, bytes], str], seen: bytes, attention: ImageAttention, tile: int
+    write: Callable[[str, bytes], str], writer: GridWriter, seen: bytes, attention: ImageAttention
 ) -> DrawnAttention:
     """Draw the attention of an image into the run folder.
 
     Args:
         write: writes a file of the run folder.
+        writer: writes pictures into the run folder.
         seen: the JPEG of what the network saw of the image.
         attention: what the attention calls do with the image.
-        tile: the longest side of a tile of feature maps, in pixels.
 
     Raises:
         OutputError: a file cannot be written.
     """
     drawn, image = DrawnAttention(), attention.image
+    source = name_source(writer.model, image)
     if attention.rollout is not None:
-        what = f"Attention rollout {_name_query(attention.rollout)}   {image}"
-        data = _draw(seen, attention.rollout, ["all layers"], what, tile)
-        file = write(attention_file(image, _ROLLOUT), data)
+        what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
+        file = attention_file(image, _ROLLOUT)
+        _write(writer, file, seen, attention.rollout, ["all layers"], what)
         drawn.pictures.append(HeatPicture(image, "rollout", "", file))
     for each in attention.calls:
         name, call_id = grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
-            what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {image}"
-            data = _draw(seen, each.query, _label_heads(each.row), what, tile)
-            file = write(attention_file(image, name), data)
+            what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {source}"
+            file = attention_file(image, name)
+            _write(writer, file, seen, each.query, _label_heads(each.row), what)
             drawn.pictures.append(HeatPicture(image, "attention", call_id, file))
         if (maps := each.maps) is not None:
             name = name.removesuffix(".png") + ".maps.png"
@@ -87,5 +84,14 @@ def _label_heads(row: AttentionRow) -> list[str]:
     ]
 
 
-def _draw(seen: bytes, query: QueryMap, labels: Sequence[str], heading: str, tile: int) -> bytes:
-    return draw_heads(seen, query.values.numpy(), labels, [heading], query.mark, tile)
+def _write(
+    writer: GridWriter,
+    file: str,
+    seen: bytes,
+    query: QueryMap,
+    labels: Sequence[str],
+    heading: str,
+) -> None:
+    tile = writer.style.tile
+    canvas = draw_heads(seen, query.values.numpy(), labels, [heading], query.mark, tile)
+    writer.write_over_photo(file, canvas)

@@ -21,13 +21,13 @@ from hookcli.render.draw.grid_writer import name_maps
 from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.run.attention_pictures import write_attention
 from hookcli.run.heatmaps import write_heats
-from hookcli.store.names import seen_file, thumbnails_file
+from hookcli.store.names import list_formats, seen_file, thumbnails_file
 from hookcli.summary.attention_tally import AttentionTally, merge_attention
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -336,9 +336,9 @@ class ChunkRunner:
                 self._collect_attention(result.attention, pixels[index])
             if result.heats:
                 seen = loaded.show(pixels[index].float().cpu())
-                drawn = write_heats(self._write, result, seen)
+                drawn = write_heats(self._grids, result, seen)
                 self.chunk.heats += drawn
-                self.chunk.written_files += [heat.file for heat in drawn]
+                self._note_files(heat.file for heat in drawn)
 
     def _collect_attention(self, attention: ImageAttention, pixels: Tensor) -> None:
         """Add the attention of an image to the chunk, and write its pictures."""
@@ -350,10 +350,16 @@ class ChunkRunner:
                 self._kept.setdefault(each.call.id, {})[attention.image] = each.kept
         if attention.rollout or any(each.query or each.maps for each in attention.calls):
             seen = self._settings.loaded.show(pixels.float().cpu())
-            drawn = write_attention(self._write, seen, attention, self._grids.style.tile)
+            drawn = write_attention(self._write, self._grids, seen, attention)
             chunk.heats += drawn.pictures
             chunk.attention_maps += drawn.maps
-            chunk.written_files += drawn.files
+            self._note_files(picture.file for picture in drawn.pictures)
+            chunk.written_files += [maps.file for maps in drawn.maps]
+
+    def _note_files(self, pictures: Iterable[str]) -> None:
+        """Note the pictures that were written, in all formats."""
+        for file in pictures:
+            self.chunk.written_files += list_formats(file, self._grids.style.format)
 
     def _warn_of_halves(self, count: int) -> None:
         if not self._has_halved:
@@ -404,7 +410,7 @@ class ChunkRunner:
         chunk = self.chunk
         chunk.called |= result.called
         grids = _queue_pictures(result.pictures, self._grids)
-        chunk.written_files += dict.fromkeys(grids.values())
+        self._note_files(dict.fromkeys(grids.values()))
         chunk.written_files += filter(None, map(name_maps, result.pictures))
         for record in result.records:
             grid = grids.get((record.image, record.call.id), "")

@@ -43,7 +43,7 @@ class ChunkWriter:
         listener: ProgressListener,
     ) -> None:
         self.done = 0
-        self.grids = GridWriter(folder.write, settings.style)
+        self.grids = GridWriter(folder.write, settings.style, settings.config.run.model.name)
         self.listener = listener
         self._settings, self._sources = settings, sources
         self._folder, self._totals = folder, totals

@@ -6,18 +6,21 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hookcli.activations.pooling import saved_channels
 from hookcli.documents import convert
 from hookcli.errors import OutputError
+from hookcli.escape import for_page
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
 from hookcli.records.attention import AttentionRow
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
+from hookcli.records.text import and_more
 from hookcli.render.charts.overview_png import draw_overview
 from hookcli.render.report.document import ReportDocument
 from hookcli.run.diagnose import diagnose
@@ -29,16 +32,15 @@ from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
 
-    from hookcli.config import ScoreRequest
+    from hookcli.config import PictureFormat, RunConfig
     from hookcli.images.read import ImageFile, ImageSource
     from hookcli.plan.prepare import PreparedModel, PreparedRun
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
-    from hookcli.records.runs import ModelInfo
     from hookcli.run.diagnose import Diagnosis
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import RunTotals
@@ -103,12 +105,11 @@ def write_folder(
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
     content = assemble_document(facts, totals, rows, best, settings.style)
     document = _make_document(content, totals.images)
-    backward, layers = config.backward, document.layers
-    if backward is not None:
-        written.append(_write_flow(folder, model.loaded.info, backward, layers))
+    if config.backward is not None:
+        written += _write_flow(folder, document, config)
     written += _write_page(folder, content, document)
     if config.overview:
-        written.append(_write_overview(folder, document))
+        written += _write_overview(folder, document, config.grids.format)
     shards = [file for file in totals.files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, config.tensors.save)
@@ -160,33 +161,49 @@ def _write_page(
     ]
 
 
-def _write_overview(folder: RunFolder, document: ReportDocument) -> str:
-    """Write ``overview.png``, and return its name.
+def _write_overview(folder: RunFolder, document: ReportDocument, form: PictureFormat) -> list[str]:
+    """Write ``overview.png``, in another format too if one is asked for, and return the names.
 
     Raises:
         OutputError: a picture that the run has written is gone.
     """
     try:
-        picture = draw_overview(document, RunFiles(folder.path).file)
+        find_file = RunFiles(folder.path).file
+        return _write_chart(
+            folder, names.OVERVIEW, form, partial(draw_overview, document, find_file)
+        )
     except OSError as error:
         raise OutputError(
             f"cannot draw the overview: a picture of the run is gone ({error.strerror or error})",
             "run the same command again",
         ) from error
-    return folder.write(names.OVERVIEW, picture)
 
 
-def _write_flow(
-    folder: RunFolder, info: ModelInfo, score: ScoreRequest, rows: Sequence[LayerRow]
-) -> str:
-    """Write ``gradient_flow.png``, and return its name."""
+def _write_flow(folder: RunFolder, document: ReportDocument, config: RunConfig) -> list[str]:
+    """Write ``gradient_flow.png``, in another format too if one is asked for; return the names."""
     from hookcli.render.charts.flow_png import draw_flow
 
+    info, score, images = document.model, config.backward, document.images
+    assert score is not None  # noqa: S101
+    of = for_page(images[0].key) + and_more(len(images) - 1)
     heading = [
-        f"{info.name}   gradient flow",
+        f"{for_page(info.name)}   gradient flow   {of}",
         f"{score.score} of {score.target}; weights: {info.weights}",
     ]
-    return folder.write(names.GRADIENT_FLOW, draw_flow(rows, heading))
+    draw = partial(draw_flow, document.layers, heading)
+    return _write_chart(folder, names.GRADIENT_FLOW, config.grids.format, draw)
+
+
+def _write_chart(
+    folder: RunFolder,
+    file: str,
+    form: PictureFormat,
+    draw: Callable[[PictureFormat], bytes],
+) -> list[str]:
+    """Write a chart as PNG, and in another format if one is asked for; return the names."""
+    forms: dict[PictureFormat, None] = dict.fromkeys(("png", form))
+    files = names.list_formats(file, form)
+    return [folder.write(name, draw(each)) for name, each in zip(files, forms, strict=True)]
 
 
 def _show_some(

@@ -105,10 +105,10 @@ def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImag
     from hookcli.store.parquet import to_row
 
     settings = prepared.settings
-    style = replace(settings.style, mode="none")
+    style = replace(settings.style, mode="none", format="png")
     chunk_settings = make_chunk_settings(replace(prepared, settings=replace(settings, style=style)))
     chunk_settings = replace(chunk_settings, on_error="skip")
-    with closing(GridWriter(_write_nothing, style)) as grids:
+    with closing(GridWriter(_write_nothing, style, model="")) as grids:
         runner = ChunkRunner(chunk_settings, _write_nothing, grids, lambda _: None, BeganWith())
         _, records = runner.run(number, images)
     return _by_call(map(to_row, records.records))

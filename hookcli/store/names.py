@@ -29,14 +29,15 @@ JOURNALS = frozenset({JOURNAL, LATER_JOURNAL})  # of the run as a whole
 TOP = f"{PARTS}/top.json"
 
 _ALWAYS = JOURNALS | {REQUEST, MANIFEST, TOP, LAYERS, SKIPPED, PAGE, DOCUMENT}
-_OPTIONAL = frozenset({TOP_IMAGES, OVERVIEW, GRADIENT_FLOW, ATTENTION_TABLE})
+_OPTIONAL = frozenset({TOP_IMAGES, ATTENTION_TABLE})
+_CHART = re.compile(r"(overview|gradient_flow)\.(png|svg|pdf)")
 _PART = re.compile(
     rf"{PARTS}/\d+\.json|{PARTS}/\d+\.written\.jsonl|{re.escape(RECORDS)}/[^/]+\.parquet"
 )
 _SHARD = re.compile(rf"{TENSORS}/shard-\d+\.safetensors|{INDEX}")
-_PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(?:jpg|png)")
+_PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(jpg|png|svg|pdf)")
 _THUMBNAILS = re.compile(rf"{THUMBNAILS}/\d{{6,}}\.jpg")
-_NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.png")
+_NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.(png|svg|pdf)")
 
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
 FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, THUMBNAILS}
@@ -118,6 +119,12 @@ def saliency_file(image_key: str) -> str:
     return f"{SALIENCY}/{image_key}.png"
 
 
+def list_formats(picture: str, form: str) -> list[str]:
+    """Return the names of a picture: the PNG, and ``grids/cat/001_conv1.svg`` in another format."""
+    names = (picture, f"{picture.removesuffix('.png')}.{form}")
+    return list(dict.fromkeys(names))
+
+
 def is_sheet(name: str) -> bool:
     """Return whether a picture shows all layers of an image and not just one."""
     return name.startswith(f"{SHEETS}/")
@@ -148,7 +155,7 @@ def is_run_file(name: str) -> bool:
     """Return whether a run could have written a file of this name; a manifest may list anything."""
     if not name.isprintable() or not {".", ".."}.isdisjoint(name.split("/")):
         return False
-    patterns = (_PART, _SHARD, _PICTURE, _NUMBERED, _THUMBNAILS)
+    patterns = (_PART, _SHARD, _CHART, _PICTURE, _NUMBERED, _THUMBNAILS)
     return name in _ALWAYS | _OPTIONAL or any(each.fullmatch(name) for each in patterns)
 
 
@@ -161,12 +168,14 @@ class PlannedNames:
         pictures: the folders in which the run writes pictures: ``seen``, ``grids``, …
         optional: the files that only some runs write, and this one does: ``top_images.csv``,
             ``attention.csv``, ``overview.png``, ``gradient_flow.png``.
+        form: the format in which pictures are written besides PNG.
         tensors: whether the run saves tensors.
     """
 
     keys: frozenset[str] = frozenset()
     pictures: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+    form: str = "png"
     tensors: bool = False
 
     def includes(self, name: str) -> bool:
@@ -178,7 +187,12 @@ class PlannedNames:
         if _THUMBNAILS.fullmatch(name):
             return THUMBNAILS in self.pictures
         match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
-        return match is not None and match[1] in self.pictures and match[2] in self.keys
+        return (
+            match is not None
+            and match[1] in self.pictures
+            and match[2] in self.keys
+            and match[3] in {"jpg", "png", self.form}
+        )
 
     def uses(self, folder: str) -> bool:
         """Return whether anything may be written into this folder of the run folder."""

@@ -56,7 +56,7 @@ BEGINNING = "net a.png ./-b.png --layers conv --layers fc --exclude conv[1] --mo
 def test_the_command_of_an_inspection_holds_every_option_that_is_not_the_default():
     config = InspectConfig(
         RUN,
-        grids=GridStyle("layers", 8, (1, 2), "mean", "layer", "viridis", 32),
+        grids=GridStyle("layers", 8, (1, 2), "mean", "layer", "viridis", 32, "light", "pdf"),
         tensors=TensorRequest(SaveStyle("mean", "float16", (0,)), sketch=True),
         findings=FindingRequest((("dead", 0.5),), ("nan", "inf")),
         at="both",
@@ -68,9 +68,10 @@ def test_the_command_of_an_inspection_holds_every_option_that_is_not_the_default
     assert " ".join(to_command(config)) == (
         f"hookcli inspect {BEGINNING} --at both {MODEL_WORDS} --focus 1,2,3,4 --batch-size 2 "
         "--top-images 3 --grids layers --top 8 --channels 1,2 --rank mean --scale layer "
-        "--colormap viridis --tile 32 --save tensors --pool mean --tensor-dtype float16 "
-        "--tensor-channels 0 --rule dead=0.5 --edit conv:zero --prune fc=0.5 --fail-on nan,inf "
-        "--clip --overview --sketch --no-recursive -0"
+        "--colormap viridis --tile 32 --theme light --picture-format pdf --save tensors "
+        "--pool mean --tensor-dtype float16 --tensor-channels 0 --rule dead=0.5 "
+        "--edit conv:zero --prune fc=0.5 --fail-on nan,inf --clip --overview "
+        "--sketch --no-recursive -0"
     )
 
 

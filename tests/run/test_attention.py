@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import hookcli
+from hookcli.render.draw.canvas import new_canvas
 from hookcli.run.chunk_runner import ChunkRunner
 
 MODEL = "tests.toy_models:Looks"
@@ -106,7 +107,9 @@ def test_a_patch_is_found_where_the_network_sees_its_pixel(run, monkeypatch, pix
     seen = []
     monkeypatch.setattr(
         "hookcli.run.attention_pictures.draw_heads",
-        lambda seen_jpeg, maps, labels, heading, mark, tile: seen.append((maps, mark)) or b"",
+        lambda seen_jpeg, maps, labels, heading, mark, tile: (
+            seen.append((maps, mark)) or new_canvas(heading, 1, 1)
+        ),
     )
     assert run("inspect", MODEL, save_quarters(), *WORDS, "--patch", pixel).code == 0
     ((maps, mark),) = seen

@@ -167,7 +167,7 @@ def test_a_sheet_of_hundreds_of_layers_is_arranged_in_columns(tmp_path):
     layout, style = Layout("NCHW", 1, 8, 8), GridStyle(tile=8)
     tiles = take_tiles(torch.zeros(1, 1, 8, 8), layout, style)
     layer = Picture("cat", Call(LayerInfo("conv", "Conv2d")), layout, (1, 1, 8, 8), tiles)
-    writer = GridWriter(write_into(tmp_path), style)
+    writer = GridWriter(write_into(tmp_path), style, "model")
     writer.write_sheet("cat", [layer] * 500)
     writer.take()()
     with Image.open(tmp_path / "sheets/cat.png") as sheet:

@@ -14,6 +14,7 @@ from hookcli.cli.output.comparison import list_notes, print_comparison, verdict_
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.parse import read_storage_options
 from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
+from hookcli.config import DEFAULTS, Theme
 from hookcli.distance.tolerance import Match
 from hookcli.errors import RequestError
 
@@ -38,6 +39,14 @@ Pictures = Annotated[
         help="Also write a page of the calls that differ most; needs tensors.",
     ),
 ]
+PictureTheme = Annotated[
+    Theme,
+    typer.Option(
+        metavar="dark|light",
+        rich_help_panel=options.OUTPUT,
+        help="Background of --pictures; light is for papers.",
+    ),
+]
 _SIDE = "A run folder, a golden file, or - for standard input"
 
 
@@ -49,6 +58,7 @@ def diff(
     match: MatchChoice = None,
     top: TopCalls = MOST_ROWS,
     pictures: Pictures = None,
+    theme: PictureTheme = DEFAULTS.grids.theme,
     storage_option: options.StorageOptions = [],  # noqa: B006
     output_format: options.Format = "table",
 ) -> None:
@@ -79,12 +89,14 @@ def diff(
     comparison = diff_runs(one, two, tolerance, match)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
     if pictures is not None:
-        _write_pictures(pictures, comparison, one, two)
+        _write_pictures(pictures, comparison, (one, two), theme)
     raise typer.Exit(comparison.exit_code)
 
 
-def _write_pictures(folder: Path, comparison: Comparison, a: ComparedRun, b: ComparedRun) -> None:
+def _write_pictures(
+    folder: Path, comparison: Comparison, runs: tuple[ComparedRun, ComparedRun], theme: Theme
+) -> None:
     from hookcli.compare.pictures import write_pictures
 
     said = (verdict_text(comparison), *list_notes(comparison))
-    console.say(f"open first: {write_pictures(folder, comparison, (a, b), said)}")
+    console.say(f"open first: {write_pictures(folder, comparison, runs, said, theme)}")

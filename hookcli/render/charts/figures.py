@@ -1,18 +1,41 @@
-"""Colours and PNG encoding of the pictures that matplotlib draws."""
+"""Colours of the pictures that matplotlib draws, and their files."""
 
 from __future__ import annotations
 
 import io
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from hookcli.config import PictureFormat
+
 INK, DIM, LINE = "#1a1b22", "#5c5f6e", "#8c2f63"
+FONT = ("DejaVu Sans", "sans-serif")
+# The same figure makes the same file: without dates and versions, and with ids that do not change.
+_METADATA: dict[PictureFormat, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+# Editors read the attribute, and browsers the style.
+_TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
+_one_at_a_time = Lock()  # the settings of matplotlib are those of the process
 
 
-def to_png(figure: Figure) -> bytes:
-    """Return the figure as a PNG file, without the version of matplotlib in it."""
+def encode(figure: Figure, form: PictureFormat) -> bytes:
+    """Return the figure as a file, without the version of matplotlib in it.
+
+    Text stays text, and in SVG every space of it stays a space.
+    """
+    from matplotlib import rc_context
+
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()
+    with (
+        _one_at_a_time,
+        rc_context({"svg.fonttype": "none", "svg.hashsalt": "hookcli", "pdf.fonttype": 42}),
+    ):
+        figure.savefig(stream, format=form, metadata=_METADATA[form])
+    data = stream.getvalue()
+    return data.replace(_TEXT, _SPACED_TEXT) if form == "svg" else data

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hookcli.render.charts.axes import find_decades, list_ticks, power_of_ten, short_name
-from hookcli.render.charts.figures import DIM, INK, LINE, to_png
+from hookcli.render.charts.figures import DIM, INK, LINE, encode
 from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from hookcli.config import PictureFormat
     from hookcli.records.rows import LayerRow
     from hookcli.render.charts.gradient_flow import FlowLayer, Mark
 
@@ -28,12 +29,15 @@ _LABEL = 0.15  # inches per label of the x axis
 _LONGEST = 30
 
 
-def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
-    """Return a PNG file with gradient norms over depth and, below, their ratio to the weights.
+def draw_flow(
+    rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
+) -> bytes:
+    """Return a picture of gradient norms over depth and, below, their ratio to the weights.
 
     Args:
         rows: the rows of gradients, in any order.
         heading: the lines above the picture, the title first.
+        form: the format of the file.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
@@ -60,7 +64,7 @@ def draw_flow(rows: Sequence[LayerRow], heading: Sequence[str]) -> bytes:
     _plot_ratios(ratios, layers)
     _label_layers(ratios, names, width)
     norms.tick_params(labelbottom=False, length=0)
-    return to_png(figure)
+    return encode(figure, form)
 
 
 def _write_heading(figure: Figure, heading: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from hookcli.render.charts.depth_svg import list_depth_points
-from hookcli.render.charts.figures import DIM, INK, LINE, to_png
+from hookcli.render.charts.figures import DIM, INK, LINE, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from hookcli.config import PictureFormat
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Grid
     from hookcli.records.rows import LayerRow
@@ -24,12 +25,15 @@ _LAYERS, _TILES = 3, 6
 _BAND = "#f0c9a8"
 
 
-def draw_overview(document: ReportDocument, find_file: Callable[[str], Path]) -> bytes:
-    """Return a PNG file with image, predictions, channels of three layers, and figures over depth.
+def draw_overview(
+    document: ReportDocument, find_file: Callable[[str], Path], form: PictureFormat = "png"
+) -> bytes:
+    """Return a picture of image, predictions, channels of three layers, and figures over depth.
 
     Args:
         document: the content of ``report.json``.
         find_file: a function that returns the path of a picture of the run folder.
+        form: the format of the file.
     """
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
@@ -66,11 +70,11 @@ def draw_overview(document: ReportDocument, find_file: Callable[[str], Path]) ->
         for column, (channel, tile) in enumerate(tiles, 2):
             _show(figure.add_subplot(spaces[row, column]), tile, f"{channel}")
     _plot_depth(figure.add_subplot(spaces[-1, :]), document.layers)
-    return to_png(figure)
+    return encode(figure, form)
 
 
 def _show(axes: Axes, picture: Image.Image, title: str = "") -> None:
-    axes.imshow(picture, interpolation="nearest")
+    axes.imshow(picture, interpolation="none")
     axes.set_title(title, fontsize=7, color=DIM, pad=2)
     axes.axis("off")
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw
 
-from hookcli.config import EMBER
 from hookcli.render.draw.canvas import (
-    LABEL_SIZE,
     MARGIN,
+    NOTE_SIZE,
+    Canvas,
     heading_height,
-    load_palette,
+    measure_text,
     new_canvas,
-    to_image,
     to_png,
     write_text,
 )
@@ -27,9 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_GAP, _CAPTION, _BAR = 10, 15, 8  # pixels
+_GAP, _CAPTION, _BAR = 10, 16, 8  # pixels
 _LARGER = 168 / 64  # a map lies over a picture, and is this much larger than the tile of a channel
 _DIM = 0.55  # brightness of the picture below a map
+_SEEN_NOTE, _BAR_NOTE = "as the network saw it", "0 to its largest value"
 _MARK, _MARK_EDGE = (0, 229, 255), (10, 10, 14)
 
 
@@ -40,8 +40,8 @@ def draw_heads(
     heading: Sequence[str],
     mark: tuple[float, float, float, float] | None = None,
     tile: int = 64,
-) -> bytes:
-    """Return a PNG file: what the network saw, and beside it every map over the same in grey.
+) -> Canvas:
+    """Draw what the network saw, and beside it every map over the same in grey.
 
     The lightest colour of each map is its own largest value, which stands below it. A value fills
     the part of the picture that it stands for.
@@ -62,29 +62,28 @@ def draw_heads(
     shown = picture.resize(size, Image.Resampling.LANCZOS)
     grey = np.asarray(shown.convert("L"), np.float32) * _DIM
     columns = _columns(len(maps))
-    step_x, step_y = width + _GAP, height + 2 * _CAPTION + _GAP
+    notes = [_scale_note(values) for values in maps]
+    texts = (_SEEN_NOTE, _BAR_NOTE, *labels, *notes)
+    widest = max([width, *(measure_text(text, NOTE_SIZE) for text in texts)])
+    step_x, step_y = widest + _GAP, height + 2 * _CAPTION + _GAP
     top = heading_height(heading) + _CAPTION
     rows = -(-len(maps) // columns)
     canvas = new_canvas(heading, (columns + 1) * step_x - _GAP, rows * step_y)
-    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), LABEL_SIZE, width)
+    write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), NOTE_SIZE, widest)
     below = top + height + 6
-    write_text(canvas, "0 to its largest value", (MARGIN, below + _BAR), LABEL_SIZE, width)
-    places = []
-    for index, (values, label) in enumerate(zip(maps, labels, strict=True)):
-        x = MARGIN + (1 + index % columns) * step_x
-        y = top + index // columns * step_y
-        places.append((x, y))
-        write_text(canvas, label, (x, y - _CAPTION), LABEL_SIZE, width)
-        write_text(canvas, _scale_note(values), (x, y + height + 2), LABEL_SIZE, width)
-    whole = to_image(canvas, load_palette(EMBER)).convert("RGB")
-    whole.paste(_framed(shown, mark), (MARGIN, top))
+    write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), NOTE_SIZE, widest)
     ramp = np.linspace(0, 1, width, dtype=np.float32)[None].repeat(_BAR, 0)
     bar = lay_over(np.full((_BAR, width), 60, np.float32), ramp)
-    whole.paste(Image.fromarray(bar), (MARGIN, below))
-    for values, place in zip(maps, places, strict=True):
+    canvas.photos.append((_framed(shown, mark), (MARGIN, top)))
+    canvas.photos.append((Image.fromarray(bar), (MARGIN, below)))
+    for index, (values, label, note) in enumerate(zip(maps, labels, notes, strict=True)):
+        x = MARGIN + (1 + index % columns) * step_x
+        y = top + index // columns * step_y
+        write_text(canvas, label, (x, y - _CAPTION), NOTE_SIZE, widest)
+        write_text(canvas, note, (x, y + height + 2), NOTE_SIZE, widest)
         pixels = lay_over(grey, _shares(values, size))
-        whole.paste(_framed(Image.fromarray(pixels), mark), place)
-    return to_png(whole)
+        canvas.photos.append((_framed(Image.fromarray(pixels), mark), (x, y)))
+    return canvas
 
 
 def draw_maps(levels: NDArray[np.uint8]) -> bytes:
@@ -110,7 +109,7 @@ def _columns(count: int) -> int:
 def _scale_note(values: NDArray[np.float32]) -> str:
     broken = int((~np.isfinite(values)).sum())
     if broken:
-        return f"not drawn: {broken} values are not finite"
+        return f"not drawn: {broken} not finite"
     return f"largest {values.max(initial=0):.3g}"
 
 

@@ -1,13 +1,16 @@
-"""Pictures as arrays of palette indices: their colours, text in them, and PNG encoding.
+"""Pictures as arrays of palette indices with text on them: their colours, and PNG encoding.
 
-The palette holds the colour map, so drawing in a different one costs nothing: 240 levels, one
-colour for values that are not finite, and a ramp for text.
+The palette holds the colour map and the theme, so drawing in a different one costs nothing: 240
+levels, one colour for values that are not finite, and a ramp from the background to the text.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -22,12 +25,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hookcli.config import GridStyle
+    from hookcli.config import GridStyle, Theme
 
     Pixels: TypeAlias = NDArray[np.uint8]
 
 BACKGROUND, _TEXT = 241, 255
-_INK = ((22, 22, 28), (236, 236, 240))
+_INK: dict[Theme, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
+    "dark": ((22, 22, 28), (236, 236, 240)),
+    "light": ((255, 255, 255), (26, 27, 34)),
+}
 _NOT_FINITE = (0, 229, 255)
 _EMBER = (
     (4, 5, 16),
@@ -56,7 +62,64 @@ _TITLE_ROW = 20
 _STOPS = 33  # an odd number: the middle one is the colour of zero, where levels are signed
 
 
-def load_palette(colormap: str) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One line of text in a picture.
+
+    Attributes:
+        words: the line.
+        x: its left edge, in pixels.
+        y: its upper edge, in pixels.
+        size: the size of the font, in pixels.
+        width: the width at which it is cut, in pixels.
+    """
+
+    words: str
+    x: int
+    y: int
+    size: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """A picture whose text can still be written as text: into an SVG or a PDF file.
+
+    Attributes:
+        pixels: the picture without text, as palette indices.
+        texts: the lines of text.
+        photos: pictures in full colour that lie on it, each with its upper left corner.
+    """
+
+    pixels: Pixels
+    texts: list[Text] = field(default_factory=list)
+    photos: list[tuple[Image.Image, tuple[int, int]]] = field(default_factory=list)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, in pixels."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+    def add(self, block: Canvas, x: int, y: int) -> None:
+        """Put a smaller picture, which has no photos, on this one."""
+        height, width = block.pixels.shape
+        self.pixels[y : y + height, x : x + width] = block.pixels
+        self.texts.extend(replace(text, x=text.x + x, y=text.y + y) for text in block.texts)
+
+    def to_image(self, palette: list[int], *, has_text: bool = True) -> Image.Image:
+        """Return the picture: of mode P, or RGB if there are photos on it."""
+        pixels = self.pixels.copy()
+        for text in self.texts if has_text else ():
+            _blend(pixels, text)
+        image = to_image(pixels, palette)
+        if self.photos:
+            image = image.convert("RGB")
+        for photo, corner in self.photos:
+            image.paste(photo, corner)
+        return image
+
+
+def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
     """Return 256 RGB triples for a colour map: ``ember``, ``tide``, or one of matplotlib.
 
     They are those of the levels, the one of what is not finite, and a ramp for text.
@@ -64,7 +127,7 @@ def load_palette(colormap: str) -> list[int]:
     Raises:
         RequestError: matplotlib has no such map.
     """
-    ramp = np.linspace(_INK[0], _INK[1], _TEXT - BACKGROUND + 1)
+    ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
     table = np.concatenate([_list_colours(colormap, LEVELS), ramp])
     return [int(value) for value in table.round().astype(np.uint8).ravel()]
 
@@ -95,9 +158,9 @@ def colormap_of(style: GridStyle) -> str:
     return TIDE if style.signed and style.colormap == EMBER else style.colormap
 
 
-def to_image(canvas: Pixels, palette: list[int]) -> Image.Image:
-    """Return the picture as an image with a palette."""
-    image = Image.fromarray(canvas)
+def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:
+    """Return palette indices as an image with a palette."""
+    image = Image.fromarray(pixels)
     image.putpalette(palette)  # makes it an image of mode P
     return image
 
@@ -151,24 +214,32 @@ def heading_height(heading: Sequence[str]) -> int:
     return MARGIN + _TITLE_ROW * len(heading) + 4
 
 
-def new_canvas(heading: Sequence[str], width: int, height: int) -> Pixels:
+def new_canvas(heading: Sequence[str], width: int, height: int) -> Canvas:
     """Return a picture with the heading and nothing else, wide enough for both."""
     sizes = [_TITLE_SIZE, *[NOTE_SIZE] * (len(heading) - 1)]
-    text = [draw_text(line, size) for line, size in zip(heading, sizes, strict=True)]
-    inner = max([width, *(mask.shape[1] for mask in text)])
+    lines = list(zip(heading, sizes, strict=True))
+    inner = max([width, *(measure_text(line, size) for line, size in lines)])
     shape = (heading_height(heading) + height + MARGIN, inner + 2 * MARGIN)
-    canvas = np.full(shape, BACKGROUND, np.uint8)
-    for index, (line, size) in enumerate(zip(heading, sizes, strict=True)):
+    canvas = Canvas(np.full(shape, BACKGROUND, np.uint8))
+    for index, (line, size) in enumerate(lines):
         write_text(canvas, line, (MARGIN, MARGIN + index * _TITLE_ROW), size, inner)
     return canvas
 
 
-def write_text(canvas: Pixels, text: str, at: tuple[int, int], size: int, width: int) -> None:
+def write_text(canvas: Canvas, text: str, at: tuple[int, int], size: int, width: int) -> None:
     """Write one line with its upper left corner at ``at``, (x, y), cut at ``width`` pixels."""
-    x, y = at
-    mask = draw_text(text, size)[:, :width]
-    area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
-    np.maximum(area, mask[: area.shape[0], : area.shape[1]], out=area)
+    canvas.texts.append(Text(text, *at, size, width))
+
+
+def measure_text(text: str, size: int) -> int:
+    """Return the width of one line of text, in pixels."""
+    width: int = draw_text(text, size).shape[1]
+    return width
+
+
+def text_ascent(size: int) -> int:
+    """Return how far the base line of a line of text is below its upper edge, in pixels."""
+    return _font(size).getmetrics()[0]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -183,6 +254,23 @@ def draw_text(text: str, size: int) -> Pixels:
     return indices
 
 
+def _blend(pixels: Pixels, text: Text) -> None:
+    """Draw a line of text, but not over what is no background."""
+    mask = draw_text(text.words, text.size)[:, : text.width]
+    area = pixels[text.y : text.y + mask.shape[0], text.x : text.x + mask.shape[1]]
+    mask = mask[: area.shape[0], : area.shape[1]]
+    np.maximum(area, mask, out=area, where=area >= BACKGROUND)
+
+
 @functools.lru_cache
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """Return DejaVu Sans, which comes with matplotlib.
+
+    At 10 pixels, words run together in the font that comes with Pillow: its space is 2 pixels
+    wide. It also lacks most letters that are not Latin. Raqm, the other layout engine, is not
+    everywhere and sets letters elsewhere.
+    """
+    spec = find_spec("matplotlib")  # to import it takes 0.1 s
+    (folder,) = spec.submodule_search_locations  # type: ignore[union-attr, misc]
+    file = Path(folder, "mpl-data/fonts/ttf/DejaVuSans.ttf")
+    return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)

@@ -15,14 +15,14 @@ from hookcli.config import EMBER
 from hookcli.records.pictures import LEVELS, NOT_FINITE
 from hookcli.render.draw.canvas import (
     BACKGROUND,
-    LABEL_SIZE,
     MARGIN,
+    NOTE_SIZE,
     TIDE,
-    draw_text,
+    Canvas,
     heading_height,
     load_palette,
+    measure_text,
     new_canvas,
-    to_image,
     to_png,
     write_text,
 )
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hookcli.config import Theme
     from hookcli.render.draw.canvas import Pixels
     from hookcli.render.draw.compared_maps import ComparedMaps
 
@@ -44,36 +45,37 @@ _EMBERS = LEVELS - 1 - (2 * _HALF + 1)
 _ZERO = _EMBERS + _HALF
 _NOT_FINITE, _NOT_FINITE_APART = LEVELS - 1, LEVELS
 _HEADS = ("A", "B", "B - A")
-_COLUMNS = 3
-_GAP, _BETWEEN, _LABEL = 3, 20, 14
+_COLUMNS = 2  # fits a page without being made smaller, which would make the labels too small
+_GAP, _BETWEEN, _LABEL = 3, 20, 16
 _BAND, _LOWEST = 96, 24
-_MAPS_NOTE = (
-    "A and B dark to light: a channel's smallest to its largest in both;  "
-    "B - A blue to orange: minus to plus its largest difference, grey is none"
+_MAPS_NOTES = (
+    "A and B dark to light: a channel's smallest to its largest in both",
+    "B - A blue to orange: minus to plus its largest difference, grey is none",
 )
-_SIGNED_NOTE = (
-    "blue to orange: minus to plus a channel's largest magnitude in both, "
-    "and in B - A its largest difference; grey is zero"
+_SIGNED_NOTES = (
+    "blue to orange: minus to plus a channel's largest magnitude in both,",
+    "and in B - A its largest difference; grey is zero",
 )
-_BARS_NOTE = (
-    "A and B from zero on one scale;  B - A from its own zero, orange above it and blue below"
+_BARS_NOTES = (
+    "A and B from zero on one scale",
+    "B - A from its own zero, orange above it and blue below",
 )
-_DARKEST = 44  # the level of ember that bars begin at
+_DARKEST, _LIGHTEST = 44, 82  # the levels of ember for bars, which are seen in both themes
 
 
 def draw_compared_maps(
-    compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False
+    compared: ComparedMaps, heading: Sequence[str], *, signed: bool = False, theme: Theme = "dark"
 ) -> tuple[bytes, tuple[int, int]]:
     """Return a PNG file, and its width and height; the same input makes the same bytes.
 
     Args:
         compared: the values to draw.
-        heading: the lines above the picture; a line on the colours is added.
+        heading: the lines above the picture; lines on the colours are added.
         signed: whether A and B are gradients, with colours around zero like their difference.
+        theme: the colours of the background and the text.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
-    data = to_png(to_image(canvas, list(_palette())))
-    return data, (canvas.shape[1], canvas.shape[0])
+    return to_png(canvas.to_image(list(_palette(theme)))), canvas.size
 
 
 def list_labels(compared: ComparedMaps) -> list[str]:
@@ -112,17 +114,17 @@ def apart_text(largest: float, broken: int) -> str:
     return f"up to {largest:.3g} apart"
 
 
-def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Pixels:
-    """Draw three maps per channel, and three channels per row."""
+def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Canvas:
+    """Draw three maps per channel, and two channels per row."""
     labels = list_labels(compared)
     factor = max(1, TILE // max(compared.a.shape[1:]))
     high = max(1, _LOWEST // (factor * compared.a.shape[1]))  # maps of sequences have one row
     height, width = factor * high * compared.a.shape[1], factor * compared.a.shape[2]
     three = 3 * (width + _GAP) - _GAP
-    widest = max(three, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels))
+    widest = max(three, *(measure_text(label, NOTE_SIZE) for label in labels))
     step_x, step_y = widest + _BETWEEN, height + 2 * _LABEL + 6
     rows = -(-len(labels) // _COLUMNS)
-    heading = [*heading, _SIGNED_NOTE if signed else _MAPS_NOTE]
+    heading = [*heading, *(_SIGNED_NOTES if signed else _MAPS_NOTES)]
     canvas = new_canvas(heading, min(_COLUMNS, len(labels)) * step_x - _BETWEEN, rows * step_y)
     top = heading_height(heading)
     maps = [
@@ -131,28 +133,28 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     ]
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
-        write_text(canvas, label, (x, y), LABEL_SIZE, widest)
+        write_text(canvas, label, (x, y), NOTE_SIZE, widest)
         for place, (head, levels) in enumerate(zip(_HEADS, maps, strict=True)):
             left, upper = x + place * (width + _GAP), y + 2 * _LABEL
-            write_text(canvas, head, (left, y + _LABEL), LABEL_SIZE, width)
-            canvas[upper : upper + height, left : left + width] = levels[index]
+            write_text(canvas, head, (left, y + _LABEL), NOTE_SIZE, width)
+            canvas.pixels[upper : upper + height, left : left + width] = levels[index]
     return canvas
 
 
-def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Pixels:
+def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) -> Canvas:
     """Draw the bars of A, B and B - A below one another."""
     both, largest = _bar_range(compared), float(compared.largest[0])
     thick = max(1, min(24, 1024 // max(1, compared.a.shape[2])))
-    heading = [*heading, _BARS_NOTE]
+    heading = [*heading, *_BARS_NOTES]
     step = _BAND + _LABEL + 10
     canvas = new_canvas(heading, compared.a.shape[2] * thick, 3 * step)
     labels, scales = list_labels(compared), (both, both, (-largest, largest))
     values = (compared.a[0], compared.b[0], compared.apart[0])
     for place, levels in enumerate(_to_levels(compared, signed=signed)):
         y = heading_height(heading) + place * step
-        write_text(canvas, labels[place], (MARGIN, y), LABEL_SIZE, canvas.shape[1] - 2 * MARGIN)
+        write_text(canvas, labels[place], (MARGIN, y), NOTE_SIZE, canvas.size[0] - 2 * MARGIN)
         band = _band(values[place][0], levels[0, 0], *scales[place]).repeat(thick, 1)
-        canvas[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
+        canvas.pixels[y + _LABEL : y + _LABEL + _BAND, MARGIN : MARGIN + band.shape[1]] = band
     return canvas
 
 
@@ -179,7 +181,7 @@ def _between(values: Values, low: Values, high: Values) -> Pixels:
 def _from_zero(values: Values, largest: Values) -> Pixels:
     """Return levels of bars: bars of equal length have the same colour."""
     share = np.abs(values) / np.where(largest > 0, largest, 1)
-    return _marked(share * (_EMBERS - 1 - _DARKEST) + _DARKEST, _NOT_FINITE)
+    return _marked(share * (_LIGHTEST - _DARKEST) + _DARKEST, _NOT_FINITE)
 
 
 def _around_zero(values: Values, largest: Values) -> Pixels:
@@ -209,9 +211,9 @@ def _band(values: Values, levels: Pixels, low: float, high: float) -> Pixels:
 
 
 @functools.cache
-def _palette() -> tuple[int, ...]:
+def _palette(theme: Theme) -> tuple[int, ...]:
     """Return the palette: ember, tide, the two marks of NaN and Inf, and the ramp of text."""
-    ember, tide = (np.array(load_palette(name)).reshape(-1, 3) for name in (EMBER, TIDE))
+    ember, tide = (np.array(load_palette(name, theme)).reshape(-1, 3) for name in (EMBER, TIDE))
     steps = np.linspace(0, LEVELS - 1, _EMBERS).round().astype(int)
     around = np.linspace(1, LEVELS - 1, 2 * _HALF + 1).round().astype(int)
     marks = [ember[NOT_FINITE], tide[NOT_FINITE]]

@@ -17,8 +17,9 @@ from hookcli.render.draw.canvas import (
     LABEL_SIZE,
     MARGIN,
     NOTE_SIZE,
-    draw_text,
+    Canvas,
     heading_height,
+    measure_text,
     new_canvas,
     write_text,
 )
@@ -51,7 +52,7 @@ class Places:
 
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
-) -> Pixels:
+) -> Canvas:
     """Draw tiles (K, h, w) in rows below the heading, each under its label."""
     cells = enlarge(tiles, tile_size)
     place = place_tiles(tiles.shape, labels, heading, tile_size)
@@ -61,7 +62,7 @@ def draw_grid(
         y = place.top + index // place.columns * place.step_y
         x = place.left + index % place.columns * place.step_x
         write_text(canvas, label, (x, y - LABEL_ROW), LABEL_SIZE, place.step_x)
-        canvas[y : y + place.height, x : x + place.width] = cell
+        canvas.pixels[y : y + place.height, x : x + place.width] = cell
     return canvas
 
 
@@ -82,7 +83,7 @@ def place_tiles(
     count, height, width = shape
     factor = _enlargement(shape, tile_size)
     height, width = height * factor, width * factor
-    widest = max([width, *(draw_text(label, LABEL_SIZE).shape[1] for label in labels)])
+    widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
     step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
     top = heading_height(heading) + LABEL_ROW
     return Places(MARGIN, top, width, height, step_x, step_y, _columns(count, step_y, step_x))
@@ -90,7 +91,7 @@ def place_tiles(
 
 def draw_bars(
     values: NDArray[np.float32], heading: Sequence[str], *, signed: bool = False
-) -> Pixels:
+) -> Canvas:
     """Draw values as bars from a zero line on one scale, 256 per row.
 
     With ``signed``, bars above and below zero differ in colour.
@@ -107,15 +108,14 @@ def draw_bars(
         shown = values[row * _BARS_A_ROW : (row + 1) * _BARS_A_ROW]
         write_text(canvas, f"from {row * _BARS_A_ROW}", (MARGIN, y), LABEL_SIZE, width)
         strip = _bar_strip(shown, low, span, max(2, thick), signed=signed)
-        canvas[y + LABEL_ROW : y + LABEL_ROW + _BAR_HEIGHT, MARGIN : MARGIN + strip.shape[1]] = (
-            strip
-        )
+        rows_of_strip = slice(y + LABEL_ROW, y + LABEL_ROW + _BAR_HEIGHT)
+        canvas.pixels[rows_of_strip, MARGIN : MARGIN + strip.shape[1]] = strip
     return canvas
 
 
 def draw_sheet(
     rows: Sequence[tuple[str, Pixels, Sequence[str]]], heading: Sequence[str], tile_size: int
-) -> tuple[Pixels, list[Places]]:
+) -> tuple[Canvas, list[Places]]:
     """Draw one row per layer: its name and labelled tiles (K, h, w), in columns if there are many.
 
     Returns:
@@ -123,17 +123,17 @@ def draw_sheet(
     """
     blocks = [_sheet_row(name, enlarge(tiles, tile_size), labels) for name, tiles, labels in rows]
     columns = _stack(blocks, _column_height(blocks))
-    widths = [max(block.shape[1] for block in column) + _GAP * 4 for column in columns]
-    tallest = max((sum(len(block) for block in column) for column in columns), default=0)
+    widths = [max(block.size[0] for block in column) + _GAP * 4 for column in columns]
+    tallest = max((sum(block.size[1] for block in column) for column in columns), default=0)
     canvas = new_canvas(heading, sum(widths), tallest)
     x = MARGIN
     corners = []
     for column, width in zip(columns, widths, strict=True):
         y = heading_height(heading)
         for block in column:
-            canvas[y : y + len(block), x : x + block.shape[1]] = block
+            canvas.add(block, x, y)
             corners.append((x, y + 2 * LABEL_ROW))
-            y += len(block)
+            y += block.size[1]
         x += width
     return canvas, [
         _in_a_row(corner, enlarge(tiles, tile_size).shape)
@@ -146,46 +146,48 @@ def _in_a_row(corner: tuple[int, int], shape: tuple[int, ...]) -> Places:
     return Places(*corner, width, height, width + _GAP, height + _GAP, max(1, count))
 
 
-def _column_height(blocks: Sequence[Pixels]) -> int:
+def _column_height(blocks: Sequence[Canvas]) -> int:
     """Return the column height that makes a sheet about square.
 
     Image viewers do not open pictures of more than 65,535 pixels on a side.
     """
     if not blocks:
         return 1
-    total, tallest = sum(map(len, blocks)), max(map(len, blocks))
-    limit = max(_SHEET_HEIGHT, tallest, math.isqrt(total * max(b.shape[1] for b in blocks)))
+    heights = [block.size[1] for block in blocks]
+    total, tallest = sum(heights), max(heights)
+    widest = max(block.size[0] for block in blocks)
+    limit = max(_SHEET_HEIGHT, tallest, math.isqrt(total * widest))
     columns = -(-total // limit)
     return total if columns == 1 else -(-total // columns) + tallest
 
 
-def _stack(blocks: Sequence[Pixels], height: int) -> list[list[Pixels]]:
+def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
     """Divide the blocks, in order, into columns of at most ``height`` pixels."""
-    columns: list[list[Pixels]] = []
+    columns: list[list[Canvas]] = []
     used = height
     for block in blocks:
-        if used + len(block) > height:
+        if used + block.size[1] > height:
             columns.append([])
             used = 0
         columns[-1].append(block)
-        used += len(block)
+        used += block.size[1]
     return columns
 
 
-def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Pixels:
+def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
     """Draw one layer of a sheet: its name, and its tiles under their labels."""
     count, height, width = cells.shape
     texts = [
-        draw_text(name, NOTE_SIZE).shape[1],
-        *(draw_text(t, LABEL_SIZE).shape[1] for t in labels[:1]),
+        measure_text(name, NOTE_SIZE),
+        *(measure_text(label, LABEL_SIZE) for label in labels[:1]),
     ]
     whole = max(count * (width + _GAP), *texts)
-    row = np.full((height + 2 * LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8)
+    row = Canvas(np.full((height + 2 * LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8))
     write_text(row, name, (0, 0), NOTE_SIZE, whole)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         x = index * (width + _GAP)
-        write_text(row, label, (x, LABEL_ROW + 2), LABEL_SIZE, width if count > 1 else whole)
-        row[2 * LABEL_ROW : 2 * LABEL_ROW + height, x : x + width] = cell
+        write_text(row, label, (x, LABEL_ROW + 1), LABEL_SIZE, width if count > 1 else whole)
+        row.pixels[2 * LABEL_ROW : 2 * LABEL_ROW + height, x : x + width] = cell
     return row
 
 
@@ -240,7 +242,7 @@ def _bar_strip(
     tips = (shares * (_BAR_HEIGHT - 1)).round().astype(int)
     heights = np.arange(_BAR_HEIGHT)[:, None]
     inside = (heights >= np.minimum(tips, zero)) & (heights <= np.maximum(tips, zero))
-    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * (LEVELS - 100)
+    own = MIDDLE + 80 * np.sign(values) if signed else 80 + shares * 90  # seen in both themes
     colours = np.where(finite, own, LEVELS).astype(np.uint8)
     colours = np.broadcast_to(colours, inside.shape)
     strip: Pixels = np.where(inside, colours, BACKGROUND + 1).astype(np.uint8)

@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hookcli.activations.feature_maps import Bars, Tiles
+from hookcli.config import EMBER
+from hookcli.escape import for_page
 from hookcli.files import safe_name
 from hookcli.records.pictures import ChannelMaps, Grid
 from hookcli.records.text import shape_text
@@ -21,6 +23,7 @@ from hookcli.render.draw.canvas import (
     to_image,
     to_png,
 )
+from hookcli.render.draw.picture_files import write_picture
 from hookcli.store.names import grid_file, is_sheet, maps_file, sheet_file
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.activations.feature_maps import Picture
     from hookcli.config import GridStyle
     from hookcli.records.calls import Call
-    from hookcli.render.draw.canvas import Pixels
+    from hookcli.render.draw.canvas import Canvas
 
 _SHEET_TOP = 12
 _ERROR = 1 / 2000  # of the smallest and largest value of a channel, as a share of their distance
@@ -39,13 +42,18 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws pictures on threads; ``take`` waits for them and reports what failed."""
+    """Draws pictures on threads; ``take`` waits for them and reports what failed.
 
-    def __init__(self, write: Callable[[str, bytes], str], style: GridStyle) -> None:
+    Attributes:
+        style: how pictures are drawn.
+        model: the name of the model, which stands in every picture.
+    """
+
+    def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         """Start the threads, which call ``write`` to write a file of the run folder."""
         self._write = write
-        self.style = style
-        self._palette = load_palette(colormap_of(style))
+        self.style, self.model = style, model
+        self._palette = load_palette(colormap_of(style), style.theme)
         self._map_palette = load_map_palette(colormap_of(style))
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
         self._pending: list[Future[list[Grid]]] = []
@@ -65,6 +73,10 @@ class GridWriter:
         self._pending.append(self._threads.submit(self._write_sheet, file, image_key, rows))
         return file
 
+    def write_over_photo(self, file: str, canvas: Canvas) -> None:
+        """Write a map over what the network saw, at once; its colours are always ``ember``."""
+        write_picture(self._write, file, canvas, load_palette(EMBER, self.style.theme), self.style)
+
     def take(self) -> Callable[[], tuple[Grid, ...]]:
         """Return a function that waits until everything queued since the last call is on disk.
 
@@ -79,9 +91,9 @@ class GridWriter:
         self._threads.shutdown(cancel_futures=True)
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
-        canvas = render_grid(picture, self.style)
-        self._write(file, self._encode(canvas))
-        places = _place_tiles(picture, self.style)
+        canvas = render_grid(picture, self.style, self.model)
+        write_picture(self._write, file, canvas, self._palette, self.style)
+        places = _place_tiles(picture, self.style, self.model)
         grid = describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
 
@@ -102,15 +114,13 @@ class GridWriter:
         return ChannelMaps(file, size, content.shown, places.columns, self.style.signed, shared)
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
-        canvas, places = render_sheet(image_key, rows, self.style)
-        self._write(file, self._encode(canvas))
+        title = name_source(self.model, image_key)
+        canvas, places = render_sheet(title, rows, self.style)
+        write_picture(self._write, file, canvas, self._palette, self.style)
         return [
             describe_grid(picture, file, canvas, place)
             for picture, place in zip(rows, places, strict=True)
         ]
-
-    def _encode(self, canvas: Pixels) -> bytes:
-        return to_png(to_image(canvas, self._palette))
 
 
 def grid_name(call: Call) -> str:
@@ -121,6 +131,11 @@ def grid_name(call: Call) -> str:
     return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
 
 
+def name_source(model: str, image_key: str) -> str:
+    """Return the model and the image of a picture, as they stand in its title."""
+    return f"{for_page(model)}   {for_page(image_key)}"
+
+
 def name_maps(picture: Picture) -> str | None:
     """Return the file of the channels at the resolution of the layer; None if there is none."""
     if isinstance(picture.content, Bars) or picture.content.maps is None:
@@ -128,27 +143,26 @@ def name_maps(picture: Picture) -> str | None:
     return maps_file(picture.image, grid_name(picture.call))
 
 
-def render_grid(picture: Picture, style: GridStyle) -> Pixels:
+def render_grid(picture: Picture, style: GridStyle, model: str) -> Canvas:
     """Draw the picture of one layer as palette indices; the same input makes the same picture."""
     content = picture.content
     if isinstance(content, Bars):
-        heading = [_title(picture), _bars_note(content)]
+        heading = [_title(picture, model), _bars_note(content)]
         return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed)
     levels = content.levels.numpy()
-    return drawing.draw_grid(levels, *_words(picture, content, style), style.tile)
+    return drawing.draw_grid(levels, *_words(picture, content, style, model), style.tile)
 
 
 def describe_grid(
-    picture: Picture, file: str, canvas: Pixels, places: drawing.Places | None
+    picture: Picture, file: str, canvas: Canvas, places: drawing.Places | None
 ) -> Grid:
     """Return what the tiles of a picture show, and their places.
 
     A sheet shows only the first channels of a layer.
     """
     content = picture.content
-    size = (canvas.shape[1], canvas.shape[0])
     if isinstance(content, Bars) or places is None:
-        return Grid(picture.image, picture.call.id, file, size)
+        return Grid(picture.image, picture.call.id, file, canvas.size)
     shown = _SHEET_TOP if is_sheet(file) else None
     low, high, mean, spread = content.figures[:, :shown].tolist()
     errors = [(b - a) * _ERROR for a, b in zip(low, high, strict=True)]
@@ -157,7 +171,7 @@ def describe_grid(
         picture.image,
         picture.call.id,
         file,
-        size,
+        canvas.size,
         asdict(places),
         tuple(content.channels[:shown].tolist()),
         low=tuple(map(_shorten, low, errors)),
@@ -181,18 +195,18 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
     )
 
 
-def _place_tiles(picture: Picture, style: GridStyle) -> drawing.Places | None:
+def _place_tiles(picture: Picture, style: GridStyle, model: str) -> drawing.Places | None:
     """Return where ``render_grid`` puts the tiles; None for bars."""
     content = picture.content
     if isinstance(content, Bars):
         return None
     shape = tuple(content.levels.shape)
-    return drawing.place_tiles(shape, *_words(picture, content, style), style.tile)
+    return drawing.place_tiles(shape, *_words(picture, content, style, model), style.tile)
 
 
 def render_sheet(
-    image_key: str, rows: Sequence[Picture], style: GridStyle
-) -> tuple[Pixels, list[drawing.Places]]:
+    title: str, rows: Sequence[Picture], style: GridStyle
+) -> tuple[Canvas, list[drawing.Places]]:
     """Draw the first channels of all layers, one row per layer, and return where the tiles are."""
     parts = []
     for picture in rows:
@@ -209,18 +223,21 @@ def render_sheet(
     focused = any(isinstance(p.content, Tiles) and p.content.scores is not None for p in rows)
     order = _FOCUS_ORDER if focused else _order_note(style)
     note = f"up to {count} channels of each layer, {order}; {_scale_text(style)}"
-    return drawing.draw_sheet(parts, [image_key, note], style.tile)
+    return drawing.draw_sheet(parts, [title, note], style.tile)
 
 
-def _words(picture: Picture, tiles: Tiles, style: GridStyle) -> tuple[list[str], list[str]]:
+def _words(
+    picture: Picture, tiles: Tiles, style: GridStyle, model: str
+) -> tuple[list[str], list[str]]:
     """Return the labels of the tiles, and the lines above them."""
     labels = [str(channel) for channel in tiles.channels.tolist()]
-    title = _title(picture) + _frame_note(picture)
+    title = _title(picture, model) + _frame_note(picture)
     return labels, [title, _channels_note(tiles, style), _scale_note(tiles, style)]
 
 
-def _title(picture: Picture) -> str:
-    return f"{picture.call.id}   {shape_text(picture.shape)}   {picture.layout.text}"
+def _title(picture: Picture, model: str) -> str:
+    form = f"{shape_text(picture.shape)}   {picture.layout.text}"
+    return f"{picture.call.id}   {form}   {name_source(model, picture.image)}"
 
 
 def _frame_note(picture: Picture) -> str:

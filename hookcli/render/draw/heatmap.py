@@ -13,14 +13,13 @@ from hookcli.config import EMBER
 from hookcli.records.pictures import LEVELS
 from hookcli.records.text import shape_text
 from hookcli.render.draw.canvas import (
-    LABEL_SIZE,
     MARGIN,
-    draw_text,
+    NOTE_SIZE,
+    Canvas,
     heading_height,
     load_palette,
+    measure_text,
     new_canvas,
-    to_image,
-    to_png,
     write_text,
 )
 
@@ -54,8 +53,8 @@ class _Panel:
     end: str
 
 
-def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> bytes:
-    """Return a PNG file: left what the network saw, right the same in grey with a Grad-CAM over it.
+def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
+    """Draw left what the network saw, and right the same in grey with a Grad-CAM over it.
 
     Args:
         seen: the JPEG of what the network saw.
@@ -65,18 +64,18 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
     if trouble:
-        return _encode(picture, None, [*heading, f"map of {shape_text(values.shape)}; {trouble}"])
+        return _draw(picture, None, [*heading, f"map of {shape_text(values.shape)}; {trouble}"])
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
     grey = np.asarray(picture.convert("L"), np.float32) * _DIM
     over = lay_over(grey, _resize((values / largest).clip(0, 1), picture))
     bar = lay_over(np.full((1, picture.width), 60, np.float32), _ramp(picture))
     panel = _Panel(over, "the map over it", bar, f"{largest:.3g}")
-    return _encode(picture, panel, [*heading, note])
+    return _draw(picture, panel, [*heading, note])
 
 
-def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> bytes:
-    """Return a PNG file: left what the network saw, right the saliency of each pixel.
+def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
+    """Draw left what the network saw, and right the saliency of each pixel.
 
     Args:
         seen: the JPEG of what the network saw.
@@ -87,14 +86,14 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = _find_trouble(values)
     if trouble:
-        return _encode(picture, None, [*heading, f"saliency; {trouble}"])
+        return _draw(picture, None, [*heading, f"saliency; {trouble}"])
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
     end = clip or largest  # the percentile is 0 if fewer than one pixel in a hundred counts
     lightest = f"the {_CLIP}th percentile" if clip else "the largest"
     said = f"lightest from {lightest} ({end:.3g}) up; largest value {largest:.3g}"
     glow = _glow(_resize((values / end).clip(0, 1), picture))
     panel = _Panel(glow, "saliency", _glow(_ramp(picture)), f"{end:.3g}")
-    return _encode(picture, panel, [*heading, note, said])
+    return _draw(picture, panel, [*heading, note, said])
 
 
 def _find_trouble(values: NDArray[np.float32]) -> str:
@@ -147,24 +146,23 @@ def _glow(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
     return pixels
 
 
-def _encode(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> bytes:
-    """Return a PNG file with the heading, the picture and, if there is one, the panel beside it."""
+def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) -> Canvas:
+    """Draw the heading, the picture and, if there is one, the panel beside it."""
     factor = max(1, -(-_SMALLEST // max(picture.size)))
     size = width, height = picture.width * factor, picture.height * factor
     top, right = heading_height(heading) + _CAPTION, MARGIN + width + _GAP
     below = top + height + 4
     columns = 2 if panel else 1
     canvas = new_canvas(heading, columns * (width + _GAP) - _GAP, 2 * _CAPTION + height + _BAR)
-    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), LABEL_SIZE, width)
+    write_text(canvas, "as the network saw it", (MARGIN, top - _CAPTION), NOTE_SIZE, width)
+    canvas.photos.append((picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top)))
     if panel:
-        write_text(canvas, panel.caption, (right, top - _CAPTION), LABEL_SIZE, width)
-        write_text(canvas, "0", (right, below + _BAR + 1), LABEL_SIZE, width)
-        end = right + width - draw_text(panel.end, LABEL_SIZE).shape[1]
-        write_text(canvas, panel.end, (end, below + _BAR + 1), LABEL_SIZE, width)
-    whole = to_image(canvas, load_palette(EMBER)).convert("RGB")
-    whole.paste(picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top))
-    if panel:
+        write_text(canvas, panel.caption, (right, top - _CAPTION), NOTE_SIZE, width)
+        write_text(canvas, "0", (right, below + _BAR + 1), NOTE_SIZE, width)
+        end = right + width - measure_text(panel.end, NOTE_SIZE)
+        write_text(canvas, panel.end, (end, below + _BAR + 1), NOTE_SIZE, width)
         beside, bar = Image.fromarray(panel.pixels), Image.fromarray(panel.bar)
-        whole.paste(beside.resize(size, Image.Resampling.NEAREST), (right, top))
-        whole.paste(bar.resize((width, _BAR), Image.Resampling.NEAREST), (right, below))
-    return to_png(whole)
+        canvas.photos.append((beside.resize(size, Image.Resampling.NEAREST), (right, top)))
+        bar = bar.resize((width, _BAR), Image.Resampling.NEAREST)
+        canvas.photos.append((bar, (right, below)))
+    return canvas

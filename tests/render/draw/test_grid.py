@@ -144,7 +144,7 @@ def test_a_sheet_says_where_its_tiles_are():
     sheet, places = draw_sheet(rows, ["title"], 6)
     first, second = (enlarged(each, 2) for each in RAMP_LEVELS)
     corners = [[(p.top, p.left), (p.top, p.left + p.step_x)] for p in places]
-    assert [find(sheet, first), find(sheet, second)] == [
+    assert [find(sheet.pixels, first), find(sheet.pixels, second)] == [
         [corners[0][0], corners[1][1]],
         [corners[0][1], corners[1][0]],
     ]
@@ -300,7 +300,7 @@ def test_a_sheet_looks_like_the_golden_one(tmp_path):
         picture_of(nchw(RAMP), style, Call(LayerInfo("layer1.0.relu", "ReLU"), 1, order=2)),
         picture_of(nc([0.0, 3.0, -1.0]), style, Call(LayerInfo("fc", "Linear"), order=3)),
     ]
-    writer = GridWriter(write_into(tmp_path), style)
+    writer = GridWriter(write_into(tmp_path), style, "model")
     file = writer.write_sheet("cat", rows)
     writer.take()()
     assert_golden("sheet.png", tmp_path / file)
@@ -356,7 +356,7 @@ def test_names_that_become_the_same_on_disk_keep_their_own_files(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_the_files_name(tmp_path):
     (tmp_path / "grids").write_text("in the way")
-    writer = GridWriter(Directory(tmp_path).write, STYLE)
+    writer = GridWriter(Directory(tmp_path).write, STYLE, "model")
     writer.write_grid(picture_of(nchw(RAMP), STYLE))
     with pytest.raises(OutputError, match="001_layer"):
         writer.take()()
@@ -470,7 +470,7 @@ def test_signed_bars_have_one_colour_above_zero_and_one_below(tmp_path):
 
 def test_values_without_form_are_signed_in_a_sheet_too(tmp_path):
     style = GridStyle("sheet", tile=24, signed=True)
-    writer = GridWriter(write_into(tmp_path), style)
+    writer = GridWriter(write_into(tmp_path), style, "model")
     file = writer.write_sheet("cat", [picture_of(nc([0.0, -2.0, 1.0, float("nan")]), style)])
     writer.take()()
     pixels = read_indices(tmp_path / file)
@@ -514,7 +514,7 @@ def picture_of(
 
 def write(folder: Path, pictures: list[Picture], style: GridStyle) -> list[Path]:
     """The files of the pictures, complete."""
-    writer = GridWriter(write_into(folder), style)
+    writer = GridWriter(write_into(folder), style, "model")
     files = [folder / writer.write_grid(picture) for picture in pictures]
     writer.take()()
     return files
@@ -579,7 +579,7 @@ def test_channels_stand_side_by_side_as_in_the_grid_each_at_its_own_resolution(t
     values = np.random.default_rng(0).integers(0, 255, (5, 3, 4)).astype(np.float32)
     values[:, 0, 0], values[:, 2, 3] = 0, 254
     style = GridStyle("layers", tile=2, rank="index")
-    writer = GridWriter(write_into(tmp_path), style)
+    writer = GridWriter(write_into(tmp_path), style, "model")
     writer.write_grid(picture_of(nchw(torch.tensor(values)), style))
     (grid,) = writer.take()()
     assert grid.maps is not None
@@ -599,7 +599,7 @@ def test_channels_stand_side_by_side_as_in_the_grid_each_at_its_own_resolution(t
 )
 def test_channels_have_the_colours_that_the_page_shows_beside_them(tmp_path, colormap, palette):
     style = GridStyle("layers", colormap=colormap)
-    writer = GridWriter(write_into(tmp_path), style)
+    writer = GridWriter(write_into(tmp_path), style, "model")
     writer.write_grid(picture_of(nchw(RAMP), style))
     writer.take()()
     with Image.open(tmp_path / "maps/cat/001_layer.png") as image:
@@ -610,7 +610,7 @@ def test_channels_have_the_colours_that_the_page_shows_beside_them(tmp_path, col
 
 def test_the_ends_of_a_narrow_range_far_from_zero_are_told_apart(tmp_path):
     style = GridStyle("layers")
-    writer = GridWriter(write_into(tmp_path), style)
+    writer = GridWriter(write_into(tmp_path), style, "model")
     writer.write_grid(picture_of(nchw(torch.tensor([[[1000.125, 1000.25]]])), style))
     (grid,) = writer.take()()
     assert (grid.low, grid.high) == ((1000.125,), (1000.25,))

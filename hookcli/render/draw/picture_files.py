@@ -1,0 +1,64 @@
+"""The files of a picture: a PNG and, if it is asked for, an SVG or a PDF beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.render.draw.canvas import text_ascent, to_png
+from hookcli.store.names import list_formats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hookcli.config import GridStyle, PictureFormat
+    from hookcli.render.draw.canvas import Canvas
+
+_DPI = 72  # a point of the page is a pixel of the picture
+
+
+def write_picture(
+    write: Callable[[str, bytes], str],
+    file: str,
+    canvas: Canvas,
+    palette: list[int],
+    style: GridStyle,
+) -> list[str]:
+    """Write a picture in the formats of ``style``, and return the names of its files.
+
+    Args:
+        write: writes a file of the run folder.
+        file: the name of the PNG.
+        canvas: the picture.
+        palette: its colours.
+        style: which formats are written.
+    """
+    write(file, to_png(canvas.to_image(palette)))
+    files = list_formats(file, style.format)
+    for other in files[1:]:
+        write(other, to_vector(canvas, palette, style.format))
+    return files
+
+
+def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
+    """Return a picture as an SVG or PDF file: its text as text, all else as one embedded image."""
+    import numpy as np
+    from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
+
+    from hookcli.render.charts.figures import FONT, encode
+
+    image = canvas.to_image(palette, has_text=False).convert("RGB")
+    width, height = image.size
+    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+    figure.figimage(np.asarray(image))
+    ink = "#" + bytes(palette[-3:]).hex()
+    for text in canvas.texts:
+        figure.text(
+            text.x / width,
+            1 - (text.y + text_ascent(text.size)) / height,
+            text.words,
+            fontsize=text.size,
+            fontfamily=FONT,
+            color=ink,
+            parse_math=False,
+        )
+    return encode(figure, form)

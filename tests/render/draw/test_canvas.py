@@ -1,0 +1,72 @@
+"""Text and themes of pictures: what a reader of the pixels sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from hookcli.render.draw.canvas import (
+    BACKGROUND,
+    Canvas,
+    draw_text,
+    load_palette,
+    new_canvas,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hookcli.config import Theme
+
+
+@pytest.mark.parametrize("size", [10, 12, 14])
+@pytest.mark.parametrize("text", ["largest 0.0141", "head 3, entropy 2.31", "conv2 64x56x56"])
+def test_the_space_between_words_is_wider_than_any_between_letters(text, size):
+    gaps = sorted(list_gaps(text, size))
+    spaces = text.count(" ")
+    words, letters = gaps[-spaces:], gaps[:-spaces]
+    assert words[0] >= 1.5 * max(letters)
+    assert words[0] >= 0.3 * size
+
+
+def test_letters_that_are_not_latin_are_no_boxes():
+    assert not np.array_equal(draw_text("д", 12), draw_text("λ", 12))
+
+
+def test_the_light_theme_is_dark_text_on_white_and_keeps_the_colours_of_maps():
+    dark, light = colours("dark"), colours("light")
+    assert np.array_equal(dark[:BACKGROUND], light[:BACKGROUND])
+    assert light[BACKGROUND].tolist() == [255, 255, 255]
+    assert light[-1].max() < 40 < 200 < dark[-1].min()
+    assert dark[BACKGROUND].max() < 40
+
+
+def test_text_is_drawn_over_the_background_alone():
+    """Five lines of a tile below the upper edge of the text keep their level."""
+    canvas = Canvas(np.full((20, 60), BACKGROUND, np.uint8))
+    canvas.pixels[5:10] = 7
+    write_text(canvas, "grape", (0, 0), 12, 60)
+    drawn = np.asarray(canvas.to_image(load_palette("ember")))
+    assert (drawn[5:10] == 7).all()
+    assert (drawn[10:] > BACKGROUND).any()
+
+
+def test_a_picture_put_on_another_takes_its_text_along():
+    whole, block = new_canvas(["title"], 60, 40), Canvas(np.full((20, 30), BACKGROUND, np.uint8))
+    write_text(block, "word", (2, 3), 10, 30)
+    whole.add(block, 20, 15)
+    _, text = whole.texts
+    assert (text.words, text.x, text.y) == ("word", 22, 18)
+
+
+def colours(theme: Theme) -> NDArray[np.int_]:
+    return np.array(load_palette("ember", theme)).reshape(-1, 3)
+
+
+def list_gaps(text: str, size: int) -> list[int]:
+    """The widths of the empty columns between letters, in pixels."""
+    columns = np.flatnonzero((draw_text(text, size) > BACKGROUND + 4).any(0))
+    return [int(width) - 1 for width in np.diff(columns) if width > 1]

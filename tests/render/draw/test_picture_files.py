@@ -1,0 +1,81 @@
+"""Pictures as SVG and PDF: their text is text, and all else is one image."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import zlib
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hookcli.config import GridStyle
+from hookcli.render.draw.canvas import load_palette, new_canvas, write_text
+from hookcli.render.draw.picture_files import to_vector, write_picture
+
+SVG = "{http://www.w3.org/2000/svg}"
+PALETTE = load_palette("ember", "light")
+
+
+def test_an_svg_has_the_text_as_text_and_the_maps_as_an_image_of_the_same_pixels():
+    root = parse(to_vector(picture(), PALETTE, "svg"))
+    texts = [(node.text, node.get("x"), node.get("y")) for node in root.iter(f"{SVG}text")]
+    assert texts == [("conv1   $net$ <cat>", "10", "23"), ("0", "10", "54")]
+    (image,) = root.iter(f"{SVG}image")
+    data = base64.b64decode(image.get("{http://www.w3.org/1999/xlink}href").partition(",")[2])
+    with Image.open(io.BytesIO(data)) as embedded:
+        pixels = np.asarray(embedded.convert("RGB"))
+    without = picture().to_image(PALETTE, has_text=False).convert("RGB")
+    assert image.get("transform").startswith("scale(1 -1)")  # matplotlib embeds it upside down
+    assert np.array_equal(pixels[::-1], np.asarray(without))
+
+
+def test_a_reader_of_the_svg_keeps_all_spaces():
+    root = parse(to_vector(picture(), PALETTE, "svg"))
+    for node in root.iter(f"{SVG}text"):
+        assert node.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
+        assert "white-space: pre;" in node.get("style")
+
+
+def test_a_pdf_embeds_its_font_and_holds_one_image():
+    """Type 3 fonts, which many publishers refuse, are not in it."""
+    data = to_vector(picture(), PALETTE, "pdf")
+    assert data.startswith(b"%PDF-")
+    assert b"DejaVuSans" in data
+    assert b"/FontFile2" in data
+    assert b"/Type3" not in data
+    assert data.count(b"/Subtype /Image") == 1
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL)
+    unpacked = [zlib.decompress(each) for each in streams if each[:1] == b"x"]
+    assert sum(each.count(b"BT") for each in unpacked if b" Tf" in each) == 2
+
+
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_the_same_picture_is_the_same_bytes(form):
+    assert to_vector(picture(), PALETTE, form) == to_vector(picture(), PALETTE, form)
+
+
+@pytest.mark.parametrize(
+    ("form", "files"), [("png", ["a/1_b.png"]), ("svg", ["a/1_b.png", "a/1_b.svg"])]
+)
+def test_the_png_is_always_written_and_another_format_beside_it(form, files):
+    written = {}
+    style = GridStyle(format=form)
+    assert write_picture(written.__setitem__, "a/1_b.png", picture(), PALETTE, style) == files
+    assert list(written) == files
+    assert written["a/1_b.png"].startswith(b"\x89PNG")
+
+
+def parse(svg):
+    return ElementTree.fromstring(svg)  # noqa: S314  our own file
+
+
+def picture():
+    """A title and a tile under its label."""
+    canvas = new_canvas(["conv1   $net$ <cat>"], 40, 30)
+    write_text(canvas, "0", (10, 44), 10, 40)
+    canvas.pixels[56:60, 10:20] = np.arange(10, dtype=np.uint8) * 20
+    return canvas

@@ -1,0 +1,148 @@
+"""The theme and the formats of the pictures of a run, and what their titles name."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hookcli.run.chunk_runner import ChunkRunner
+from tests.conftest import PHOTOS
+
+MODEL = "tests.run.test_attention_pictures:Attends"
+WORDS = ("--layers", "patches", "--attention", "all", "--device", "cpu", "-o", "out")
+WHITE = (255, 255, 255)
+GRID, HEADS = "grids/cat/001_patches", "attention/cat/001_attention"
+
+
+def inspect(run, *words):
+    ended = run("inspect", MODEL, PHOTOS / "cat.png", *WORDS, *words)
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def corner(file):
+    """The colour of the background."""
+    with Image.open(Path("out", file)) as image:
+        return image.convert("RGB").getpixel((0, 0))
+
+
+@pytest.mark.parametrize(("words", "colour"), [((), (22, 22, 28)), (("--theme", "light"), WHITE)])
+def test_grids_and_heads_have_the_background_of_the_theme(run, words, colour):
+    inspect(run, *words)
+    assert [corner(f"{file}.png") for file in (GRID, HEADS)] == [colour, colour]
+
+
+def test_the_maps_of_the_page_are_the_same_in_both_themes(run):
+    inspect(run)
+    dark = Path("out/maps/cat/001_patches.png").read_bytes()
+    inspect(run, "--theme", "light", "--overwrite")
+    assert Path("out/maps/cat/001_patches.png").read_bytes() == dark
+
+
+def test_the_pictures_of_heads_grow_with_the_tile(run):
+    sizes = []
+    for tile in ("64", "128"):
+        inspect(run, "--tile", tile, "--overwrite")
+        with Image.open(f"out/{HEADS}.png") as image:
+            sizes.append(image.width)
+    assert sizes[1] - sizes[0] == 4 * 168  # the photo and three heads, each 168 pixels wider
+
+
+def test_labels_of_small_heads_are_not_cut(run):
+    inspect(run, "--tile", "16", "--picture-format", "svg")
+    with Image.open(f"out/{HEADS}.png") as image:
+        pixels = np.asarray(image.convert("L"))
+    places = sorted({x for text, x in texts(HEADS) if text.startswith("head ")})
+    for left, right in pairwise(places):
+        assert (pixels[36:52, left:right].max(0) > 200).any()
+        assert (pixels[36:52, right - 4 : right] < 60).all()
+
+
+@pytest.mark.parametrize("file", [GRID, HEADS])
+def test_a_picture_names_its_layer_its_model_and_its_photo(run, file):
+    inspect(run, "--picture-format", "svg")
+    title = texts(file)[0][0]
+    layer = Path(file).name.partition("_")[2]
+    assert all(name in title for name in (layer, MODEL, "cat"))
+
+
+def test_every_picture_is_written_in_both_formats_and_stands_in_the_manifest(run):
+    inspect(run, "--picture-format", "pdf", "--overview", "--rollout")
+    pictures = [f"{GRID}.pdf", f"{HEADS}.pdf", "attention/cat/000_rollout.pdf", "overview.pdf"]
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert "--picture-format" in manifest["command"]
+    for file in pictures:
+        assert Path("out", file).read_bytes().startswith(b"%PDF-")
+        assert Path("out", file).with_suffix(".png").exists()
+        assert file in json.dumps(manifest)
+    found = {str(file.relative_to("out")) for file in Path("out").rglob("*.pdf")}
+    assert found == set(pictures)
+
+
+def test_the_chart_of_gradients_names_the_photo_and_is_an_svg_too(run):
+    words = ("--layers", "patches", "--cam", "patches", "--saliency", "--device", "cpu")
+    ended = run(
+        "gradients", MODEL, PHOTOS / "cat.png", *words, "--picture-format", "svg", "-o", "out"
+    )
+    assert ended.code == 0, ended.err
+    assert f"{MODEL}   gradient flow   cat" in dict(texts("gradient_flow"))
+    assert texts("saliency/cat")[0][0] == f"Saliency   {MODEL}   cat"
+    assert texts("cam/cat/001_patches")[0][0] == f"Grad-CAM of patches   {MODEL}   cat"
+
+
+def test_a_run_that_replaces_another_leaves_none_of_its_files_in_another_format(run):
+    inspect(run, "--picture-format", "svg")
+    inspect(run, "--overwrite")
+    assert not list(Path("out").rglob("*.svg"))
+
+
+def test_a_run_with_a_theme_and_a_format_is_resumed_to_the_same_bytes(run, monkeypatch):
+    for number in range(40):
+        Image.new("RGB", (40, 40), (number, 0, 0)).save(f"{number:02}.png")
+    words = ("*.png", "--layers", "patches", "--grids", "sheet", "--device", "cpu")
+    words = ("inspect", MODEL, *words, "--theme", "light", "--picture-format", "svg", "-o")
+    assert run(*words, "whole").code == 0
+    plain = ChunkRunner.run
+
+    def run_chunk(self, number, images):
+        if number == 1:
+            raise KeyboardInterrupt
+        return plain(self, number, images)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkRunner, "run", run_chunk)
+        assert run(*words, "halves").code == 130
+    assert run(*words[:-1], "--theme", "dark", "-o", "halves", "--resume").code == 2
+    assert run(*words, "halves", "--resume").code == 0
+    whole, halves = (
+        {
+            file.relative_to(folder): file.read_bytes()
+            for file in Path(folder).rglob("*.*")
+            if file.is_file()
+        }
+        for folder in ("whole", "halves")
+    )
+    assert whole == halves
+    assert len(list(Path("whole/sheets").glob("*.svg"))) == 40
+    assert run("report", "halves").code == 0
+
+
+def test_a_plan_counts_the_files_of_the_second_format(run):
+    counted = []
+    for words in ((), ("--picture-format", "svg")):
+        ended = run("inspect", "resnet18", PHOTOS / "cat.png", "--overview", "--dry-run", *words)
+        counted.append(int(ended.err.partition("about ")[2].split()[0]))
+    assert counted[1] - counted[0] == 20 + 1  # convolutions, and the overview
+
+
+def texts(picture):
+    """The lines of text of a picture in SVG, each with its left edge."""
+    root = ElementTree.parse(Path("out", f"{picture}.svg")).getroot()  # noqa: S314  our own file
+    nodes = root.iter("{http://www.w3.org/2000/svg}text")
+    return [(node.text, int(float(node.get("x", "0")))) for node in nodes]
