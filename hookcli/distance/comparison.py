@@ -18,7 +18,8 @@ class DiffRow:
     """The distance of a call of B from the same call of A, for one image or for the worst of all.
 
     Figures are None when they are not known. From sketches ``max_abs`` and ``mean_abs`` are not
-    known, and the others are estimates. From figures only ``rel_l2`` is known, as a lower bound.
+    known, and the others are estimates. From figures ``rel_l2`` and ``max_abs`` are lower bounds,
+    and the others are not known.
 
     Attributes:
         rank: the rank from 1, the worst call first.

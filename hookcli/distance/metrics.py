@@ -168,7 +168,7 @@ def measure_figures(a: Figures, b: Figures) -> Distance:
     largest = max(_gap(a.low, b.low), _gap(a.high, b.high))
     rms = max(spread, largest / math.sqrt(finite)) if finite else 0.0
     return Distance(
-        Size(rms, None, None, finite),
+        Size(rms, largest, None, finite),
         a.size,
         b.size,
         None,
@@ -191,7 +191,7 @@ def measure_sketches(
     one, two = (sketch.astype(np.float64) for sketch in sketches)
     finite = proven.apart.values
     estimate = float(np.linalg.norm(two - one)) / math.sqrt(finite) if finite else 0.0
-    apart = replace(proven.apart, rms=max(estimate, proven.apart.rms))
+    apart = Size(max(estimate, proven.apart.rms), None, None, finite)
     return replace(proven, apart=apart, cosine=_cosine(one, two), source="sketches", zeros=0)
 
 

@@ -138,7 +138,7 @@ def _figures_text(rows: Sequence[DiffRow]) -> str:
     which = f" of {len(of_figures)} of {len(measured)} calls"
     return (
         f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
-        "min, max, zeros, NaN, Inf): rel L2 is the least that they prove; "
+        "min, max, zeros, NaN, Inf): rel L2 and max abs are the least that they prove; "
         "more: --sketch or --save tensors in both runs"
     )
 
