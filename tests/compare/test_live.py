@@ -930,7 +930,7 @@ def test_csv_holds_all_calls_and_the_verdict_is_talk(run, nets):
 
 
 def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
-    """B is compared with A twice as heavy in fc: 6 for the first image, and 2 for the second."""
+    """fc gives 6 and 0 for the first image, 2 and 3 for the second, and B twice that."""
     draw("c.npy", 1, 1)
     words = ("compare", "nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=fc:scale=2")
     expected = [
