@@ -369,6 +369,15 @@ def test_of_several_images_the_worst_is_reported_and_all_are_counted():
         assert not row.holds
 
 
+def test_the_rows_of_all_images_share_what_is_the_same_in_them():
+    judge = Judge(Tolerance(), keeps_images=True)
+    for image in ("ant", "bee"):
+        judge.add(pair_of("conv", [1], [2], image))
+    one, two = judge.image_rows()
+    assert (one.image, two.image) == ("ant", "bee")
+    assert one.shape is two.shape
+
+
 def test_a_call_that_only_a_later_image_has_stands_after_the_one_before_it():
     pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
     pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
