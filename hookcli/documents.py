@@ -314,6 +314,7 @@ class CallFigures(_MoreFigures):
     std: float | None
     min: float | None
     max: float | None
+    zero_fraction: float | None
     nan_count: Whole | None
     inf_count: Whole | None
 
@@ -326,7 +327,6 @@ class RecordRow(CallFigures, _MoreOfRecord):
     """A row of ``records.parquet``: the columns that later commands use."""
 
     side: str
-    zero_fraction: float | None
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

@@ -137,7 +137,7 @@ class ToyRun:
                     "std": finite.std() if some else None,
                     "min": finite.min() if some else None,
                     "max": finite.max() if some else None,
-                    "zero_fraction": 0.0,
+                    "zero_fraction": float((flat == 0).mean()) if flat.size else None,
                     "nan_count": int(np.isnan(flat).sum()),
                     "inf_count": int(np.isinf(flat).sum()),
                     "reason": reason,

@@ -19,7 +19,7 @@ TopCalls = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Rows of the table, the worst first; csv and json have all.",
+        help="Rows of the table, the worst first; csv and json have every image.",
         rich_help_panel=options.OUTPUT,
     ),
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from hookcli.compare.facts import KIND, check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
-from hookcli.distance.metrics import Size
+from hookcli.distance.metrics import Figures
 from hookcli.documents import (
     MOST_BYTES,
     CallFigures,
@@ -74,18 +74,14 @@ class RunCall:
 
     Attributes:
         tensor: the call, its shape and its dtype.
-        size: the size of the values, computed from the recorded figures.
-        nans: the number of values that are NaN.
-        infs: the number of values that are infinite.
+        figures: the recorded figures.
         sketch: the sketch, (67,); None if none was taken.
         read: a function that reads the saved tensor; None if none was saved.
         layout: the meaning of the axes, as in ``Layout.name``.
     """
 
     tensor: CallTensor
-    size: Size
-    nans: int = 0
-    infs: int = 0
+    figures: Figures
     sketch: NDArray[np.float32] | None = None
     read: Callable[[], Array] | None = None
     layout: str = "unknown"
@@ -272,26 +268,32 @@ def _make_call(
     read: Callable[[], Array] | None,
 ) -> RunCall:
     shape = tuple(map(int, row["shape"]))
-    mean, std = row["mean"], row["std"]
-    nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
-    values = math.prod(shape)
     if sketch is not None and not np.isfinite(sketch).all():
         raise ValueError(f"the sketch of {row['call_id']!r} is not finite")
-    rms = 0.0 if mean is None or std is None else math.hypot(mean, std)
-    # NaN and Inf count as zeros.
-    rms *= math.sqrt((values - nans - infs) / values) if values else 0.0
-    ends = [abs(end) for end in (row["min"], row["max"]) if end is not None]
     seen = CallTensor(
         row["call_id"], row["module_type"], shape, row["dtype"], row.get("reason") or ""
     )
     return RunCall(
         seen,
-        Size(rms, max(ends, default=None), None, values),
-        nans,
-        infs,
+        _read_figures(row),
         sketch,
         read,
         row.get("layout") or "unknown",
+    )
+
+
+def _read_figures(row: CallFigures) -> Figures:
+    values = math.prod(row["shape"])
+    nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
+    return Figures(
+        mean=row["mean"] or 0.0,
+        std=row["std"] or 0.0,
+        low=row["min"] or 0.0,
+        high=row["max"] or 0.0,
+        zeros=round((row["zero_fraction"] or 0) * values),
+        nans=nans,
+        infs=infs,
+        finite=0 if row["mean"] is None else values - nans - infs,
     )
 
 

@@ -51,7 +51,12 @@ _FACTS = {
 
 
 def diff_runs(
-    a: ComparedRun, b: ComparedRun, tolerance: Tolerance, match: Match | None = None
+    a: ComparedRun,
+    b: ComparedRun,
+    tolerance: Tolerance,
+    match: Match | None = None,
+    *,
+    keeps_images: bool = False,
 ) -> Comparison:
     """Compare run B with run A, the reference.
 
@@ -61,6 +66,7 @@ def diff_runs(
         tolerance: how far the runs may be apart.
         match: whether calls are matched by ``id`` or by ``order``; None matches by id, and the
             models must be the same.
+        keeps_images: whether the comparison also has one row per call and image.
 
     Raises:
         RequestError: the runs are of different models or images, or nothing could be compared.
@@ -68,7 +74,7 @@ def diff_runs(
     if match is None:
         _refuse_other_model(a, b)
     shared = _match_images(a, b)
-    judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes))
+    judge = Judge(tolerance, tuple(dtype for run in (a, b) for dtype in run.dtypes), keeps_images)
     types: dict[tuple[str, str], dict[str, None]] = {}
     for key, other in shared:
         for one, two in pair_calls(a.calls[key], b.calls[other], match or "id"):
@@ -87,6 +93,7 @@ def diff_runs(
         tuple(key for key in a.images if key not in keys),
         tuple(key for key in b.images if key not in others),
         notes=list_notes(a.facts["model"], b.facts["model"]),
+        image_rows=tuple(judge.image_rows()),
     )
     check_comparison(comparison, judge)
     return comparison

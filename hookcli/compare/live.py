@@ -1,8 +1,8 @@
 """``hookcli compare``: two variants of a model run on the same images and compared layer by layer.
 
 Both variants run one image at a time. The tensors of A are kept on the host until B has run the
-same call, and the tensors of B are measured inside their hooks and not kept. Nothing of an image is
-kept once it has gone through both.
+same call, and the tensors of B are measured inside their hooks and not kept. Once an image has gone
+through both, only figures are left of it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ _NUMPY_FLOATS = (torch.float64, torch.float32, torch.float16)
 
 
 def compare_variants(
-    a: Variant, b: Variant, tolerance: Tolerance, image_done: Callable[[int, int], None]
+    a: Variant,
+    b: Variant,
+    tolerance: Tolerance,
+    image_done: Callable[[int, int], None],
+    *,
+    keeps_images: bool = False,
 ) -> Comparison:
     """Run the images through both variants and measure how far each call of B is from that of A.
 
@@ -54,13 +59,15 @@ def compare_variants(
         tolerance: how far the two may be apart.
         image_done: called after each image with the number of images that have gone through or been
             skipped, and the number of those that were skipped.
+        keeps_images: whether the comparison also has one row per call and image.
 
     Raises:
         RequestError: nothing could be compared, or an edit changed nothing.
         ForwardError: a model raised an exception.
         NoImageError: no image could be used.
     """
-    judge = Judge(tolerance, tuple(variant.prepared.loaded.info.dtype for variant in (a, b)))
+    dtypes = tuple(variant.prepared.loaded.info.dtype for variant in (a, b))
+    judge = Judge(tolerance, dtypes, keeps_images)
     keys: list[str] = []
     skipped_before = list_skipped(a.prepared, b.prepared)
     skipped: list[SkippedImage] = []
@@ -98,6 +105,7 @@ def compare_variants(
         skipped=all_skipped,
         uncalled=list_uncalled(a.prepared, called),
         notes=tuple(dict.fromkeys(notes)),
+        image_rows=tuple(judge.image_rows()),
     )
     check_comparison(comparison, judge)
     return comparison

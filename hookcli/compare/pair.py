@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallPair
-from hookcli.distance.metrics import measure_arrays, measure_sketches
+from hookcli.distance.metrics import measure_arrays, measure_figures, measure_sketches
 from hookcli.errors import RequestError
 from hookcli.records.text import shape_text
 
@@ -24,7 +24,8 @@ def measure_pair(
 ) -> CallPair:
     """Measure how far a call of A and the matching call of B are apart, for the image ``key`` of A.
 
-    Whole tensors are preferred to sketches, and sketches to tensors of which only a part was saved.
+    Whole tensors are preferred to sketches, sketches to tensors of which only a part was saved, and
+    these to figures, which every run has.
 
     Raises:
         RequestError: a shard is damaged, or tensors have different shapes than their records.
@@ -41,13 +42,11 @@ def measure_pair(
         return CallPair(key, a.tensor, b.tensor, _measure_saved(a, b, run_a, run_b))
     one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)
     if one is not None and two is not None:  # preferred to parts of tensors
-        counts = (a.nans, a.infs), (b.nans, b.infs)
-        return CallPair(
-            key, a.tensor, b.tensor, measure_sketches((one, two), (a.size, b.size), counts)
-        )
+        distance = measure_sketches((one, two), (a.figures, b.figures))
+        return CallPair(key, a.tensor, b.tensor, distance)
     if a.read and b.read and run_a.pooled == run_b.pooled:
         return CallPair(key, a.tensor, b.tensor, _measure_saved(a, b, run_a, run_b))
-    return CallPair(key, a.tensor, b.tensor, None, _say_missing((run_a, a, one), (run_b, b, two)))
+    return CallPair(key, a.tensor, b.tensor, measure_figures(a.figures, b.figures))
 
 
 def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
@@ -66,15 +65,6 @@ def _measure_saved(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRu
         )
     source = " ".join(["tensors", *dict.fromkeys((*run_a.saved, *run_b.saved))])
     return replace(measure_arrays(one, two), source=source)
-
-
-def _say_missing(*runs: tuple[ComparedRun, RunCall, NDArray[np.float32] | None]) -> str:
-    """Return why a call could not be measured."""
-    if all(call.read for _, call, _ in runs):
-        settings = [f"{run.name!r} {' '.join(run.saved) or 'whole'}" for run, _, _ in runs]
-        return f"tensors are not saved in the same way: {', '.join(settings)}"
-    names = dict.fromkeys(repr(run.name) for run, _, sketch in runs if sketch is None)
-    return f"no tensors and no sketches in {' and '.join(names)}"
 
 
 def _sketch_of(call: RunCall, run: ComparedRun) -> NDArray[np.float32] | None:

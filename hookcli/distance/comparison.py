@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """The distance of a call of B from the same call of A: the figures of the worst image.
+    """The distance of a call of B from the same call of A, for one image or for the worst of all.
 
     Figures are None when they are not known. From sketches ``max_abs`` and ``mean_abs`` are not
-    known, and the others are estimates.
+    known, and the others are estimates. From figures ``rel_l2`` and ``max_abs`` are lower bounds,
+    and the others are not known.
 
     Attributes:
         rank: the rank from 1, the worst call first.
@@ -28,7 +29,7 @@ class DiffRow:
         other_call_id: the id of the call in B, a different one if calls are matched by their order;
             empty if B does not have the call.
         module_type: the class name of the module.
-        holds: whether every image is within the tolerance.
+        holds: whether the image is within the tolerance; in a row for all images, whether each is.
         reason: why the call does not hold, if it is not for its distance; empty otherwise.
         metric: the distance that decides.
         tolerance: the largest tolerated value of the figure that decides, in its own unit (for
@@ -41,11 +42,11 @@ class DiffRow:
         other_shape: the shape of one image's tensor in B.
         dtype: the dtype in A.
         other_dtype: the dtype in B.
-        source: ``tensors`` (followed by how they were saved, if not whole and unchanged) or
-            ``sketches``; empty when nothing was measured.
-        image: the key of the worst image.
-        images: the number of images that were compared.
-        failed_images: the number of images that are not within the tolerance.
+        source: ``tensors`` (followed by how they were saved, if not whole and unchanged),
+            ``sketches`` or ``figures``; empty when nothing was measured.
+        image: the key of the image; in a row for all images, of the worst.
+        images: the number of images for which the call was compared.
+        failed_images: the number of them that are not within the tolerance.
     """
 
     rank: int
@@ -101,7 +102,7 @@ class Comparison:
         a: the user's name of the first run, the reference.
         b: the user's name of the second run.
         tolerance: the tolerance that was requested.
-        rows: one row per call, the worst first.
+        rows: one row per call, with the figures of its worst image; the worst first.
         changed: the other differences between the runs.
         images: the keys of the images that were compared.
         only_in_a: the keys of the images that B does not have.
@@ -109,6 +110,8 @@ class Comparison:
         skipped: the images that could not be used.
         uncalled: the chosen layers that ran in neither; known only if both models ran just now.
         notes: unrequested changes to either model that affect what it computes.
+        image_rows: one row per call and image, in the order of ``rows`` and then of the images;
+            empty if they were not kept.
     """
 
     a: str
@@ -122,6 +125,7 @@ class Comparison:
     skipped: tuple[SkippedImage, ...] = ()
     uncalled: tuple[Uncalled, ...] = ()
     notes: tuple[str, ...] = ()
+    image_rows: tuple[DiffRow, ...] = ()
 
     @property
     def first(self) -> DiffRow | None:

@@ -14,6 +14,8 @@ from hookcli.distance.tolerance import RTOL
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Metric, Tolerance
 
@@ -45,15 +47,13 @@ class CallPair:
         image: the image's key.
         a: the call in A; None if only B has it.
         b: the call in B; None if only A has it.
-        distance: the distance between the two; None if it was not measured.
-        missing: why the distance was not measured; empty if it was.
+        distance: the distance between the two; None if there are not two tensors of one shape.
     """
 
     image: str
     a: CallTensor | None
     b: CallTensor | None
     distance: Distance | None = None
-    missing: str = ""
 
     @property
     def present(self) -> tuple[CallTensor, ...]:
@@ -76,22 +76,30 @@ class Judge:
     Attributes:
         tolerance: the tolerance that was requested.
         dtypes: the dtypes of the models of both runs.
+        keeps_images: whether the row of every image is kept, and not only that of the worst.
         measured: the number of pairs whose values were compared.
-        missing: why the values of the first other pair could not be compared.
+        missing: why the figure that decides was not known for the first other pair.
     """
 
     tolerance: Tolerance
     dtypes: tuple[str, ...] = ()
+    keeps_images: bool = False
     measured: int = 0
     missing: str = ""
     _judged: dict[tuple[str, str], _Judged] = field(default_factory=dict)
     _order: list[tuple[str, str]] = field(default_factory=list)
     _before: tuple[str, tuple[str, str]] | None = None  # the last pair's image and call
+    _of_images: dict[tuple[str, str], list[DiffRow]] = field(default_factory=dict)
+    _seen: dict[CallTensor, CallTensor] = field(default_factory=dict)
 
     def add(self, pair: CallPair) -> None:
         """Judge the next pair."""
         key = (pair.a.call_id if pair.a else "", pair.b.call_id if pair.b else "")
+        if self.keeps_images:
+            pair = self._share(pair)
         judged = self._judge(pair)
+        if self.keeps_images:
+            self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
         if known is None:
             self._order.insert(self._place_of(pair.image), key)
@@ -105,12 +113,38 @@ class Judge:
 
     def rows(self) -> tuple[DiffRow, ...]:
         """Return one row per call, the worst first; of equal ones the one that completes first."""
-        placed = [(order, self._judged[key]) for order, key in enumerate(self._order, 1)]
-        placed.sort(key=lambda each: (each[1].row.holds, -each[1].excess, each[0]))
-        return tuple(
-            replace(judged.row, rank=rank, order=order)
-            for rank, (order, judged) in enumerate(placed, 1)
+        return tuple(row for row, _ in self._rank())
+
+    def image_rows(self) -> Iterator[DiffRow]:
+        """Yield one row per call and image, in the order of ``rows``; none if they are not kept."""
+        for row, key in self._rank():
+            kept = self._of_images.get(key, [])
+            # In place: the rows of all images are not held twice.
+            kept[:] = [
+                replace(
+                    each,
+                    rank=row.rank,
+                    order=row.order,
+                    images=row.images,
+                    failed_images=row.failed_images,
+                )
+                for each in kept
+            ]
+            yield from kept
+
+    def _rank(self) -> Iterator[tuple[DiffRow, tuple[str, str]]]:
+        """Yield the row of each call and its key, the worst first."""
+        placed = [(order, key, self._judged[key]) for order, key in enumerate(self._order, 1)]
+        placed.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
+        for rank, (order, key, judged) in enumerate(placed, 1):
+            yield replace(judged.row, rank=rank, order=order), key
+
+    def _share(self, pair: CallPair) -> CallPair:
+        """Return the pair with descriptions that all images share, so that its row takes less."""
+        a, b = (
+            None if each is None else self._seen.setdefault(each, each) for each in (pair.a, pair.b)
         )
+        return replace(pair, a=a, b=b)
 
     def _place_of(self, image: str) -> int:
         """Return the place of a call that is new: after the previous call of the same image."""
@@ -121,19 +155,21 @@ class Judge:
     def _judge(self, pair: CallPair) -> _Judged:
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
+        rtol = 0.0
         if distance is not None:
             metric, atol = self.tolerance.metric, self.tolerance.atol
             rtol = self._rtol_of(pair, distance)
             excess = distance.excess(metric, rtol, atol)
             limit = distance.limit(metric, rtol, atol)
-        unknown = "" if reason else self._explain_unknown(pair, excess)
-        if unknown:
-            self.missing = self.missing or unknown
-            reason = unknown
+        if distance is not None and excess is None and not reason:
+            reason = f"{self.tolerance.metric} cannot be computed from {distance.source}"
+            self.missing = self.missing or reason
         elif distance is not None and (distance.apart.values or reason):
             self.measured += 1
         if excess is None or reason:
             excess = math.inf if reason else 0.0
+        elif distance is not None and distance.source == "figures" and excess <= 1:
+            excess, reason = max([(excess, ""), *self._judge_figures(pair, distance, rtol)])
         return _Judged(_row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1), excess)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
@@ -143,14 +179,6 @@ class Judge:
             dtypes += self.dtypes
         sketched = distance.source == "sketches"
         return self.tolerance.rtol_of(pair.present[0].call_id, dtypes, sketched=sketched)
-
-    def _explain_unknown(self, pair: CallPair, excess: float | None) -> str:
-        """Return why the figure that decides is not known; empty if it is known."""
-        if pair.distance is None:
-            return pair.missing
-        if excess is None:
-            return f"{self.tolerance.metric} cannot be computed from {pair.distance.source}"
-        return ""
 
     def _explain(self, pair: CallPair) -> str:
         """Return why a pair differs whatever the distance is; empty if the distance decides."""
@@ -167,18 +195,38 @@ class Judge:
             return f"NaN or Inf differ in {_places(distance.misplaced)}"
         if not self.tolerance.equal_nan:
             lets = "(--equal-nan accepts this)"
-            if distance.nans and distance.source == "sketches":
+            if distance.nans and not distance.source.startswith("tensors"):
                 return (
                     f"NaN or Inf in both, {distance.nans:,} of them, "
-                    f"at places that sketches do not record {lets}"
+                    f"at places that {distance.source} do not record {lets}"
                 )
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.apart.values:
                 return f"no place is finite in both {lets}"
-        if self.tolerance.metric != "cosine" or distance.cosine is not None:
+        if self.tolerance.metric != "cosine" or distance.has_angle:
             return ""
         return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""
+
+    def _judge_figures(
+        self, pair: CallPair, distance: Distance, rtol: float
+    ) -> Iterator[tuple[float, str]]:
+        """Yield, for figures that differ by more than is tolerated, how many times, and a reason.
+
+        Noise of a relative L2 of ``rtol`` moves the smallest and the largest value by less than
+        that part of the largest magnitude, and makes less than that share of the values reach zero
+        or leave it; three standard deviations of such a count are added. ``atol`` and another dtype
+        may make any number of values zero.
+        """
+        one, two = pair.present
+        moved = distance.excess("max-abs", rtol, self.tolerance.atol)
+        if moved is not None and moved > 1:
+            yield moved, f"min or max differ by {distance.apart.largest:.3g}"
+        expected = rtol * math.prod(one.shape)
+        tolerated = math.ceil(expected + 3 * math.sqrt(expected))
+        if distance.zeros > tolerated and not self.tolerance.atol and one.dtype == two.dtype:
+            excess = distance.zeros / tolerated if tolerated else math.inf
+            yield excess, f"zeros differ in at least {_places(distance.zeros)}"
 
 
 def _places(number: int) -> str:

@@ -1,9 +1,13 @@
-"""The distance between two tensors, exact or estimated from sketches, in numpy and float64."""
+"""The distance between two tensors, in numpy and float64.
+
+It is exact from the tensors themselves, an estimate from their sketches, and a lower bound from
+their figures.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.distance.tolerance import Metric
+
+_ROUNDING = 1e-13  # of figures that are summed in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,37 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of a tensor that a run recorded, those of magnitudes if it is complex.
+
+    Attributes:
+        mean: the mean of the finite values; 0 without any.
+        std: their population standard deviation; 0 without any.
+        low: the smallest finite value; 0 without any.
+        high: the largest finite value; 0 without any.
+        zeros: the number of values that are exactly 0.
+        nans: the number of values that are NaN.
+        infs: the number of values that are infinite.
+        finite: the number of finite values.
+    """
+
+    mean: float
+    std: float
+    low: float
+    high: float
+    zeros: int
+    nans: int
+    infs: int
+    finite: int
+
+    @property
+    def size(self) -> Size:
+        """The size of the finite values."""
+        largest = max(abs(self.low), abs(self.high)) if self.finite else None
+        return Size(math.hypot(self.mean, self.std), largest, None, self.finite)
+
+
+@dataclass(frozen=True, slots=True)
 class Distance:
     """The distance of B from A.
 
@@ -47,9 +84,10 @@ class Distance:
         cosine: the cosine of the angle between them; None if one is zero.
         misplaced: the number of places where one of the two is not finite and the other is not the
             same.
-        nans: the number of places where both are NaN; from sketches the number of NaN and Inf that
-            both have, at any places.
-        source: ``tensors`` or ``sketches``.
+        nans: the number of places where both are NaN; from sketches and figures the number of NaN
+            and Inf that both have, at any places.
+        source: ``tensors``, ``sketches`` or ``figures``.
+        zeros: from figures, the number of zeros that one has more than the other; otherwise 0.
     """
 
     apart: Size
@@ -59,6 +97,12 @@ class Distance:
     misplaced: int = 0
     nans: int = 0
     source: str = "tensors"
+    zeros: int = 0
+
+    @property
+    def has_angle(self) -> bool:
+        """Whether both are not zero everywhere, so that there is an angle, known or not."""
+        return bool(self.a.rms and self.b.rms)
 
     @property
     def rel_l2(self) -> float:
@@ -70,9 +114,11 @@ class Distance:
     def excess(self, metric: Metric, rtol: float, atol: float) -> float | None:
         """Return the distance divided by the tolerance, at most 1 if it passes; None if unknown."""
         if metric == "cosine":
-            if self.cosine is None:  # one is zero everywhere
-                return 0.0 if self.apart.rms == 0 else math.inf
-            return _over(1 - self.cosine, rtol)
+            if self.cosine is not None:
+                return _over(1 - self.cosine, rtol)
+            if self.has_angle:
+                return None
+            return 0.0 if self.apart.rms == 0 else math.inf
         apart, size = self.apart.figure(metric), self.a.figure(metric)
         return None if apart is None or size is None else _over(apart, atol + rtol * size)
 
@@ -110,38 +156,48 @@ def measure_arrays(a: NDArray[np.generic], b: NDArray[np.generic]) -> Distance:
     )
 
 
+def measure_figures(a: Figures, b: Figures) -> Distance:
+    """Return the least distance that the figures of two tensors prove.
+
+    The root of the mean square of B - A is at least the change of the mean and that of the standard
+    deviation, squared and added up; one value of B - A is at least the change of the smallest or
+    the largest value.
+    """
+    finite = min(a.finite, b.finite)
+    spread = math.hypot(_gap(a.mean, b.mean), _gap(a.std, b.std))
+    largest = max(_gap(a.low, b.low), _gap(a.high, b.high))
+    rms = max(spread, largest / math.sqrt(finite)) if finite else 0.0
+    return Distance(
+        Size(rms, largest, None, finite),
+        a.size,
+        b.size,
+        None,
+        abs(a.nans - b.nans) + abs(a.infs - b.infs),
+        min(a.nans, b.nans) + min(a.infs, b.infs),
+        "figures",
+        abs(a.zeros - b.zeros),
+    )
+
+
 def measure_sketches(
-    sketches: tuple[NDArray[np.float32], NDArray[np.float32]],
-    sizes: tuple[Size, Size],
-    not_finite: tuple[tuple[int, int], tuple[int, int]],
+    sketches: tuple[NDArray[np.float32], NDArray[np.float32]], figures: tuple[Figures, Figures]
 ) -> Distance:
     """Return the distance of two tensors as it is estimated from their sketches.
 
     The norm of the difference of the sketches estimates that of the difference of the tensors. It
-    is at least the difference of their largest magnitudes, which the figures prove.
-
-    Args:
-        sketches: the sketches of A and of B.
-        sizes: the sizes of A and of B, from their figures.
-        not_finite: the numbers of NaN and of Inf in A, and in B.
+    is at least what the figures prove.
     """
-    a, b = sizes
-    apart = sketches[1].astype(np.float64) - sketches[0].astype(np.float64)
-    norm = float(np.linalg.norm(apart))
-    if a.largest is not None and b.largest is not None:
-        norm = max(norm, abs(a.largest - b.largest))
-    (nans, infs), (other_nans, other_infs) = not_finite
-    rms = norm / math.sqrt(a.values) if a.values else 0.0
-    finite = a.values - max(nans + infs, other_nans + other_infs)
-    return Distance(
-        Size(rms, None, None, finite),
-        a,
-        b,
-        _cosine(sketches[0].astype(np.float64), sketches[1].astype(np.float64)),
-        abs(nans - other_nans) + abs(infs - other_infs),
-        min(nans, other_nans) + min(infs, other_infs),
-        "sketches",
-    )
+    proven = measure_figures(*figures)
+    one, two = (sketch.astype(np.float64) for sketch in sketches)
+    finite = proven.apart.values
+    estimate = float(np.linalg.norm(two - one)) / math.sqrt(finite) if finite else 0.0
+    apart = Size(max(estimate, proven.apart.rms), None, None, finite)
+    return replace(proven, apart=apart, cosine=_cosine(one, two), source="sketches", zeros=0)
+
+
+def _gap(one: float, two: float) -> float:
+    """Return how far two figures are apart; what float64 may round is no difference."""
+    return 0.0 if math.isclose(one, two, rel_tol=_ROUNDING) else abs(one - two)
 
 
 def _over(distance: float, tolerated: float) -> float:

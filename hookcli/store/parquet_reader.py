@@ -30,6 +30,7 @@ _NEEDED = (
     "std",
     "min",
     "max",
+    "zero_fraction",
     "nan_count",
     "inf_count",
 )

@@ -8,6 +8,7 @@ import io
 import json
 import math
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from hookcli import escape
@@ -28,7 +29,7 @@ def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance])
     """Return a header and one line per row; shapes as ``1x64x56x56``, None as an empty cell."""
     names = column_names(kind)
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
-    return _render_lines([names, *lines])
+    return _render_lines(chain([names], lines))
 
 
 def render_fields(*texts: str) -> str:
@@ -54,18 +55,18 @@ def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 def render_json(document: Mapping[str, object]) -> str:
     """Return a document as JSON, ``schema_version`` first; NaN and Inf become null."""
-    return "".join(_render_pieces(document))
+    return "".join(render_pieces(document))
 
 
 def encode_json(document: Mapping[str, object]) -> bytes:
     """Return what ``render_json`` does as bytes, in little more memory than they take."""
     stream = io.BytesIO()
-    stream.writelines(piece.encode() for piece in _render_pieces(document))
+    stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()
 
 
-def _render_pieces(document: Mapping[str, object]) -> Iterator[str]:
-    """Yield the text of a document; a list row by row, since a run may have 100,000 images."""
+def render_pieces(document: Mapping[str, object]) -> Iterator[str]:
+    """Yield what ``render_json`` returns; a list row by row, for a run may have 100,000 images."""
     whole = {"schema_version": SCHEMA_VERSION, **document}
     for place, (name, value) in enumerate(whole.items()):
         yield f"{',' if place else '{'}\n {json.dumps(name)}: "

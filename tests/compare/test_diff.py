@@ -18,7 +18,13 @@ import pytest
 from hookcli.compare.compared_run import RunCall, load_compared_run
 from hookcli.compare.diff import diff_runs, list_changed, pair_calls, pair_ids
 from hookcli.distance.judge import CallPair, CallTensor, Judge
-from hookcli.distance.metrics import Size, measure_arrays, measure_sketches
+from hookcli.distance.metrics import (
+    Figures,
+    Size,
+    measure_arrays,
+    measure_figures,
+    measure_sketches,
+)
 from hookcli.distance.tolerance import Tolerance, matches
 from hookcli.errors import NoLayerMatchedError, RequestError
 from tests.toy_runs import ToyRun, array, run_of
@@ -141,17 +147,17 @@ def test_tensors_without_values_are_at_distance_0():
     assert (distance.rel_l2, distance.apart.values, distance.cosine) == (0, 0, None)
 
 
-def sketched(a, b, sizes, not_finite=((0, 0), (0, 0))):
+def sketched(a, b, figures):
     """Of sketches whose first buckets hold these values."""
     one, two = (np.array([*values, *[0] * (67 - len(values))], "f4") for values in (a, b))
-    return measure_sketches((one, two), sizes, not_finite)
+    return measure_sketches((one, two), figures)
+
+
+PAIR = Figures(mean=3.5, std=0.5, low=3.0, high=4.0, zeros=0, nans=0, infs=0, finite=2)  # 3 and 4
 
 
 def test_the_distance_of_two_sketches_by_hand():
-    size = Size(5 * ROOT, 4.0, None, 2)
-    distance = sketched(
-        [3, -4], [3, -4.5], (size, replace(size, rms=ROOT * math.sqrt(29.25), largest=4.5))
-    )
+    distance = sketched([3, -4], [3, -4.5], (PAIR, replace(PAIR, mean=3.75, std=0.75, high=4.5)))
     assert distance.rel_l2 == pytest.approx(0.1)
     assert distance.cosine == pytest.approx(27 / (5 * math.sqrt(29.25)))
     assert (distance.apart.largest, distance.apart.mean, distance.source) == (
@@ -162,21 +168,73 @@ def test_the_distance_of_two_sketches_by_hand():
 
 
 def test_the_cosine_of_sketches_of_multiples_of_each_other_is_1():
-    size = Size(1.0, 2.0, None, 25)
-    distance = sketched([3, -4], [6, -8], (size, replace(size, rms=2.0)))
+    distance = sketched([3, -4], [6, -8], (PAIR, replace(PAIR, mean=7.0, std=1.0)))
     assert distance.cosine == pytest.approx(1, abs=1e-15)
 
 
 def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
     """All of the difference may fall into one bucket with opposite signs."""
-    one, two = Size(1.0, 4.0, None, 4), Size(1.0, 10.0, None, 4)
-    assert sketched([1], [1], (one, two)).rel_l2 == 3  # 10 - 4 over the norm, 2
+    one = replace(PAIR, mean=0.0, std=1.0, finite=4)
+    assert sketched([1], [1], (one, replace(one, high=10.0))).rel_l2 == 3  # 10 - 4 over the norm, 2
+    assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(0.5)
 
 
 def test_sketches_tell_nan_and_inf_from_how_many_there_are():
-    size = Size(1.0, 1.0, None, 4)
-    distance = sketched([1], [1], (size, size), ((2, 1), (1, 0)))
+    one, two = (
+        replace(PAIR, nans=nans, infs=infs, finite=4 - nans - infs)
+        for nans, infs in ((2, 1), (1, 0))
+    )
+    distance = sketched([1], [1], (one, two))
     assert (distance.misplaced, distance.nans, distance.apart.values) == (2, 1, 1)
+
+
+# What figures prove
+
+
+def figures_of(values):
+    """By numpy, of an array that is finite."""
+    return Figures(
+        mean=values.mean(),
+        std=values.std(),
+        low=values.min(),
+        high=values.max(),
+        zeros=int((values == 0).sum()),
+        nans=0,
+        infs=0,
+        finite=values.size,
+    )
+
+
+def test_figures_prove_the_change_of_mean_and_standard_deviation():
+    distance = measure_figures(PAIR, replace(PAIR, mean=3.8, std=0.9))
+    assert distance.apart.rms == pytest.approx(0.5)  # 0.3 and 0.4
+    assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT))
+    assert (distance.cosine, distance.source) == (None, "figures")
+
+
+def test_figures_prove_that_one_value_moved_as_far_as_the_smallest_or_largest():
+    distance = measure_figures(PAIR, replace(PAIR, low=1.0, high=4.5))
+    assert distance.apart == Size(pytest.approx(2 / math.sqrt(2)), 2.0, None, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_never_prove_more_than_there_is(seed):
+    rng = np.random.default_rng(seed)
+    one = np.maximum(rng.standard_normal((1, 500)), 0)
+    two = one + rng.standard_normal((1, 500)) * 10.0 ** rng.integers(-4, 1)
+    proven, true = measure_figures(figures_of(one), figures_of(two)), measure_arrays(one, two)
+    assert 0 < proven.apart.rms <= true.apart.rms
+    assert 0 < proven.apart.largest <= true.apart.largest
+
+
+def test_a_gap_that_float64_may_round_is_none():
+    assert measure_figures(PAIR, replace(PAIR, std=math.nextafter(0.5, 1))).apart.rms == 0
+
+
+def test_figures_without_finite_values_prove_nothing():
+    one = replace(PAIR, mean=0.0, std=0.0, low=0.0, high=0.0, nans=2, finite=0)
+    assert measure_figures(one, one).apart.values == 0
+    assert measure_figures(one, PAIR).misplaced == 2
 
 
 # What is tolerated
@@ -311,6 +369,15 @@ def test_of_several_images_the_worst_is_reported_and_all_are_counted():
         assert not row.holds
 
 
+def test_the_rows_of_all_images_share_what_is_the_same_in_them():
+    judge = Judge(Tolerance(), keeps_images=True)
+    for image in ("ant", "bee"):
+        judge.add(pair_of("conv", [1], [2], image))
+    one, two = judge.image_rows()
+    assert (one.image, two.image) == ("ant", "bee")
+    assert one.shape is two.shape
+
+
 def test_a_call_that_only_a_later_image_has_stands_after_the_one_before_it():
     pairs = [pair_of(call, [1], [1], "ant") for call in ("first", "last")]
     pairs += [pair_of(call, [1], [1], "bee") for call in ("zeroth", "first", "middle", "last")]
@@ -343,6 +410,63 @@ def test_a_dtype_of_the_model_makes_the_default_coarser():
     assert (row.tolerance, row.holds) == (5e-2, True)
 
 
+def of_figures(a, b, values=2, other_dtype="float32", **tolerance):
+    """The row of two calls of which only figures are known."""
+    pair = CallPair(
+        "cat",
+        seen(shape=(1, values)),
+        seen(shape=(1, values), dtype=other_dtype),
+        measure_figures(a, b),
+    )
+    (row,) = judged(pair, tolerance=Tolerance(**tolerance))
+    return row
+
+
+LARGE = replace(PAIR, finite=1_000_000, zeros=500_000)
+
+
+def test_min_and_max_are_held_to_the_largest_magnitude():
+    """0.001 in one of 1e6 values is nothing in rel L2, and 2.5e-4 of the largest value."""
+    row = of_figures(LARGE, replace(LARGE, high=4.001), 1_000_000)
+    assert (row.holds, row.reason) == (False, "min or max differ by 0.001")
+    assert of_figures(LARGE, replace(LARGE, high=4.001), 1_000_000, rtol=3e-4).holds
+
+
+def test_a_larger_distance_is_told_before_min_and_max():
+    row = of_figures(LARGE, replace(LARGE, mean=4.0, high=4.001, zeros=0), 1_000_000)
+    assert (row.holds, row.reason) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "zeros", "rtol", "holds"),
+    [
+        (1_000_000, 20, 1e-5, True),  # 10 and three times their root, 9.5
+        (1_000_000, 21, 1e-5, False),
+        (1_000, 1, 1e-5, True),
+        (1_000, 2, 1e-5, False),
+        (1_000_000, 1, 0.0, False),
+    ],
+)
+def test_some_zeros_more_or_less_are_noise(values, zeros, rtol, holds):
+    row = of_figures(LARGE, replace(LARGE, zeros=LARGE.zeros - zeros), values, rtol=rtol)
+    places = f"{zeros} place{'s' * (zeros > 1)}"
+    assert (row.holds, row.reason) == (holds, "" if holds else f"zeros differ in at least {places}")
+
+
+@pytest.mark.parametrize("more", [{"atol": 1e-9}, {"other_dtype": "float64"}])
+def test_zeros_are_not_counted_where_small_values_may_become_zero(more):
+    assert of_figures(LARGE, replace(LARGE, zeros=0), 1_000_000, **more).holds
+
+
+def test_calls_of_which_min_differs_are_ranked_by_how_much():
+    """The first is off by 100 times what is tolerated of its max, the second by 10,000 times."""
+    pairs = [
+        CallPair("cat", seen(name), seen(name), measure_figures(LARGE, b))
+        for name, b in (("near", replace(LARGE, high=4.004)), ("far", replace(LARGE, mean=3.85)))
+    ]
+    assert [row.call_id for row in judged(*pairs)] == ["far", "near"]
+
+
 # Which calls belong together
 
 
@@ -354,7 +478,7 @@ def test_calls_are_paired_by_id_in_the_order_of_a_with_those_of_b_after_what_is_
 def by_order(a, b):
     """Ids of pairs of calls with these shapes."""
     mine, other = (
-        [RunCall(seen(f"{side}{i}", shape), Size(0, 0, 0, 1)) for i, shape in enumerate(shapes)]
+        [RunCall(seen(f"{side}{i}", shape), PAIR) for i, shape in enumerate(shapes)]
         for side, shapes in (("a", a), ("b", b))
     )
     return [
@@ -380,7 +504,7 @@ def test_calls_of_another_type_are_not_paired_by_order_around_layers_that_were_l
     )
     one, two = (
         [
-            RunCall(replace(seen(f"{side}{i}"), module_type=kind), Size(0, 0, 0, 1))
+            RunCall(replace(seen(f"{side}{i}"), module_type=kind), PAIR)
             for i, kind in enumerate(mine)
         ]
         for side, mine in zip("ab", kinds, strict=True)
@@ -409,7 +533,7 @@ def test_calls_of_other_shapes_between_equal_ones_are_paired_one_by_one():
 
 def test_an_input_is_not_paired_with_an_output_of_its_shape():
     one, two = [
-        [RunCall(seen(name), Size(0, 0, 0, 1)) for name in names]
+        [RunCall(seen(name), PAIR) for name in names]
         for names in (["one", "two"], ["input:uno", "uno", "due"])
     ]
     pairs = [
@@ -457,12 +581,13 @@ def test_an_image_belongs_to_one_other_only():
 
 
 def test_figures_leave_out_what_is_not_finite():
-    """Norms of 5 over four values, of which two are NaN, or zero and complex."""
+    """Norms of 5 over two values beside NaN, or over four complex ones of which two are zero."""
     for kind, values in {"f4": [3, 4, NAN, NAN], "c8": [3 + 0j, 4j, 0j, 0j]}.items():
         replace(run_of(conv=array(values, kind)), kept="sketches").write(kind)
         (call,) = load_compared_run(kind).calls["cat"]
-        assert call.size.values == 4
-        assert call.size.rms == pytest.approx(2.5)
+        assert call.figures.finite == {"f4": 2, "c8": 4}[kind]
+        assert call.figures.size.rms == pytest.approx({"f4": 5 * ROOT, "c8": 2.5}[kind])
+        assert call.figures.zeros == {"f4": 0, "c8": 2}[kind]
 
 
 def test_a_dtype_that_changed_is_told(run):
@@ -562,7 +687,7 @@ def test_nan_everywhere_in_one_run_is_a_difference():
         assert comparison.rows[0].reason == "NaN or Inf differ in 2 places"
 
 
-@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
 def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
     toy = replace(run_of(conv=[NAN, 4]), kept=kept)
     comparison = differences(toy, toy)
@@ -572,13 +697,15 @@ def test_nan_in_both_is_a_difference_unless_it_is_asked_to_be_none(kept):
             "tensors": "NaN in both, in 1 place (--equal-nan accepts this)",
             "sketches": "NaN or Inf in both, 1 of them, at places that sketches do not record "
             "(--equal-nan accepts this)",
+            "nothing": "NaN or Inf in both, 1 of them, at places that figures do not record "
+            "(--equal-nan accepts this)",
         }[kept]
     )
     allowed = diff_runs(load_compared_run("a"), load_compared_run("b"), Tolerance(equal_nan=True))
     assert (allowed.equal, allowed.rows[0].rel_l2) == (True, 0)
 
 
-@pytest.mark.parametrize("kept", ["tensors", "sketches"])
+@pytest.mark.parametrize("kept", ["tensors", "sketches", "nothing"])
 def test_nan_everywhere_in_both_is_never_equal(kept):
     toy = replace(run_of(conv=[NAN, NAN]), kept=kept)
     assert not differences(toy, toy).equal
@@ -629,7 +756,7 @@ def test_sketches_of_the_whole_go_before_tensors_that_are_only_a_part_of_it():
     assert (row.source, row.holds) == ("sketches", False)
 
 
-def test_each_call_that_was_not_kept_says_which_run_lacks_it():
+def test_of_calls_that_either_run_kept_no_sketch_of_the_figures_are_compared():
     """A golden file each, of which one lacks the sketch of bn and the other that of conv."""
     for name, lacking in (("a.json", "bn"), ("b.json", "conv")):
         document = replace(run_of(bn=[1], conv=[3, 4], fc=[2]), kept="sketches").golden()
@@ -637,10 +764,10 @@ def test_each_call_that_was_not_kept_says_which_run_lacks_it():
             call["sketch"] = None if call["call_id"] == lacking else call["sketch"]
         Path(name).write_text(json.dumps(document))
     rows = diff_runs(load_compared_run("a.json"), load_compared_run("b.json"), Tolerance()).rows
-    assert {row.call_id: row.reason for row in rows} == {
-        "bn": "no tensors and no sketches in 'a.json'",
-        "conv": "no tensors and no sketches in 'b.json'",
-        "fc": "",
+    assert {row.call_id: (row.source, row.holds) for row in rows} == {
+        "bn": ("figures", True),
+        "conv": ("figures", True),
+        "fc": ("sketches", True),
     }
 
 
@@ -802,6 +929,50 @@ def test_estimates_are_called_estimates(run):
     ) in run("diff", "a", "b").out
 
 
+ONLY_FIGURES = (
+    "only figures were compared (mean, std, min, max, zeros, NaN, Inf): rel L2 and max abs are the "
+    "least that they prove; more: --sketch or --save tensors in both runs"
+)
+
+
+@pytest.mark.parametrize(("kept", "other"), [("nothing",) * 2, ("sketches", "nothing")])
+def test_of_runs_without_tensors_and_sketches_the_figures_are_compared(run, kept, other):
+    """The mean and the standard deviation of 3 and 4 change by 1/4 each."""
+    replace(run_of(bn=[1], conv=[3, 4]), kept=kept).write("a")
+    replace(run_of(bn=[1], conv=[3, 4.5]), kept=other).write("b")
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out.splitlines()[0] == (
+        "conv differs first: relative L2 at least 0.1, tolerance 1e-05; 1 of 2 calls differs"
+    )
+    assert ONLY_FIGURES in ended.out.splitlines()
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert document["remarks"][0] == ONLY_FIGURES
+    assert {row["source"] for row in document["layers"]} == {"figures"}
+
+
+def test_equal_figures_are_no_difference_and_are_said_to_be_only_figures(run):
+    replace(run_of(bn=[1], conv=[3, 4]), kept="nothing").write("a")
+    ended = run("diff", "a", "a")
+    assert (ended.code, ended.out.splitlines()[0]) == (
+        0,
+        (
+            "no difference in the figures: 2 calls of 1 image hold; the farthest is bn: "
+            "relative L2 at least 0, tolerance 1e-05"
+        ),
+    )
+
+
+def test_of_some_calls_it_is_said_that_only_figures_were_compared(run):
+    run_of(bn=[1], conv=[3, 4]).write("a")
+    document = json.loads(Path("a/tensors/index.json").read_bytes())
+    document["calls"].pop("conv")
+    Path("a/tensors/index.json").write_text(json.dumps(document))
+    ended = run("diff", "a", "a")
+    assert "only figures of 1 of 2 calls were compared (mean, " in ended.out
+    assert ended.out.startswith("no difference: 2 calls ")
+
+
 def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
     ended = run("diff", "a", "b", "--format", "csv", "--top", "1")
     rows = list(csv.DictReader(io.StringIO(ended.out)))
@@ -830,6 +1001,66 @@ def test_json_holds_the_verdict_and_all_calls(run, runs):
     assert document["changed"][1] == {"name": "--edit", "a": None, "b": "conv:zero"}
     assert [layer["call_id"] for layer in document["layers"]] == ["fc", "conv", "bn"]
     assert document["layers"][0]["rel_l2"] == 3
+
+
+@pytest.fixture
+def two_images():
+    """conv differs by a tenth in the dog and not in the cat; bn is the same in both."""
+    plain = {"bn": array([1]), "conv": array([3, 4])}
+    ToyRun({"cat": plain, "dog": plain}).write("a")
+    ToyRun({"cat": plain, "dog": plain | {"conv": array([3, 4.5])}}).write("b")
+
+
+ROWS_OF_TWO = [
+    ("conv", "cat", True, 0.0, 2, 1),
+    ("conv", "dog", False, 0.1, 2, 1),
+    ("bn", "cat", True, 0.0, 2, 0),
+    ("bn", "dog", True, 0.0, 2, 0),
+]
+SHOWN_OF_TWO = ("call_id", "image", "holds", "rel_l2", "images", "failed_images")
+
+
+def test_csv_and_jsonl_have_a_row_for_every_image_of_every_call(run, two_images):
+    rows = list(csv.DictReader(io.StringIO(run("diff", "a", "b", "--format", "csv").out)))
+    texts = [tuple(map(str, row)) for row in ROWS_OF_TWO]
+    assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in rows] == texts
+    lines = run("diff", "a", "b", "--format", "jsonl").out.splitlines()
+    found = [tuple(json.loads(line)[name] for name in SHOWN_OF_TWO) for line in lines]
+    assert found == ROWS_OF_TWO
+
+
+def test_json_has_the_worst_image_of_each_call_and_every_image_beside_it(run, two_images):
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert [tuple(row[name] for name in SHOWN_OF_TWO) for row in document["calls"]] == ROWS_OF_TWO
+    assert [(row["call_id"], row["image"], row["holds"]) for row in document["layers"]] == [
+        ("conv", "dog", False),
+        ("bn", "cat", True),
+    ]
+    ranks = {row["call_id"]: (row["rank"], row["order"]) for row in document["layers"]}
+    assert ranks == {row["call_id"]: (row["rank"], row["order"]) for row in document["calls"]}
+
+
+def test_the_table_has_the_worst_image_and_says_where_all_are(run, two_images):
+    lines = run("diff", "a", "b").out.splitlines()
+    assert [line.split()[1] for line in lines[3:5]] == ["conv", "bn"]
+    assert lines[5] == "the figures are those of each call's worst image; all of them: --format csv"
+    assert run("diff", "a", "b", "--top", "1").out.splitlines()[4] == (
+        "the worst 1 of 2 calls, and the figures are those of each call's worst image; "
+        "all of them: --format csv"
+    )
+
+
+def test_a_call_that_one_run_lacks_for_an_image_is_a_row_of_its_own(run):
+    whole, part = {"bn": array([1]), "conv": array([3, 4])}, {"bn": array([1])}
+    ToyRun({"cat": whole, "dog": part}).write("a")
+    ToyRun({"cat": whole, "dog": whole}).write("b")
+    document = json.loads(run("diff", "a", "b", "--format", "json").out)
+    assert [(row["call_id"], row["image"], row["reason"]) for row in document["calls"]] == [
+        ("conv", "dog", "only in B"),
+        ("bn", "cat", ""),
+        ("bn", "dog", ""),
+        ("conv", "cat", ""),
+    ]
 
 
 def test_a_distance_that_is_infinite_is_null_in_json(run):

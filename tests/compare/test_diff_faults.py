@@ -623,50 +623,33 @@ def test_runs_of_images_of_other_sizes(refused):
     )
 
 
-def test_runs_without_tensors_and_sketches(refused):
+@pytest.mark.parametrize("metric", ["mean-abs", "cosine"])
+def test_a_metric_that_figures_do_not_know(refused, metric):
     replace(run_of(conv=[3, 4]), kept="nothing").write("b")
     replace(run_of(conv=[3, 4]), kept="nothing").write_golden("c.json")
-    missing = "nothing could be compared: no tensors and no sketches in "
-    assert refused("a", "b") == (f"{missing}'b'", SAME_KIND)
-    assert refused("b", "b") == (f"{missing}'b'", SAME_KIND)
-    assert refused("b", "c.json") == (f"{missing}'b' and 'c.json'", SAME_KIND)
-    assert refused("c.json", "a.json") == (f"{missing}'c.json'", SAME_KIND)
+    message = f"nothing could be compared: {metric} cannot be computed from figures"
+    for one, two in (("a", "b"), ("b", "b"), ("b", "c.json"), ("c.json", "a.json")):
+        hint = SAME_KIND if metric == "cosine" else SAME_KIND.replace("both with --sketch, or ", "")
+        assert refused(one, two, "--metric", metric) == (message, hint)
 
 
-def test_a_call_that_one_run_kept_nothing_of_is_not_equal(run):
-    """The other calls are compared, and this one says why it is not."""
-    run_of(conv=[3, 4], fc=[1]).write("b")
-    document = json.loads(Path("b/tensors/index.json").read_bytes())
-    document["calls"].pop("conv")
-    write_json(Path("b/tensors/index.json"), document)
-    ended = run("diff", "b", "b")
-    assert ended.code == 7
-    assert ended.out.splitlines()[0] == (
-        "conv differs first: no tensors and no sketches in 'b'; 1 of 2 calls differs"
-    )
+@pytest.mark.parametrize("share", [-0.5, 1.5, 10**400])
+def test_a_share_of_zeros_that_no_tensor_has(refused, share):
+    calls = run_of(conv=[3, 4]).golden()["calls"]
+    calls[0]["zero_fraction"] = share
+    assert "damaged" in refused("a", golden(calls=calls))[0]
 
 
-def test_pooled_tensors_against_whole_ones(refused):
+def test_pooled_tensors_are_not_compared_with_whole_ones_but_their_figures_are(run):
+    """The pooled values are not the same; the figures of the whole tensors are."""
     maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
     ToyRun(maps).write("b")
-    ToyRun(maps, saved={"conv": array([1, 1])}, command=("--pool", "mean")).write("c")
-    assert refused("b", "c") == (
-        (
-            "nothing could be compared: tensors are not saved in the same way: 'b' whole, 'c' "
-            "--pool mean"
-        ),
-        SAME_KIND,
-    )
-
-
-def test_pooled_tensors_against_a_golden_file(refused):
-    maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}
-    replace(ToyRun(maps), kept="sketches").write_golden("b.json")
-    ToyRun(maps, saved={"conv": array([1, 1])}, command=("--pool", "mean")).write("c")
-    assert refused("b.json", "c") == (
-        "nothing could be compared: no tensors and no sketches in 'c'",
-        SAME_KIND,
-    )
+    ToyRun(maps, saved={"conv": array([5, 5])}, command=("--pool", "mean")).write("c")
+    replace(ToyRun(maps), kept="sketches").write_golden("d.json")
+    for one in ("b", "d.json"):
+        ended = run("diff", one, "c")
+        assert ended.code == 0
+        assert "only figures were compared " in ended.out
 
 
 def test_tensors_that_were_pooled_and_are_of_other_shapes(refused):

@@ -929,6 +929,49 @@ def test_csv_holds_all_calls_and_the_verdict_is_talk(run, nets):
     assert "fc differs first: " in ended.err
 
 
+def test_csv_json_and_jsonl_have_every_image_of_every_call(run, nets):
+    """fc gives 6 and 0 for the first image, 2 and 3 for the second, and B twice that."""
+    draw("c.npy", 1, 1)
+    words = ("compare", "nets.py:Net", "a.npy", "c.npy", *PLAIN, "--against", "edit=fc:scale=2")
+    expected = [
+        *(("fc", "a", 6.0), ("fc", "c", 3.0), ("(model)", "a", 6.0), ("(model)", "c", 3.0)),
+        *(("conv", "a", 0.0), ("conv", "c", 0.0), ("relu", "a", 0.0), ("relu", "c", 0.0)),
+    ]
+    rows = csv.DictReader(io.StringIO(run(*words, "--format", "csv").out))
+    found = [(row["call_id"], row["image"], float(row["max_abs"])) for row in rows]
+    assert found == expected
+    lines = map(json.loads, run(*words, "--format", "jsonl").out.splitlines())
+    assert [(row["call_id"], row["image"], row["max_abs"]) for row in lines] == expected
+    document = json.loads(run(*words, "--format", "json").out)
+    assert [(row["call_id"], row["image"], row["max_abs"]) for row in document["calls"]] == expected
+    assert [row["call_id"] for row in document["layers"]] == ["fc", "(model)", "conv", "relu"]
+
+
+def test_figures_of_two_folders_find_a_weight_that_was_changed_slightly(run, nets):
+    torch.manual_seed(0)
+    model = resnet18(weights=None)
+    weight = model.layer2[0].conv2.weight.detach().clone()
+    weight[5] *= 1.02
+    save_weights("a.pt", model)
+    save_weights("b.pt", model, layer2__0__conv2__weight=weight)
+    np.save("x.npy", np.random.default_rng(3).normal(size=(3, 64, 64)).astype(np.float32))
+    words = (*CPU, "--layers", "conv", "--no-sketch", "--grids", "none")
+    for name in ("a", "b"):
+        run("inspect", "resnet18", "x.npy", "--weights", f"{name}.pt", *words, "-o", name)
+    ended = run("diff", "a", "b")
+    assert ended.code == 7
+    assert ended.out.startswith("layer2.0.conv2 differs first: ")
+    assert "only figures were compared " in ended.out
+    assert run("diff", "a", "a").code == 0
+
+
+def test_no_row_of_an_image_is_kept_for_a_table(nets):
+    a, b = make_variants()
+    plain = live.compare_variants(a, b, Tolerance(), lambda done, skipped: None)
+    whole = live.compare_variants(a, b, Tolerance(), lambda done, skipped: None, keeps_images=True)
+    assert (plain.image_rows, whole.image_rows) == ((), whole.rows)
+
+
 def test_layers_that_do_not_run_are_accounted_for(run, nets):
     words = (*PLAIN, "--against", "threads=1")
     ended = run("compare", "nets.py:Idle", "a.npy", *words)

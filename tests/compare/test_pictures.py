@@ -501,6 +501,17 @@ def test_images_of_other_names_are_drawn_by_their_content(run):
     assert pictures(run)[1] == ["01_conv.png", "report.html"]
 
 
+def test_the_page_says_of_how_many_calls_only_figures_were_compared(run):
+    for name, last in (("a", 4), ("b", 4.5)):
+        run_of(bn=[1], conv=[3, last]).write(name)
+    index = json.loads(Path("a/tensors/index.json").read_bytes())
+    index["calls"].pop("bn")
+    Path("a/tensors/index.json").write_text(json.dumps(index))
+    run("diff", "a", "b", "--pictures", "p")
+    page = Path("p/report.html").read_text()
+    assert '<p class="dim">only figures of 1 of 2 calls were compared (mean, std, min, ' in page
+
+
 def test_hostile_names_are_text_on_the_page_and_safe_on_disk(run):
     name = "<img src=x onerror=alert(1)>/../\u202e"
     run_of({"cat": {name: array([1])}}).write("a")

@@ -666,7 +666,7 @@ def test_records_are_all_parts_of_the_folder_in_order():
     for number, keys in enumerate([["a", "b"], ["c"]]):
         part = home / f"records.parquet/part-{number:06d}.parquet"
         texts = dict.fromkeys(("image", "call_id", "module_type", "dtype"), keys)
-        figures = dict.fromkeys(("mean", "std", "min", "max"), [0.5] * len(keys))
+        figures = dict.fromkeys(("mean", "std", "min", "max", "zero_fraction"), [0.5] * len(keys))
         counts = dict.fromkeys(("nan_count", "inf_count"), [0] * len(keys))
         rows = texts | figures | counts | {"shape": [[1, 2]] * len(keys)}
         parquet.write_table(pa.table(rows), part)

@@ -11,7 +11,7 @@ import typer
 from hookcli.cli import memory, options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.comparison import print_comparison
+from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import print_uncalled
 from hookcli.cli.request import make_request, warn_of_models, warn_of_skipped
 from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
@@ -71,7 +71,7 @@ def compare(
     tolerance = distance.tolerance()
     request = make_request(model, images, weights, names, layers, pair=pair, clip=clip, quiet=quiet)
     config = CompareConfig(request, read_against(against.against, request), at)
-    comparison = _run(config, tolerance, quiet=quiet)
+    comparison = _run(config, tolerance, quiet=quiet, keeps_images=has_every_image(output_format))
     words = (word for text in against.against for word in ("--against", text))
     command = (*compare_command(request, at), *words)
     print_comparison(comparison, command, output_format, top)
@@ -172,7 +172,9 @@ _READERS: dict[str, Callable[[VariantRequest, str], VariantRequest]] = {
 }
 
 
-def _run(config: CompareConfig, tolerance: Tolerance, *, quiet: bool) -> Comparison:
+def _run(
+    config: CompareConfig, tolerance: Tolerance, *, quiet: bool, keeps_images: bool
+) -> Comparison:
     from hookcli.plan.prepare import prepare_comparison
 
     with console.no_data():
@@ -191,7 +193,9 @@ def _run(config: CompareConfig, tolerance: Tolerance, *, quiet: bool) -> Compari
     memory.collect_as_usual()
     bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
-        comparison = compare_variants(a, b, tolerance, progress.chunk_done)
+        comparison = compare_variants(
+            a, b, tolerance, progress.chunk_done, keeps_images=keeps_images
+        )
     warn_of_skipped(comparison.skipped[len(early) :])
     chosen = {layer.label for layer in prepared.layers}
     print_uncalled(comparison.uncalled, chosen, quiet=quiet)

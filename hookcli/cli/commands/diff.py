@@ -10,7 +10,12 @@ import typer
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.comparison import list_notes, print_comparison, verdict_text
+from hookcli.cli.output.comparison import (
+    has_every_image,
+    list_notes,
+    print_comparison,
+    verdict_text,
+)
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.parse import read_storage_options
 from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
@@ -86,7 +91,8 @@ def diff(
         from hookcli.compare.pictures import check_pictures
 
         check_pictures(pictures, one, two)
-    comparison = diff_runs(one, two, tolerance, match)
+    keeps_images = has_every_image(output_format)
+    comparison = diff_runs(one, two, tolerance, match, keeps_images=keeps_images)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
     if pictures is not None:
         _write_pictures(pictures, comparison, (one, two), theme)

@@ -11,7 +11,7 @@ from hookcli.distance.comparison import DiffRow
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hookcli.distance.comparison import ChangedFact, Comparison
 
@@ -41,13 +41,17 @@ _METRICS = {
 _CHANGED = 60  # at most this many characters of a changed value are shown
 
 
+def has_every_image(output_format: str) -> bool:
+    """Return whether a format has one row per call and image, and not only the worst image."""
+    return output_format not in ("table", "md")
+
+
 def print_comparison(
     comparison: Comparison, command: tuple[str, ...], output_format: str, top: int
 ) -> None:
-    """Print the verdict, then the ``top`` worst calls; formats for programs have all of them."""
+    """Print the verdict, then the ``top`` worst calls; formats for programs have every image."""
     verdict = verdict_text(comparison)
-    has_all = output_format not in ("table", "md")
-    rows = comparison.rows if has_all else comparison.rows[:top]
+    rows = comparison.image_rows if has_every_image(output_format) else comparison.rows[:top]
     if output_format == "md":
         console.print_data(f"**{escape.for_markdown(verdict)}**\n\n")
     if output_format == "table":
@@ -79,7 +83,8 @@ def verdict_text(comparison: Comparison) -> str:
     measured = [row for row in rows if row.tolerance is not None]
     farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
     calls = count(len(rows), "call")
-    return f"no difference: {calls} of {images} {_verb('hold', len(rows))}{farthest}"
+    where = " in the figures" if all(row.source == "figures" for row in measured) else ""
+    return f"no difference{where}: {calls} of {images} {_verb('hold', len(rows))}{farthest}"
 
 
 def _verb(verb: str, number: int) -> str:
@@ -94,8 +99,9 @@ def _distance(row: DiffRow) -> str:
         "mean-abs": row.mean_abs,
         "cosine": angle,
     }
-    value = values[row.metric]
-    return f"{_METRICS[row.metric]} {figure_text(value)}, tolerance {figure_text(row.tolerance)}"
+    value = figure_text(values[row.metric])
+    least = "at least " if row.source == "figures" else ""
+    return f"{_METRICS[row.metric]} {least}{value}, tolerance {figure_text(row.tolerance)}"
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
@@ -111,7 +117,9 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         row = others[0]
         yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
     sources = {row.source for row in comparison.rows} - {""}
-    for source in sorted(sources - {"tensors", "sketches"}):
+    if "figures" in sources:
+        yield _figures_text(comparison.rows)
+    for source in sorted(sources - {"tensors", "sketches", "figures"}):
         yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
     if "sketches" in sources:
         which = "" if sources == {"sketches"} else " of calls without max abs"
@@ -123,11 +131,26 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         yield "nothing else changed: model name, weights, device, threads and versions are the same"
 
 
+def _figures_text(rows: Sequence[DiffRow]) -> str:
+    """Return that only figures of the calls, or of some of them, were compared."""
+    measured = [row for row in rows if row.source]
+    of_figures = [row for row in measured if row.source == "figures"]
+    which = f" of {len(of_figures)} of {len(measured)} calls"
+    return (
+        f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
+        "min, max, zeros, NaN, Inf): rel L2 and max abs are the least that they prove; "
+        "more: --sketch or --save tensors in both runs"
+    )
+
+
 def _caption(comparison: Comparison, shown: int) -> Iterator[str]:
     """Yield the lines below the table."""
-    rows = comparison.rows
-    if shown < len(rows):
-        yield f"the worst {shown} of {len(rows)} calls; all of them: --format csv"
+    calls = len(comparison.rows)
+    shown_calls = [f"the worst {shown} of {calls} calls"] if shown < calls else []
+    if len(comparison.images) > 1:
+        shown_calls.append("the figures are those of each call's worst image")
+    if shown_calls:
+        yield f"{', and '.join(shown_calls)}; all of them: --format csv"
     yield f"A (the reference): {comparison.a}; B: {comparison.b}"
     yield from list_notes(comparison)
     for each in comparison.changed:
@@ -161,7 +184,9 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, obj
         "skipped": comparison.skipped,
         "uncalled": [layer.row() for layer in comparison.uncalled],
         "notes": comparison.notes,
+        "remarks": list(list_notes(comparison)),
         "layers": comparison.rows,
+        "calls": comparison.image_rows,
     }
 
 

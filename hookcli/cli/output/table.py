@@ -84,7 +84,8 @@ def print_listing(listing: Listing[Row], look: Look, output_format: str) -> None
         console.print_data(tables.render_csv(listing.kind, listing.rows))
         return
     if output_format == "json":
-        console.print_data(tables.render_json(listing.document))
+        for piece in tables.render_pieces(listing.document):
+            console.print_data(piece)
         return
     rows = [listing.cells(row) for row in listing.rows]
     if output_format == "md":

@@ -518,9 +518,10 @@ def test_the_choices_are_those_of_the_code():
     tolerance = DEFS["comparison"]["properties"]["tolerance"]["properties"]
     assert list(tolerance) == [field.name for field in dataclasses.fields(Tolerance)]
     assert tolerance["metric"]["enum"] == list(typing.get_args(Metric))
-    comparison = DEFS["comparison"]["properties"].keys() - {"schema_version", "command", "verdict"}
+    said = {"schema_version", "command", "verdict", "remarks"}
+    comparison = DEFS["comparison"]["properties"].keys() - said
     fields = {field.name for field in dataclasses.fields(compared.Comparison)}
-    assert comparison == fields - {"rows"} | {"equal", "first", "layers"}
+    assert comparison == fields - {"rows", "image_rows"} | {"equal", "first", "layers", "calls"}
     sketch = DEFS["golden"]["properties"]["sketch"]["properties"]
     assert [part["const"] for part in sketch.values()] == [
         sketching.VERSION,
