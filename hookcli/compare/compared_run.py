@@ -31,7 +31,7 @@ from hookcli.files import read_regular
 from hookcli.foreign import first_line
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
-from hookcli.store.places.storage import TRY_AGAIN, StorageError, read_file
+from hookcli.store.places import storage
 from hookcli.store.shards import AGAIN, UPGRADE
 from hookcli.urls import is_url, to_local
 
@@ -144,8 +144,8 @@ def load_compared_run(name: str) -> ComparedRun:
 
 
 def _cannot_read(name: str, error: OSError) -> HookcliError:
-    if isinstance(error, StorageError):
-        return OutputError(f"cannot read {name!r}: {error.strerror}", TRY_AGAIN)
+    if isinstance(error, storage.StorageError):
+        return OutputError(f"cannot read {name!r}: {error.strerror}", storage.TRY_AGAIN)
     return RequestError(f"cannot read {name!r}: {error.strerror}")
 
 
@@ -247,7 +247,7 @@ def _read_document(name: str) -> object:
 
 
 def _read_file(name: str) -> bytes:
-    return read_file(name) if is_url(name) else read_regular(to_local(name), MOST_BYTES)
+    return storage.read_file(name) if is_url(name) else read_regular(to_local(name), MOST_BYTES)
 
 
 def _read_stdin() -> bytes:
