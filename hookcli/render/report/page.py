@@ -28,6 +28,7 @@ from hookcli.render.report.contact import (
     choose_images,
     count_named,
     make_contact_sheet,
+    pack_ranked,
     share_forms,
     top_for_script,
 )
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
+_TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
@@ -72,7 +74,11 @@ class RunPage:
         columns: the fields of the rows of the table, with their titles.
         images: the images that the page shows.
         contact: their contact sheet; None for a run of one image.
+        drawn_images: the positions of the images with pictures of layers.
+        has_findings: whether there is a finding that the head of the page does not tell.
+        has_gallery: whether the images that fire channels most are shown.
         top_data: the JSON about the images that fire each channel most for the script.
+        ranked_data: the same of every channel, packed.
         heats_of: the Grad-CAMs and saliency maps of an image, by the key of the image.
         rollouts_of: the attention rolled out over depth of an image, by the key of the image.
         links: the texts and addresses of links to pictures, if only some images have a section.
@@ -101,7 +107,11 @@ class RunPage:
     columns: dict[str, str]
     images: Sequence[ImageResult]
     contact: ContactSheet | None
+    drawn_images: Sequence[int]
+    has_findings: bool
+    has_gallery: bool
     top_data: Markup
+    ranked_data: Markup
     heats_of: dict[str, list[HeatPicture]]
     rollouts_of: dict[str, list[HeatPicture]]
     links: list[tuple[str, str]]
@@ -179,7 +189,9 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     places = {row.call_id: index for index, row in enumerate(layers)}
     grids = pictures_by_image(document.grids)
-    first = grids.get(images[0].key, []) if images else []
+    drawn = [place for place, image in enumerate(images) if image.key in grids]
+    start = drawn[0] if drawn else 0
+    first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
     script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
     attention_script = asset("attention.js")
@@ -190,10 +202,12 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     facts: dict[str, object] = {
         "calls": shown_calls,
         "kinds": [escape.for_page(f"{row.module_type} {shape_text(row.shape)}") for row in layers],
+        "channels": [row.channels for row in layers],
         "images": len(images),
+        "first": start,
         "colours": document.colours,
     }
-    pictures = _describe_pictures(document, images, places, address)
+    pictures = _describe_pictures(document, images, places, address, start)
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return RunPage(
@@ -202,7 +216,11 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
         columns=_choose_columns(layers, backwards=backwards),
         images=images,
         contact=make_contact_sheet(document, images, address) if several else None,
-        top_data=ours(_script_data(top_for_script(document.top_images, places, images))),
+        drawn_images=drawn,
+        has_findings=any(finding.rule != _TOLD_ABOVE for finding in document.findings),
+        has_gallery=bool(document.top_images or document.ranked_images),
+        top_data=ours(_script_data(top_for_script(document, places, images))),
+        ranked_data=ours(pack_ranked(document, places, images) if several else ""),
         heats_of=pictures_by_image(
             heat for heat in document.heats if heat.kind in ("cam", "saliency")
         ),
@@ -239,8 +257,11 @@ def _describe_pictures(
     images: Sequence[ImageResult],
     places: Mapping[str, int],
     address: Callable[[str], str],
+    start: int,
 ) -> list[dict[str, object]]:
     """Return what the script needs to know about the pictures of each image.
+
+    The pictures of the image at ``start`` stand in the page.
 
     In a page of one file, the sheets and grids of at most 200 images are embedded, and what the
     network saw if the run has no more than 200.
@@ -255,7 +276,7 @@ def _describe_pictures(
             grids.get(image.key, []),
             places,
             address if image.key in embedded else linked,
-            is_first=not index,
+            is_first=index == start,
             has_figures=few or (address is not linked and image.key in embedded),
         )
         if several and image.seen:

@@ -195,7 +195,7 @@ def test_names_that_mean_harm_are_text_in_the_list_of_layers_too():
     text = render_report(document(layers=layers, grids=[grid]))
     listed = text.partition("<nav")[2].partition("</nav>")[0]
     assert texts(listed, "a") == [for_page(HOSTILE), "a.b", "c.d"]
-    assert {tag for tag, _ in Page(listed).tags} == {"ol", "li", "a", "wbr"}
+    assert {tag for tag, _ in Page(listed).tags} == {"button", "span", "ol", "li", "a", "wbr"}
 
 
 TURNED = 'a%20%41 "\u202eb\n'

@@ -175,26 +175,64 @@
   window.addEventListener("hashchange", openLinked);
   openLinked();
 
-  // The images that fire the channels of a layer most.
-  const layers = JSON.parse(byId("top").textContent), chosen = byId("top-layer");
-  if (chosen) {
-    chosen.append(...layers.map(([call], place) => new Option(data.calls[call], place)));
-    chosen.addEventListener("change", () => showFiring(Number(chosen.value)));
-    byId("top-before").addEventListener("click", () => showFiring(Number(chosen.value) - 1));
-    byId("top-next").addEventListener("click", () => showFiring(Number(chosen.value) + 1));
-    showFiring(0);
+  // The images that fire a channel most: the one whose number is typed, or those that stand out.
+  const chosen = byId("top-layer"), typed = byId("top-channel");
+  function openChannel() {
+    const named = readAddress();
+    if (!isInGallery(named)) return;
+    showLayer(gallery.findIndex(([call]) => call === named.call), named.channel);
+    byId("top-images").scrollIntoView();
   }
 
-  function showFiring(place) {
-    if (!layers[place]) return;
-    const [call, rows] = layers[place];
+  function showLayer(place, channel = "") {
+    if (!gallery[place]) return;
     chosen.value = place;
+    typed.value = channel;
+    typed.max = data.channels[gallery[place][0]] - 1;
     byId("top-before").ariaDisabled = place === 0;
-    byId("top-next").ariaDisabled = place === layers.length - 1;
+    byId("top-next").ariaDisabled = place === gallery.length - 1;
+    keepChannel();
+    showChannels();
+  }
+
+  function keepChannel() {  // in the address
+    const [call] = gallery[chosen.value], before = hashOfGallery;
+    hashOfGallery = typed.value === "" ? "" : addressOf(call, typed.value);
+    if (hashOfGallery || location.hash === before && before) history.replaceState(null, "", hashOfGallery || location.pathname + location.search);
+  }
+
+  async function showChannels() {
+    const layer = gallery[chosen.value], asked = typed.value;
+    const { rows, said } = asked === "" ? standingOut(layer) : await withNumber(layer, Number(asked));
+    if (typed.value !== asked || gallery[chosen.value] !== layer) return;
+    byId("top-said").textContent = said;
     byId("top-channels").replaceChildren(...rows.map(([channel, images]) => {
-      const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, call, channel))));
+      const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, layer[0], channel))));
       return element("div", { className: "firing" }, element("h3", { textContent: `channel ${channel}` }), list);
     }));
+  }
+
+  function standingOut([, rows]) {
+    return { rows, said: rows.length ? "" : "No channel of this layer fires." };
+  }
+
+  async function withNumber([call, strongest], channel) {
+    const count = data.channels[call], known = strongest.find(([each]) => each === channel);
+    if (known) return { rows: [known], said: "" };
+    if (!Number.isInteger(channel) || channel < 0 || channel >= count) return { rows: [], said: countedChannels(call) };
+    const ranked = (await readRanked()).get(call);
+    if (!ranked) return { rows: [], said: `This page does not have channel ${channel}, because the run has so many: add --channels ${channel} to the command.` };
+    const images = ranked.pairs.slice(channel * ranked.each, (channel + 1) * ranked.each).filter(([image]) => image !== null);
+    return { rows: [[channel, images]], said: images.length ? "" : "No image fires this channel." };
+  }
+
+  // The images that fire every channel most; unpacked when the first number is typed.
+  let reading = null;
+  function readRanked() {
+    reading ??= inflate([bytesOf(byId("ranked").textContent)]).json().then(({ calls, others }) => new Map(calls.map(([call, each, places, values]) => (
+      [call, { each, pairs: places.map((place, index) => [others[place - tiles.length] ?? place, values[index]]) }]
+    ))));
+    return reading;
   }
 
   function firing(image, value, call, channel) {
@@ -210,5 +248,19 @@
       else openImage(image);
     });
     return button;
+  }
+
+  if (chosen) {
+    chosen.append(...gallery.map(([call], place) => new Option(data.calls[call], place)));
+    chosen.addEventListener("change", () => showLayer(Number(chosen.value)));
+    byId("top-before").addEventListener("click", () => showLayer(Number(chosen.value) - 1));
+    byId("top-next").addEventListener("click", () => showLayer(Number(chosen.value) + 1));
+    typed.addEventListener("input", () => {
+      keepChannel();
+      showChannels();
+    });
+    showLayer(0);
+    window.addEventListener("hashchange", openChannel);
+    openChannel();
   }
 }
