@@ -21,8 +21,9 @@ from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
-from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
+from hookcli.render.charts.depth_svg import draw_depth, draw_histogram, list_depth_points
 from hookcli.render.charts.flow_svg import draw_flow_svg
+from hookcli.render.charts.gradient_flow import list_flow_layers
 from hookcli.render.report.attention import attention_for_script, shorten
 from hookcli.render.report.contact import (
     choose_images,
@@ -90,7 +91,7 @@ class RunPage:
         flat: the reasons why layers are drawn as bars, by call id.
         uncalled: the selected layers that did not run, in groups.
         histograms: the drawings of histograms, by call id.
-        depth: the drawing over depth; empty without one.
+        depth: the drawing over depth, or a sentence why it has nothing to draw; empty for one layer.
         data: the JSON about the page for the script.
         grid_data: the JSON about the grids of each image for the script.
         attention_data: the JSON about the attention of an image for the script, by the position of
@@ -240,7 +241,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
             row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers
         },
-        depth=ours((draw_flow_svg if backwards else draw_depth)(layers, anchors)),
+        depth=ours(_draw_over_depth(layers, anchors, backwards=backwards)),
         data=ours(_script_data(facts)),
         grid_data=[ours(_script_data(each)) for each in pictures],
         attention_data=attention,
@@ -250,6 +251,20 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
         hashes=ours(" ".join(_hashes(scripts))),
         style=ours("".join(map(asset, styles))),
     )
+
+
+def _draw_over_depth(
+    layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
+) -> str:
+    """Return the drawing over depth; one layer has no depth to show."""
+    if not backwards:
+        return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
+    flow = list_flow_layers(layers)
+    if len(flow) < 2:
+        return ""
+    if not any(layer.norm or layer.params for layer in flow):
+        return "<p>No gradient is finite and larger than zero; the table says why.</p>"
+    return draw_flow_svg(layers, anchors)
 
 
 def _describe_pictures(

@@ -92,10 +92,17 @@
     byId("panel-before").ariaDisabled = place <= 0;  // a button that is disabled loses the focus
     byId("panel-next").ariaDisabled = place < 0 || place === matching.length - 1;
     inside.replaceChildren(document.querySelector(`template[data-panel="${index}"]`).content.cloneNode(true));
+    inside.querySelector(".pair").lastElementChild.append(...findings[index].map(findingOf));
     addPictures(inside.querySelector(".maps"), index);
     for (const picture of inside.querySelectorAll("img")) picture.addEventListener("error", () => sayMissing(picture));
     inside.querySelector(".large").append(...largeOf(index));
     document.dispatchEvent(new CustomEvent("imageshown", { detail: inside }));
+  }
+
+  function findingOf(number) {
+    const [rule, sentence] = document.querySelector(`#findings li[data-number="${number}"]`).cloneNode(true).children;
+    for (const link of sentence.querySelectorAll("a, button")) link.remove();
+    return element("p", {}, rule, " ", sentence);
   }
 
   function largeOf(index) {
