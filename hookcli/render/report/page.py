@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
 _TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
+_TOUCHED = 26  # pixels of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
@@ -175,6 +176,7 @@ def _compile_template() -> Template:
         "address_part": _address_part,
         "focused": _focused,
         "breakable": _breakable,
+        "least_width": _least_width,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
         "number": _number,
@@ -343,6 +345,15 @@ def _focused(grid: Grid) -> list[tuple[int, float | None]]:
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
+
+
+def _least_width(grid: Grid) -> int:
+    """Return the width in which the tiles of a grid are large enough to be touched.
+
+    It is 0 for a grid without tiles.
+    """
+    tile = (grid.places or {}).get("width", 0)
+    return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 
 def _embedded(run: RunFiles) -> Callable[[str], str]:

@@ -351,12 +351,24 @@ def test_hints_for_keys_are_not_on_a_phone(browser, one):
     context.close()
 
 
-def test_a_tile_of_a_grid_can_be_touched_on_a_phone(browser, folder):
-    places = json.loads((folder / "report.json").read_text())["grids"][0]
-    for page in opened(browser, folder):
+@pytest.mark.parametrize(("kind", "picture"), [("folder", "article img"), ("sheets", "#sheet img")])
+def test_a_tile_can_be_touched_on_a_phone(browser, request, kind, picture):
+    home = request.getfixturevalue(kind)
+    grid = json.loads((home / "report.json").read_text())["grids"][0]
+    for page in opened(browser, home):
         page.set_viewport_size({"width": 390, "height": 800})
-        shown = page.locator("article img").first.bounding_box()["width"]
-        assert shown * places["places"]["width"] / places["size"][0] > 24
+        shown = page.locator(picture).first.bounding_box()["width"]
+        assert shown * grid["places"]["width"] / grid["size"][0] > 24
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_menu_of_a_run_of_sheets_leads_to_the_table(browser, sheets):
+    for page in opened(browser, sheets):
+        assert page.locator("#list").is_hidden()  # the window is wide
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.click("#list-open")
+        page.locator("#list a", has_text="layer3.0.conv1").click()
+        assert page.locator("tr:target").inner_text().split()[1] == "layer3.0.conv1"
 
 
 def test_links_in_the_plot_go_to_the_layer(page):
@@ -366,13 +378,16 @@ def test_links_in_the_plot_go_to_the_layer(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("opened", ["", "grid", "menu"])
 def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
     from axe_playwright_python.sync_playwright import Axe
 
     page.emulate_media(color_scheme=scheme)
-    if opened:
+    if opened == "grid":
         open_grid(page)
+    elif opened == "menu":
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.click("#list-open")
     faults = Axe().run(page).response["violations"]
     assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
 

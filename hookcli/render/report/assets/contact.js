@@ -3,6 +3,7 @@
 {
   const sheet = byId("contact-sheet"), tiles = [...sheet.children];
   const FIRST = tiles.filter((tile) => !tile.hidden).length;  // before all of them are asked for
+  const TOUCHED = 26;  // pixels of a channel of a sheet, on a phone
   const indexOf = (tile) => Number(tile.dataset.image);
   const findings = tiles.map((tile) => (tile.dataset.findings ?? "").split(" ").filter(Boolean).map(Number));
   const counted = (number) => number.toLocaleString("en");
@@ -127,6 +128,10 @@
       const call = calls.get(src), { size } = picturesOf(index).get(call);
       const alt = drawn.length === 1 && grids.length > 1 ? "Feature maps of all layers" : `Feature maps of ${data.calls[call]}`;
       const picture = element("img", { src, alt, width: size[0], height: size[1], loading: "lazy" });
+      if (drawn.length === 1) {
+        const smallest = Math.min(...grids.map(({ places }) => places?.width ?? Infinity));
+        picture.style.setProperty("--least", `${Math.ceil(TOUCHED * size[0] / smallest)}px`);
+      }
       const button = element("button", { type: "button", className: "grid" }, picture);
       button.addEventListener("click", (event) => {
         const hit = channelUnder(index, event, picture);
