@@ -21,20 +21,26 @@ class MaybeToTensor:
     [
         (
             presets.ImageClassification(crop_size=224),
-            "resized to 256 pixels on the short side (bilinear), cropped to 224x224 in the middle, "
-            f"scaled to 0 to 1, {IMAGENET}",
+            (
+                "resized to 256 pixels on the short side (bilinear), "
+                f"cropped to 224x224 in the middle, scaled to 0 to 1, {IMAGENET}"
+            ),
         ),
         (
             presets.SemanticSegmentation(resize_size=520, antialias=False),
-            "resized to 520 pixels on the short side (bilinear, without antialiasing), "
-            f"scaled to 0 to 1, {IMAGENET}",
+            (
+                "resized to 520 pixels on the short side (bilinear, without antialiasing), "
+                f"scaled to 0 to 1, {IMAGENET}"
+            ),
         ),
         (
             presets.VideoClassification(
                 crop_size=(112, 96), resize_size=(128, 171), mean=(0.5,) * 3, std=(0.25,) * 3
             ),
-            "resized to 128x171 pixels (bilinear), cropped to 112x96 in the middle, "
-            "scaled to 0 to 1, mean 0.5 0.5 0.5, standard deviation 0.25 0.25 0.25",
+            (
+                "resized to 128x171 pixels (bilinear), cropped to 112x96 in the middle, "
+                "scaled to 0 to 1, mean 0.5 0.5 0.5, standard deviation 0.25 0.25 0.25"
+            ),
         ),
         (presets.ObjectDetection(), "scaled to 0 to 1; the model itself resizes and normalizes"),
         (presets.OpticalFlow(), "scaled to -1 to 1"),

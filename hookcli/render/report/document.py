@@ -279,8 +279,8 @@ def for_script(
         grids: the grids of the image.
         places: the position of each call id on the page.
         address: a function that returns the address of a picture.
-        is_first: the image is the first with grids, and the script takes the addresses of its grids from the
-            page.
+        is_first: the image is the first with grids, and the script takes the addresses of its
+            grids from the page.
         has_figures: whether the figures of each channel are among it; for 1,000 images they would
             take 12 MB.
     """

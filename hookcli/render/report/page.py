@@ -92,7 +92,8 @@ class RunPage:
         flat: the reasons why layers are drawn as bars, by call id.
         uncalled: the selected layers that did not run, in groups.
         histograms: the drawings of histograms, by call id.
-        depth: the drawing over depth, or a sentence why it has nothing to draw; empty for one layer.
+        depth: the drawing over depth, or a sentence why it has nothing to draw; empty for one
+            layer.
         data: the JSON about the page for the script.
         grid_data: the JSON about the grids of each image for the script.
         attention_data: the JSON about the attention of an image for the script, by the position of

@@ -276,8 +276,10 @@ def test_the_images_of_the_channel_that_is_typed_are_shown(page):
         (
             "1",
             "5",
-            "This page does not have channel 5, because the run has so many: "
-            "add --channels 5 to the command.",
+            (
+                "This page does not have channel 5, because the run has so many: "
+                "add --channels 5 to the command."
+            ),
         ),
     ],
 )
