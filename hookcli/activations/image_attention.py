@@ -33,16 +33,18 @@ class QueryMaps:
     Attributes:
         levels: the maps as one picture, (rows * heads * h, columns * w) in 256 levels: a block for
             each query where it stands on the image, and in a block the maps of its heads one below
-            the other.
+            the other. A class token adds a row of blocks, of which it has the first.
         query_grid: the rows and columns of the queries.
         map_grid: the rows and columns of a map.
         is_thinned: these are fewer than those that the model computed.
+        has_class_token: the last row of blocks begins with that of the class token.
     """
 
     levels: Tensor
     query_grid: tuple[int, ...]
     map_grid: tuple[int, ...]
     is_thinned: bool
+    has_class_token: bool
 
 
 @dataclass(frozen=True, slots=True)

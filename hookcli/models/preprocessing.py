@@ -15,6 +15,7 @@ from hookcli.foreign import ask
 from hookcli.models.fixed_size import FixedSize, find_fixed_size
 from hookcli.models.frames import spread_evenly
 from hookcli.models.inputs import detection_transform
+from hookcli.models.transform_words import describe_transform
 from hookcli.models.zoo.origin import OWN, TIMM
 from hookcli.models.zoo.timm_models import timm_transform
 from hookcli.models.zoo.torchvision_import import torchvision
@@ -65,7 +66,7 @@ class Preprocessing:
     @property
     def words(self) -> str:
         """The transform in words, on one line."""
-        return " ".join(repr(self.transform).split())
+        return "turned grey, " * self.grey + describe_transform(self.transform)
 
     @property
     def nominal_shape(self) -> tuple[int, ...]:

@@ -221,9 +221,18 @@ class Attending:
             length if side is None else min(length, side) for length in places.query_grid
         )
         blocks = together.reshape(rows, columns, heads * height, width)
-        levels = blocks.transpose(1, 2).reshape(rows * heads * height, columns * width).cpu()
+        levels = blocks.transpose(1, 2).reshape(rows * heads * height, columns * width)
         grids = ((rows, columns), (height, width))
-        return QueryMaps(levels, *grids, grids != (places.query_grid, places.key_grid))
+        is_thinned = grids != (places.query_grid, places.key_grid)
+        token = query_map(probabilities, places, CLASS_TOKEN)
+        if token is not None:
+            levels = _add_below(levels, thin_map(token, self._side)[0].flatten(0, 1))
+        return QueryMaps(levels.cpu(), *grids, is_thinned, token is not None)
+
+
+def _add_below(levels: Tensor, block: Tensor) -> Tensor:
+    """Return levels (H, W) with a block (h, w) below them at the left; the rest of it is 0."""
+    return torch.cat([levels, functional.pad(block, (0, levels.shape[1] - block.shape[1]))])
 
 
 def _one_frame(values: Tensor) -> Tensor:

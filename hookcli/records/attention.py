@@ -73,8 +73,9 @@ class AttentionRow:
 class AttentionMaps:
     """The maps of one attention call for one image, in one picture for the page.
 
-    The picture has a block for each query, where the query stands on the image; a block holds the
-    maps of the heads one below the other. The index of a pixel in the palette is its share of the
+    The picture has a block for each query, where the query stands on the image, and below these at
+    the left one for the class token, if there is one; a block holds the maps of the heads one below
+    the other. The index of a pixel in the palette is its share of the
     largest value of its map, from 0 to 255. The palette makes of it a colour to be laid over the
     image in grey.
 
@@ -87,6 +88,7 @@ class AttentionMaps:
         query_grid: the rows and columns of the patches that have maps, evenly over the image.
         map_grid: the rows and columns of a map.
         is_thinned: the maps or the queries are fewer than those that the model computed.
+        has_class_token: the last row of blocks begins with that of the class token.
     """
 
     image: str
@@ -97,6 +99,7 @@ class AttentionMaps:
     query_grid: tuple[int, ...]
     map_grid: tuple[int, ...]
     is_thinned: bool
+    has_class_token: bool = False
 
 
 def mean_over_heads(values: Sequence[float | None]) -> float | None:

@@ -34,6 +34,7 @@ MOST_IMAGES = 200  # images with feature maps and what the network saw, unless a
 MOST_THUMBNAILS = 2_000  # images on a page
 MOST_NAMED = 200  # images that are named for one rule
 MOST_CHANNELS = 3  # channels per layer that are shown with the images that fire them most
+MOST_RANKED = 50_000  # images that a page names for all channels together; they take 0.25 MB of it
 MOST_FIRING = 100  # images that a page of more than 200 shows because they fire some channel
 
 

@@ -66,9 +66,8 @@ def write_attention(
             name = name.removesuffix(".png") + ".maps.png"
             file = write(attention_file(image, name), draw_maps(maps.levels.numpy()))
             grids = (each.row.query_grid, maps.query_grid, maps.map_grid)
-            drawn.maps.append(
-                AttentionMaps(image, call_id, file, each.row.heads, *grids, maps.is_thinned)
-            )
+            kinds = (maps.is_thinned, maps.has_class_token)
+            drawn.maps.append(AttentionMaps(image, call_id, file, each.row.heads, *grids, *kinds))
     return drawn
 
 

@@ -25,7 +25,7 @@ from hookcli.render.charts.overview_png import draw_overview
 from hookcli.render.report.document import ReportDocument
 from hookcli.run.diagnose import diagnose
 from hookcli.run.document import assemble_document, assemble_facts, describe_versions
-from hookcli.run.top_rows import choose_best, name_shown, render_top_rows
+from hookcli.run.top_rows import choose_best, name_shown, rank_images, render_top_rows
 from hookcli.store import names, tables
 from hookcli.store.places.folders import opened
 from hookcli.store.run_files import RunFiles
@@ -103,7 +103,8 @@ def write_folder(
         written.append(folder.write(names.ATTENTION_TABLE, table.encode()))
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
-    content = assemble_document(facts, totals, rows, best, settings.style)
+    ranked = rank_images(keys, totals)
+    content = assemble_document(facts, totals, rows, best, ranked, settings.style)
     document = _make_document(content, totals.images)
     if config.backward is not None:
         written += _write_flow(folder, document, config)

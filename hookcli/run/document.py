@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
     from hookcli.records.rows import LayerRow
-    from hookcli.render.report.document import TopChannel
+    from hookcli.render.report.document import RankedImages, TopChannel
     from hookcli.run.diagnose import Diagnosis
     from hookcli.summary.chunks import RunTotals
 
@@ -70,6 +70,7 @@ def assemble_document(
     totals: RunTotals,
     rows: Sequence[LayerRow],
     top_images: Mapping[str, Sequence[TopChannel]],
+    ranked_images: Mapping[str, RankedImages],
     style: GridStyle,
 ) -> dict[str, object]:
     """Return what ``report.json`` holds: the facts of the manifest, and more for the page."""
@@ -85,5 +86,6 @@ def assemble_document(
         "written": totals.written,
         "layers": rows,
         "top_images": top_images,
+        "ranked_images": ranked_images,
         "colours": list_stops(colormap_of(style)),
     }

@@ -9,8 +9,8 @@ import operator
 from typing import TYPE_CHECKING
 
 from hookcli.images.read import ImageFile
-from hookcli.records.runs import MOST_FIRING
-from hookcli.render.report.document import TopChannel, choose_pictured
+from hookcli.records.runs import MOST_FIRING, MOST_RANKED
+from hookcli.render.report.document import RankedImages, TopChannel, choose_pictured
 from hookcli.store import tables
 
 if TYPE_CHECKING:
@@ -79,6 +79,38 @@ def choose_best(
         for call_id in totals.tally.calls
         if call_id in top.values and (channels := choose(call_id))
     }
+
+
+def rank_images(
+    keys: Sequence[str], totals: RunTotals, most: int = MOST_RANKED
+) -> dict[str, RankedImages]:
+    """Return the images that fire every channel most, by call id.
+
+    Each channel has the same number of them, as many as were kept or as fit. If not even one for
+    each channel fits, nothing is returned.
+
+    Args:
+        keys: the keys of all images, in their order, also of those that were skipped.
+        totals: the totals of the run.
+        most: the largest number of images for all channels together.
+    """
+    top = totals.top
+    calls = [call_id for call_id in totals.tally.calls if call_id in top.values]
+    channels = sum(len(top.values[call_id]) for call_id in calls)
+    each = min(top.count, most // channels) if channels else 0
+    shown = {image.key: place for place, image in enumerate(totals.images)}
+    place_of = {at: shown[key] for at, key in enumerate(keys) if key in shown}
+
+    def rank(call_id: str) -> RankedImages:
+        values = top.values[call_id][:, :each].ravel().tolist()
+        places = top.places[call_id][:, :each].ravel().tolist()
+        return RankedImages(
+            each,
+            tuple(place_of.get(at) for at in places),
+            tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values),
+        )
+
+    return {call_id: rank(call_id) for call_id in calls} if each else {}
 
 
 def name_shown(

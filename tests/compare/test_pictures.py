@@ -450,8 +450,9 @@ def test_equal_runs_have_a_page_without_pictures(run):
 
 
 def test_calls_of_other_names_are_drawn_with_those_that_they_belong_to(run):
-    run_of({"cat": {"conv": CONV}}).write("a")
-    replace(run_of({"cat": {"stem": CONV + 1}}), model={"name": "other"}).write("b")
+    run_of({"cat": {"conv": CONV, "last": CONV}}).write("a")
+    other = run_of({"cat": {"stem": CONV + 1, "last": CONV}})
+    replace(other, model={"name": "other"}).write("b")
     _, files = pictures(run, "--match", "order")
     assert files == ["01_conv.png", "report.html"]
     page = Path("p/report.html").read_text()

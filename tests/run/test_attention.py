@@ -94,9 +94,9 @@ def test_the_page_has_the_maps_of_all_queries_and_pictures_of_the_class_token(ru
     document = json.loads(Path("out/report.json").read_text())
     (maps,) = document["attention_maps"]
     assert (maps["heads"], maps["query_grid"], maps["map_grid"]) == (2, [2, 2], [2, 2])
-    assert not maps["is_thinned"]
+    assert (maps["is_thinned"], maps["has_class_token"]) == (False, True)
     with Image.open(Path("out", maps["file"])) as picture:
-        assert picture.size == (2 * 2, 2 * 2 * 2)
+        assert picture.size == (2 * 2, (2 + 1) * 2 * 2)
     kinds = sorted((heat["kind"], heat["call_id"]) for heat in document["heats"])
     assert kinds == [("attention", "attention:attn"), ("rollout", "")]
     assert all(Path("out", heat["file"]).exists() for heat in document["heats"])

@@ -46,12 +46,23 @@ def test_a_block_of_the_picture_holds_the_maps_of_the_query_that_stands_there(ru
     grids = [maps[name] for name in ("patch_grid", "query_grid", "map_grid")]
     assert (maps["heads"], grids, maps["is_thinned"]) == (3, [[7, 7]] * 3, False)
     levels = np.asarray(Image.open(Path("out", maps["file"])))
-    assert levels.shape == (7 * 3 * 7, 7 * 7)
+    assert levels.shape == ((7 + 1) * 3 * 7, 7 * 7)
     for row, column, head in np.ndindex(7, 7, 3):
         seen = saved[0, 0, head, 1 + 7 * row + column, 1:].reshape(7, 7)  # without the class token
         top, left = 7 * (3 * row + head), 7 * column
         wanted = 255 * seen / seen.max()
         assert np.abs(levels[top : top + 7, left : left + 7] - wanted).max() <= 0.51
+
+
+def test_below_the_blocks_of_the_patches_is_that_of_the_class_token(run):
+    maps = attend(run)
+    saved = np.asarray(hookcli.load_run("out")["attention:attention"])
+    levels = np.asarray(Image.open(Path("out", maps["file"])))
+    for head in range(3):
+        seen = saved[0, 0, head, 0, 1:].reshape(7, 7)
+        top = 7 * (3 * 7 + head)
+        assert np.abs(levels[top : top + 7, :7] - 255 * seen / seen.max()).max() <= 0.51
+    assert not levels[7 * 3 * 7 :, 7:].any()
 
 
 def test_maps_that_are_missing_are_told_by_the_report(run):

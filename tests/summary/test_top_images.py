@@ -21,8 +21,8 @@ from PIL import Image
 
 from hookcli import escape
 from hookcli.records.layer_records import ChannelRange
-from hookcli.render.report.document import TopChannel
-from hookcli.run.top_rows import choose_best, render_top_rows
+from hookcli.render.report.document import RankedImages, TopChannel
+from hookcli.run.top_rows import choose_best, rank_images, render_top_rows
 from hookcli.summary.top_images import TopImages, list_tops, read_top_images
 from tests.summary.test_findings import record
 
@@ -328,6 +328,28 @@ def test_the_page_shows_the_channels_that_were_asked_for():
     )
     best = choose_best(keys, totals, 3, asked=(1, 7))
     assert best == {"conv": [TopChannel(1, ("b", "a"), (2.0, 2.0))]}
+
+
+@pytest.mark.parametrize(
+    ("most", "ranked"),
+    [
+        (99, RankedImages(2, (1, 0, 0, None), (5.0, 1.235, 2.0, None))),
+        (2, RankedImages(1, (1, 0), (5.0, 2.0))),
+        (1, None),
+    ],
+)
+def test_every_channel_has_as_many_images_as_the_page_has_room_for(most, ranked):
+    """Of three images the second was skipped; minus infinity and -1 stand for no image."""
+    top = TopImages(2)
+    top.values["conv"] = np.array([[5.0, 1.23456], [2.0, -np.inf]])
+    top.places["conv"] = np.array([[2, 0], [0, -1]])
+    totals: Any = SimpleNamespace(
+        top=top,
+        tally=SimpleNamespace(calls=["conv", "none"]),
+        images=[SimpleNamespace(key="a"), SimpleNamespace(key="c")],
+    )
+    found = rank_images(["a", "b", "c"], totals, most)
+    assert found == ({"conv": ranked} if ranked else {})
 
 
 def test_the_page_shows_the_images_that_fire_a_channel_most(run, photos):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
 
 _FEW = 3  # fewer layers than this make no band
-_BAND, _SHARE, _PARAMS, _GAP = 180, 60, 60, 26
+_BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # heights in pixels: of plots, and below them
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,33 @@ def list_depth_points(rows: Iterable[LayerRow]) -> list[DepthPoint]:
 def draw_depth(rows: Iterable[LayerRow], anchors: dict[str, str]) -> str:
     """Draw mean with spread, zero fraction and parameters of every layer, in the order of calls.
 
-    Without outputs that have figures, the text is empty.
+    Where all layers have a zero, a sentence replaces the plot. Without outputs that have figures,
+    the text is empty.
     """
     points = list_depth_points(rows)
     if not points:
         return ""
     places, step = svg.space_out(len(points))
-    height = _BAND + _SHARE + _PARAMS + 3 * _GAP
     zeros = [point.zeros for point in points]
     params = [float(point.params) for point in points]
-    most = max(params) or 1.0
-    parts = [
-        _band(points, places),
-        _bars(zeros, places, step, _BAND + _GAP, 1.0, "100", "zeros, % of values"),
-        _bars(params, places, step, _BAND + _SHARE + 2 * _GAP, most, _short(most), "parameters"),
-    ]
+    most = max(params)
+    parts, height = [], 0
+    if any(point.mean or point.std for point in points):
+        parts.append(_band(points, places))
+        height = _BAND + _GAP
+    else:
+        parts.append(svg.caption(_LINE, "all values of these layers are zero"))
+        height = _LINE + _GAP
+    for values, scale, label, caption, absent in (
+        (zeros, 1.0, "100", "zeros, % of values", "no value of these layers is exactly zero"),
+        (params, most, _short(most), "parameters", "these layers have no parameters"),
+    ):
+        if any(values):
+            parts.append(_bars(values, places, step, height, scale, label, caption))
+            height += _BARS + _GAP
+        else:
+            parts.append(svg.caption(height + _LINE - _GAP // 2, absent))
+            height += _LINE
     for point, x in zip(points, places, strict=True):
         title = f"{for_page(point.call_id)}  mean {point.mean:.4g}  std {point.std:.4g}"
         parts.append(svg.column(x, step, height - _GAP, title, anchors[point.call_id]))
@@ -132,12 +144,12 @@ def _bars(
     """Draw one bar per layer on a scale from zero to ``scale``, which has the label."""
     width = svg.bar_width(step)
     bars = "".join(
-        svg.bar(x, top + _SHARE * (1 - value / scale), width, _SHARE * value / scale)
+        svg.bar(x, top + _BARS * (1 - value / scale), width, _BARS * value / scale)
         for x, value in zip(places, values, strict=True)
         if value
     )
-    base = svg.rule(f"{top + _SHARE}")
-    return base + bars + svg.tick(f"{top + 10}", label) + svg.caption(top + _SHARE + 14, caption)
+    base = svg.rule(f"{top + _BARS}")
+    return base + bars + svg.tick(f"{top + 10}", label) + svg.caption(top + _BARS + 14, caption)
 
 
 def _short(value: float) -> str:

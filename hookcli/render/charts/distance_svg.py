@@ -22,14 +22,14 @@ _CROSS, _EQUAL = "M-4,-4L4,4M-4,4L4,-4", "M-4,3H4"
 def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     """Draw the relative L2 and the tolerance of every call, in the order in which calls complete.
 
-    If no call has a relative L2, the text is empty.
+    If there is one call, or no call has a relative L2 other than zero, the text is empty.
 
     Args:
         rows: one row per call, in any order.
         anchors: the anchors of calls on the page, by rank.
     """
     rows = sorted(rows, key=lambda row: row.order)
-    if not any(row.rel_l2 is not None for row in rows):
+    if len(rows) == 1 or not any(row.rel_l2 for row in rows):
         return ""
     places, step = svg.space_out(len(rows))
     names = [short_name(row.call_id, svg.LONGEST_NAME) for row in rows]

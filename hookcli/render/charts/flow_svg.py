@@ -78,6 +78,10 @@ def _norms(layers: Sequence[FlowLayer], places: Sequence[float]) -> str:
 
 
 def _ratios(layers: Sequence[FlowLayer], places: Sequence[float], step: float) -> str:
+    """Draw the ratios, or say that there are none."""
+    if not any(layer.ratio for layer in layers):
+        text = "no parameter of these layers has a gradient other than zero"
+        return svg.caption(_BASE - _RATIOS - 8, text)
     low, high = find_decades(layer.ratio for layer in layers if layer.ratio)
 
     def at(log: float) -> float:

@@ -55,6 +55,7 @@ def _describe(maps: AttentionMaps, address: str) -> dict[str, object]:
         "queries": maps.query_grid,
         "size": maps.map_grid,
         "thinned": maps.is_thinned,
+        "token": maps.has_class_token,
     }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Thumbnails
     from hookcli.records.runs import Finding
-    from hookcli.render.report.document import ReportDocument, TopChannel
+    from hookcli.render.report.document import ReportDocument
 
 FIRST = 60  # images that are seen before all of them are asked for
 _SHARED = ("call", "picture", "size", "places")  # most often the same for all images
@@ -146,21 +149,20 @@ def count_named(finding: Finding, images: int) -> str:
 
 
 def top_for_script(
-    top_images: Mapping[str, Sequence[TopChannel]],
-    places: Mapping[str, int],
-    images: Sequence[ImageResult],
+    document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
 ) -> list[object]:
-    """Return what the script needs to know about the images that fire each channel most.
+    """Return what the script needs to know about the channels that stand out of each layer.
 
     These are lists of a layer's place on the page and its channels; of a channel's number and its
     images; and of an image's place on the page, or its key if the page does not show it, and the
     value.
 
     Args:
-        top_images: the channels with their images, by call id.
+        document: the content of ``report.json``.
         places: the position of each call id on the page.
         images: the images that the page shows.
     """
+    top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
     return [
         [
@@ -173,12 +175,42 @@ def top_for_script(
                         for key, value in zip(row.images, row.values, strict=True)
                     ],
                 ]
-                for row in rows
+                for row in top_images.get(call, ())
             ],
         ]
-        for call, rows in top_images.items()
-        if call in places
+        for call in places
+        if call in top_images or call in document.ranked_images
     ]
+
+
+def pack_ranked(
+    document: ReportDocument, places: Mapping[str, int], images: Sequence[ImageResult]
+) -> str:
+    """Return the images that fire every channel most, as JSON that is compressed and in base64.
+
+    It is an object. ``calls`` are lists of a layer's place on the page, the number of images of a
+    channel, the places of these images on the page, channel after channel, and the values.
+    ``others`` are the keys of images that the page does not show, whose places follow the others.
+
+    Args:
+        document: the content of ``report.json``.
+        places: the position of each call id on the page.
+        images: the images that the page shows.
+    """
+    ranked = {call: each for call, each in document.ranked_images.items() if call in places}
+    named = dict.fromkeys(image for each in ranked.values() for image in each.images)
+    at = {image.key: place for place, image in enumerate(images)}
+    keys = {n: image.key for n, image in enumerate(document.images) if n in named}
+    others = [key for key in keys.values() if key not in at]
+    at |= {key: len(images) + place for place, key in enumerate(others)}
+    place_of: dict[int | None, int] = {number: at[key] for number, key in keys.items()}
+    calls = [
+        [places[call], each.each, [place_of.get(image) for image in each.images], each.values]
+        for call, each in ranked.items()
+    ]
+    facts = {"calls": calls, "others": [escape.for_page(key) for key in others]}
+    data = json.dumps(facts, separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:

@@ -75,6 +75,30 @@ class TopChannel:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedImages:
+    """The images that fire each channel of a call most: channel after channel, the largest first.
+
+    Attributes:
+        each: the number of images of every channel.
+        images: their positions among the images of the run; None where a channel has fewer.
+        values: the largest value of the channel in each, with four digits; None if it is not
+            finite, or there is no image.
+    """
+
+    each: Annotated[int, Meta(ge=1)]
+    images: tuple[Whole | None, ...]
+    values: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        """Raise if a channel has not as many images and values as the others."""
+        if len(self.images) != len(self.values) or len(self.images) % self.each:
+            raise ValueError(
+                f"ranked_images: {len(self.images)} images and {len(self.values)} values, "
+                f"{self.each} for each channel"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class FocusBox:
     """The box of ``--focus``, as the user gave it and as shares of the picture that is shown."""
 
@@ -104,6 +128,8 @@ class ReportDocument:
         attention_maps: the maps of the attention calls, image by image.
         written: the module that wrote over what a call returned, by call id.
         top_images: channels with the images that fire them most, by call id.
+        ranked_images: the images that fire every channel most, by call id; empty if there are too
+            many channels for a page.
         colours: the colours of feature maps from the lowest level to the highest, as CSS writes
             them.
     """
@@ -125,6 +151,7 @@ class ReportDocument:
     attention_maps: tuple[AttentionMaps, ...] = ()
     written: dict[str, str] = field(default_factory=dict)
     top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
+    ranked_images: dict[str, RankedImages] = field(default_factory=dict)
     colours: tuple[Colour, ...] = ()
 
     def __post_init__(self) -> None:
@@ -252,8 +279,8 @@ def for_script(
         grids: the grids of the image.
         places: the position of each call id on the page.
         address: a function that returns the address of a picture.
-        is_first: the image is the first, and the script takes the addresses of its grids from the
-            page.
+        is_first: the image is the first with grids, and the script takes the addresses of its
+            grids from the page.
         has_figures: whether the figures of each channel are among it; for 1,000 images they would
             take 12 MB.
     """

@@ -21,13 +21,15 @@ from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
-from hookcli.render.charts.depth_svg import draw_depth, draw_histogram
+from hookcli.render.charts.depth_svg import draw_depth, draw_histogram, list_depth_points
 from hookcli.render.charts.flow_svg import draw_flow_svg
+from hookcli.render.charts.gradient_flow import list_flow_layers
 from hookcli.render.report.attention import attention_for_script, shorten
 from hookcli.render.report.contact import (
     choose_images,
     count_named,
     make_contact_sheet,
+    pack_ranked,
     share_forms,
     top_for_script,
 )
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
+_TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
+_TOUCHED = 26  # pixels of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
 
 
@@ -72,7 +76,11 @@ class RunPage:
         columns: the fields of the rows of the table, with their titles.
         images: the images that the page shows.
         contact: their contact sheet; None for a run of one image.
+        drawn_images: the positions of the images with pictures of layers.
+        has_findings: whether there is a finding that the head of the page does not tell.
+        has_gallery: whether the images that fire channels most are shown.
         top_data: the JSON about the images that fire each channel most for the script.
+        ranked_data: the same of every channel, packed.
         heats_of: the Grad-CAMs and saliency maps of an image, by the key of the image.
         rollouts_of: the attention rolled out over depth of an image, by the key of the image.
         links: the texts and addresses of links to pictures, if only some images have a section.
@@ -84,7 +92,8 @@ class RunPage:
         flat: the reasons why layers are drawn as bars, by call id.
         uncalled: the selected layers that did not run, in groups.
         histograms: the drawings of histograms, by call id.
-        depth: the drawing over depth; empty without one.
+        depth: the drawing over depth, or a sentence why it has nothing to draw; empty for one
+            layer.
         data: the JSON about the page for the script.
         grid_data: the JSON about the grids of each image for the script.
         attention_data: the JSON about the attention of an image for the script, by the position of
@@ -101,7 +110,11 @@ class RunPage:
     columns: dict[str, str]
     images: Sequence[ImageResult]
     contact: ContactSheet | None
+    drawn_images: Sequence[int]
+    has_findings: bool
+    has_gallery: bool
     top_data: Markup
+    ranked_data: Markup
     heats_of: dict[str, list[HeatPicture]]
     rollouts_of: dict[str, list[HeatPicture]]
     links: list[tuple[str, str]]
@@ -164,6 +177,7 @@ def _compile_template() -> Template:
         "address_part": _address_part,
         "focused": _focused,
         "breakable": _breakable,
+        "least_width": _least_width,
         "log": math.log,
         "mean_over_heads": mean_over_heads,
         "number": _number,
@@ -179,7 +193,9 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     anchors = {row.call_id: f"layer-{index}" for index, row in enumerate(layers)}
     places = {row.call_id: index for index, row in enumerate(layers)}
     grids = pictures_by_image(document.grids)
-    first = grids.get(images[0].key, []) if images else []
+    drawn = [place for place, image in enumerate(images) if image.key in grids]
+    start = drawn[0] if drawn else 0
+    first = grids.get(images[start].key, []) if images else []
     attention = _attention_data(document, images, address)
     script, contact_script = asset("page.js") + asset("viewer.js"), asset("contact.js")
     attention_script = asset("attention.js")
@@ -190,10 +206,12 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     facts: dict[str, object] = {
         "calls": shown_calls,
         "kinds": [escape.for_page(f"{row.module_type} {shape_text(row.shape)}") for row in layers],
+        "channels": [row.channels for row in layers],
         "images": len(images),
+        "first": start,
         "colours": document.colours,
     }
-    pictures = _describe_pictures(document, images, places, address)
+    pictures = _describe_pictures(document, images, places, address, start)
     if several:
         facts["forms"], pictures = share_forms(pictures)
     return RunPage(
@@ -202,7 +220,11 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
         columns=_choose_columns(layers, backwards=backwards),
         images=images,
         contact=make_contact_sheet(document, images, address) if several else None,
-        top_data=ours(_script_data(top_for_script(document.top_images, places, images))),
+        drawn_images=drawn,
+        has_findings=any(finding.rule != _TOLD_ABOVE for finding in document.findings),
+        has_gallery=bool(document.top_images or document.ranked_images),
+        top_data=ours(_script_data(top_for_script(document, places, images))),
+        ranked_data=ours(pack_ranked(document, places, images) if several else ""),
         heats_of=pictures_by_image(
             heat for heat in document.heats if heat.kind in ("cam", "saliency")
         ),
@@ -222,7 +244,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
             row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers
         },
-        depth=ours((draw_flow_svg if backwards else draw_depth)(layers, anchors)),
+        depth=ours(_draw_over_depth(layers, anchors, backwards=backwards)),
         data=ours(_script_data(facts)),
         grid_data=[ours(_script_data(each)) for each in pictures],
         attention_data=attention,
@@ -234,13 +256,30 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     )
 
 
+def _draw_over_depth(
+    layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
+) -> str:
+    """Return the drawing over depth; one layer has no depth to show."""
+    if not backwards:
+        return draw_depth(layers, anchors) if len(list_depth_points(layers)) > 1 else ""
+    flow = list_flow_layers(layers)
+    if len(flow) < 2:
+        return ""
+    if not any(layer.norm or layer.params for layer in flow):
+        return "<p>No gradient is finite and larger than zero; the table says why.</p>"
+    return draw_flow_svg(layers, anchors)
+
+
 def _describe_pictures(
     document: ReportDocument,
     images: Sequence[ImageResult],
     places: Mapping[str, int],
     address: Callable[[str], str],
+    start: int,
 ) -> list[dict[str, object]]:
     """Return what the script needs to know about the pictures of each image.
+
+    The pictures of the image at ``start`` stand in the page.
 
     In a page of one file, the sheets and grids of at most 200 images are embedded, and what the
     network saw if the run has no more than 200.
@@ -255,7 +294,7 @@ def _describe_pictures(
             grids.get(image.key, []),
             places,
             address if image.key in embedded else linked,
-            is_first=not index,
+            is_first=index == start,
             has_figures=few or (address is not linked and image.key in embedded),
         )
         if several and image.seen:
@@ -307,6 +346,15 @@ def _focused(grid: Grid) -> list[tuple[int, float | None]]:
     pairs = zip(grid.channels, grid.score, strict=True)
     more = [(channel, score) for channel, score in pairs if score is None or score > 0]
     return sorted(more, key=lambda pair: -math.inf if pair[1] is None else -pair[1])[:5]
+
+
+def _least_width(grid: Grid) -> int:
+    """Return the width in which the tiles of a grid are large enough to be touched.
+
+    It is 0 for a grid without tiles.
+    """
+    tile = (grid.places or {}).get("width", 0)
+    return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 
 def _embedded(run: RunFiles) -> Callable[[str], str]:

@@ -338,7 +338,7 @@ def changed(document, path, change):
 
 
 # whose keys are call ids or files
-MAPS = ("calls", "histograms", "written", "top_images", "sizes", "code")
+MAPS = ("calls", "histograms", "written", "top_images", "ranked_images", "sizes", "code")
 
 
 def test_a_document_that_lacks_a_field_or_has_one_more_is_refused(documents):

@@ -121,6 +121,7 @@ def test_the_script_is_told_where_the_maps_are_and_how_they_lie():
                     "queries": [2, 2],
                     "size": [2, 2],
                     "thinned": True,
+                    "token": False,
                 },
             }
         ]

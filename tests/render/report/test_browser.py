@@ -219,7 +219,7 @@ def test_no_name_turns_the_text_around_in_the_table_the_choices_and_the_viewer(b
     for page in opened(browser, turned):
         assert calls(page) == [SEEN]
         assert page.locator("#type option").nth(1).inner_text() == SEEN
-        assert page.locator("#image option").nth(1).inner_text() == SEEN
+        assert page.locator("#maps > p").first.inner_text().startswith(f"Of {SEEN}, the only image")
         assert page.locator("article h3").inner_text().startswith(SEEN)
         open_grid(page)
         assert page.inner_text("#viewer-title") == SEEN
@@ -290,6 +290,87 @@ def test_the_page_fits_a_phone(page):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_on_a_phone_a_menu_leads_to_the_layers(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    link = page.locator("#list a", has_text="layer3.0.conv1")
+    assert link.is_hidden()
+    page.click("#list-open")
+    assert link.bounding_box()["height"] > 24
+    link.click()
+    assert link.is_hidden()
+    page.wait_for_function("() => document.getElementById('list-current').textContent")
+    assert page.inner_text("#list-current") == "layer3.0.conv1"
+    article = page.locator("article:target")
+    assert article.locator("h3").inner_text().startswith("layer3.0.conv1")
+    menu = page.locator("#list").bounding_box()
+    assert article.bounding_box()["y"] >= menu["y"] + menu["height"]  # not below the menu
+
+
+def test_the_menu_of_a_phone_closes_by_escape(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.locator("#list-open").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#list-open").get_attribute("aria-expanded") == "true"
+    page.keyboard.press("Escape")
+    assert page.locator("#list-items").is_hidden()
+
+
+@pytest.mark.parametrize("box", ["#layers .scroll", "#depth .wide"])
+def test_what_is_cut_off_on_a_phone_has_a_shadow_until_its_end_is_seen(page, box):
+    page.set_viewport_size({"width": 390, "height": 800})
+    cut = page.locator(box)
+    cut.scroll_into_view_if_needed()
+
+    def brightness():  # of most rows, near the right edge
+        shot = np.asarray(Image.open(io.BytesIO(cut.screenshot())).convert("L"), int)
+        return np.median(shot[:, -3])
+
+    before = brightness()
+    cut.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
+    assert before < 240 < brightness()
+
+
+def test_of_a_channel_that_was_not_drawn_the_option_is_said(browser, one):
+    for page in opened(browser, one):
+        page.evaluate("location.hash = '#conv1/7'")
+        page.wait_for_selector("#viewer[open]")
+        assert page.inner_text("#pointed") == (
+            "Channel 7 was not drawn: add --channels 7 to the command. "
+            "This is the first that was drawn."
+        )
+
+
+def test_hints_for_keys_are_not_on_a_phone(browser, one):
+    context = browser.new_context(
+        viewport={"width": 800, "height": 800}, has_touch=True, is_mobile=True
+    )
+    tab = context.new_page()
+    tab.goto((one / "report.html").as_uri() + "#conv1/0")
+    assert tab.inner_text("#facts").startswith("channel 0")
+    assert tab.locator("#viewer .keys").is_hidden()
+    context.close()
+
+
+@pytest.mark.parametrize(("kind", "picture"), [("folder", "article img"), ("sheets", "#sheet img")])
+def test_a_tile_can_be_touched_on_a_phone(browser, request, kind, picture):
+    home = request.getfixturevalue(kind)
+    grid = json.loads((home / "report.json").read_text())["grids"][0]
+    for page in opened(browser, home):
+        page.set_viewport_size({"width": 390, "height": 800})
+        shown = page.locator(picture).first.bounding_box()["width"]
+        assert shown * grid["places"]["width"] / grid["size"][0] > 24
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_menu_of_a_run_of_sheets_leads_to_the_table(browser, sheets):
+    for page in opened(browser, sheets):
+        assert page.locator("#list").is_hidden()  # the window is wide
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.click("#list-open")
+        page.locator("#list a", has_text="layer3.0.conv1").click()
+        assert page.locator("tr:target").inner_text().split()[1] == "layer3.0.conv1"
+
+
 def test_links_in_the_plot_go_to_the_layer(page):
     page.locator("svg.depth a").nth(4).focus()
     page.keyboard.press("Enter")
@@ -297,13 +378,16 @@ def test_links_in_the_plot_go_to_the_layer(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("opened", ["", "grid", "menu"])
 def test_the_page_has_no_serious_fault_of_accessibility(page, scheme, opened):
     from axe_playwright_python.sync_playwright import Axe
 
     page.emulate_media(color_scheme=scheme)
-    if opened:
+    if opened == "grid":
         open_grid(page)
+    elif opened == "menu":
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.click("#list-open")
     faults = Axe().run(page).response["violations"]
     assert [(f["id"], f["impact"]) for f in faults if f["impact"] in ("serious", "critical")] == []
 
@@ -386,7 +470,16 @@ def lit_maps():
     return draw_maps(levels)
 
 
-def write_attended(home, calls=3, images=1):
+def with_class_token(maps):
+    """The maps with a row of blocks below: of the class token, with cell (1, head) lit."""
+    above = np.asarray(Image.open(io.BytesIO(maps)))
+    below = np.zeros((HEADS * ROWS, above.shape[1]), np.uint8)
+    for head in range(HEADS):
+        below[ROWS * head + 1, head] = 255
+    return draw_maps(np.concatenate([above, below]))
+
+
+def write_attended(home, calls=3, images=1, *, token=False):
     """A page with attention calls: the first with all its patches, the others thinned, damaged."""
     whole = document()
     keys = [f"i{number}" for number in range(images)]
@@ -397,7 +490,8 @@ def write_attended(home, calls=3, images=1):
         Image.new("RGB", (300, 200), (120, 120, 120)).save(home / f"{key}.jpg")
         for number in range(calls):
             file = f"attention/{key}/{number}.png"
-            (home / file).write_bytes(b"damaged" if number == 2 else lit_maps())
+            drawn = with_class_token(lit_maps()) if token else lit_maps()
+            (home / file).write_bytes(b"damaged" if number == 2 else drawn)
             patches = [ROWS, COLUMNS] if number == 0 else [4 * ROWS, 4 * COLUMNS]
             pictures.append(
                 attention_maps(
@@ -408,6 +502,7 @@ def write_attended(home, calls=3, images=1):
                     query_grid=[ROWS, COLUMNS],
                     map_grid=[ROWS, COLUMNS],
                     is_thinned=number > 0,
+                    has_class_token=token,
                 )
             )
     Image.new("RGB", (300, 200)).save(home / "heads.png")
@@ -512,6 +607,30 @@ def test_the_arrow_keys_go_from_patch_to_patch_and_stop_at_the_edge(attended):
     places = [(2, 2), (1, 2), (1, 2), (1, 1), (1, 2), (1, 3), (1, 3)]
     assert said == [f"patch row {row}, column {column} of 2 x 3" for row, column in places]
     assert lit_cell(attended, 0) == lit(0, 2, 0)
+
+
+def test_the_viewer_begins_with_the_class_token_and_a_button_leads_back_to_it(browser, tmp_path):
+    write_attended(tmp_path, token=True)
+    for page in opened(browser, tmp_path):
+        page.wait_for_selector(".attend .map")
+        button = page.get_by_role("button", name="Class token")
+        assert page.inner_text(".where") == "class token"
+        assert button.get_attribute("aria-pressed") == "true"
+        assert page.get_by_role("img", name="What the class token looks at, head 1").count() == 1
+        assert [lit_cell(page, head) for head in range(HEADS)] == [(1, 0), (1, 1)]
+        assert page.locator(".attend .frame").first.is_hidden()
+        pick(page, 0, 1)
+        assert page.inner_text(".where") == "patch row 1, column 2 of 2 x 3"
+        assert button.get_attribute("aria-pressed") == "false"
+        assert lit_cell(page, 0) == lit(0, 1, 0)
+        button.click()
+        assert lit_cell(page, 1) == (1, 1)
+
+
+def test_a_model_without_a_class_token_has_no_button_for_it(attended):
+    attended.wait_for_selector(".attend .map")
+    assert attended.inner_text(".where") == "patch row 2, column 2 of 2 x 3"
+    assert attended.locator(".token").is_hidden()
 
 
 def test_another_call_keeps_the_place_and_says_that_its_maps_are_thinned(attended):

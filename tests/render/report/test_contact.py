@@ -18,6 +18,12 @@ pytestmark = pytest.mark.browser
 NAMES = ["a10.png", "a9.png", "b.png", "c.png", "d.png"]
 SAID = [("zebra", 0.5), ("ant", 0.2), ("ant", 0.9), ("cat", 0.3), ("zebra", 0.6)]
 COLORS = [(200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 0), (200, 0, 200)]
+# Of 12 channels two images each, but of the last one only one: 2 and 0 of channel 5.
+RANKED = {
+    "each": 2,
+    "images": [3, 1] * 5 + [2, 0] + [3, 1] * 5 + [4, None],
+    "values": [9.0, 8.0] * 5 + [1.25, None] + [9.0, 8.0] * 5 + [0.5, None],
+}
 CHANNELS = {"places": {"left": 10, "top": 20, "width": 30, "height": 30}, "channels": [7, 4]}
 
 
@@ -64,11 +70,15 @@ def write(folder, count=5, *, seen=True, single=False):
     top = [{"channel": 4, "images": ["i1", "i4"], "values": [3.0, 2.5]}]
     whole |= {
         "images": images,
-        "layers": [layer, layer | {"order": 2, "call_id": "last"}],
+        "layers": [
+            layer | {"channels": 12},
+            layer | {"order": 2, "call_id": "last", "channels": 12},
+        ],
         "grids": grids,
         "thumbnails": sheets,
         "findings": findings,
         "top_images": {"conv": top, "last": [top[0] | {"channel": 9}]},
+        "ranked_images": {"conv": RANKED},
     }
     text = render_report(whole, RunFiles(folder) if single else None)
     home = folder / "alone" if single else folder
@@ -208,6 +218,7 @@ def test_the_findings_of_an_image_are_shown_with_it(page):
     said = page.locator("#panel-inside").inner_text()
     assert "nan it is so" in said
     assert "small 4 of 5 images: it is so" in said
+    assert "show" not in said
 
 
 def test_a_tile_of_an_image_opens_its_channel_and_escape_goes_back_step_by_step(page):
@@ -242,6 +253,62 @@ def test_the_images_that_fire_a_channel_most_open_it(page):
     assert page.input_value("#top-layer") == "1"
     page.locator("#top-channels button").nth(1).click()  # of channel 9 no tile was drawn
     assert page.inner_text("#panel-title") == "photos/d.png"
+
+
+def test_the_images_of_the_channel_that_is_typed_are_shown(page):
+    page.fill("#top-channel", "5")
+    shown = page.locator("#top-channels button")
+    page.wait_for_selector("#top-channels h3:has-text('channel 5')")
+    assert shown.locator(".value").all_inner_texts() == ["1.25", "not finite"]
+    for place, image in enumerate((2, 0)):
+        assert abs(color_of(page, shown.nth(place).locator(".thumb")) - COLORS[image]).max() < 12
+    assert page.evaluate("location.hash") == "#conv/5"
+    page.fill("#top-channel", "")
+    page.wait_for_selector("#top-channels h3:has-text('channel 4')")  # which stands out
+    assert page.evaluate("location.hash") == ""
+
+
+@pytest.mark.parametrize(
+    ("layer", "channel", "said"),
+    [
+        ("0", "12", "conv has 12 channels: 0 to 11."),
+        ("0", "-1", "conv has 12 channels: 0 to 11."),
+        (
+            "1",
+            "5",
+            (
+                "This page does not have channel 5, because the run has so many: "
+                "add --channels 5 to the command."
+            ),
+        ),
+    ],
+)
+def test_a_channel_that_is_not_on_the_page_says_what_to_type(page, layer, channel, said):
+    page.select_option("#top-layer", layer)
+    page.fill("#top-channel", channel)
+    page.wait_for_selector("#top-said:not(:empty)")
+    assert page.inner_text("#top-said") == said
+    assert page.locator("#top-channels button").count() == 0
+
+
+def test_a_link_to_a_channel_that_was_not_drawn_keeps_it(browser, five):
+    tab = browser.new_page()
+    tab.goto((five / "report.html").as_uri() + "#conv/11")
+    tab.wait_for_selector("#top-channels button")
+    assert tab.locator("#top-channels .value").all_inner_texts() == ["0.5"]
+    assert (tab.input_value("#top-layer"), tab.input_value("#top-channel")) == ("0", "11")
+    assert tab.evaluate("location.hash") == "#conv/11"
+    assert not is_dialog_open(tab, "viewer")
+    assert tab.locator("#top-images").bounding_box()["y"] < 100
+    tab.close()
+
+
+def test_the_address_of_the_channel_comes_back_after_an_image_of_it_was_looked_at(page):
+    page.fill("#top-channel", "4")
+    page.locator("#top-channels button").first.click()
+    assert is_dialog_open(page, "viewer")
+    page.keyboard.press("Escape")
+    assert page.evaluate("location.hash") == "#conv/4"
 
 
 def test_a_link_to_an_image_opens_it(page):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import html
 import json
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -195,7 +197,7 @@ def test_names_that_mean_harm_are_text_in_the_list_of_layers_too():
     text = render_report(document(layers=layers, grids=[grid]))
     listed = text.partition("<nav")[2].partition("</nav>")[0]
     assert texts(listed, "a") == [for_page(HOSTILE), "a.b", "c.d"]
-    assert {tag for tag, _ in Page(listed).tags} == {"ol", "li", "a", "wbr"}
+    assert {tag for tag, _ in Page(listed).tags} == {"button", "span", "ol", "li", "a", "wbr"}
 
 
 TURNED = 'a%20%41 "\u202eb\n'
@@ -302,8 +304,8 @@ def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
 
 def test_a_run_without_findings_or_pictures_says_so():
     text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
-    assert "Nothing: no rule found anything." in text
-    assert "No pictures were drawn." in text
+    assert "Nothing else: no rule found anything." in text
+    assert "No feature maps were drawn." in text
 
 
 def many(count, **more):
@@ -339,7 +341,7 @@ def test_every_image_has_a_tile_and_what_opens_with_it_and_the_first_60_tiles_ar
 def test_the_layers_come_before_the_images():
     top = {"conv": [{"channel": 1, "images": ["i0"], "values": [1.0]}]}
     found = re.findall('<section id="(.*?)"', render_report(many(3, top_images=top)))
-    assert found == ["findings", "depth", "layers", "images", "top-images", "maps"]
+    assert found == ["findings", "layers", "top-images", "images", "maps"]
 
 
 def test_a_finding_of_many_images_is_one_line_and_a_mark_on_each_of_them():
@@ -597,6 +599,116 @@ def test_the_images_that_fire_a_channel_most_are_those_of_the_page():
     text = render_report(many(3, top_images={"conv": [channel]}))
     (held,) = re.findall('id="top">(.*?)<', text)
     assert json.loads(held) == [[0, [[1, [[2, None], [0, 2.5], [for_page(TURNED), 1.0]]]]]]
+
+
+def test_the_images_of_every_channel_are_packed_into_the_page():
+    ranked = {"conv": {"each": 2, "images": [2, 0, 1, None], "values": [3.0, None, 0.5, None]}}
+    text = render_report(many(3, ranked_images=ranked))
+    assert unpacked(text) == {
+        "calls": [[0, 2, [2, 0, 1, None], [3.0, None, 0.5, None]]],
+        "others": [],
+    }
+    assert '<section id="top-images">' in text
+
+
+def test_images_that_the_page_does_not_show_are_named_by_their_keys():
+    """Of 2,001 images the page shows those with a picture: the last one."""
+    whole = many(2001, ranked_images={"conv": {"each": 1, "images": [7, 2000], "values": [2, 1]}})
+    whole["images"][2000] |= {"seen": "seen/cat.jpg"}
+    facts = unpacked(render_report(whole))
+    assert facts == {"calls": [[0, 1, [1, 0], [2.0, 1.0]]], "others": ["i7"]}
+
+
+def unpacked(text):
+    """The images of every channel, as the script of the page reads them."""
+    (packed,) = re.findall('id="ranked">(.*?)<', text)
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+def test_ranked_images_without_a_value_each_are_refused():
+    ranked = {"conv": {"each": 2, "images": [0, 1, 2], "values": [1.0, 2.0, 3.0]}}
+    with pytest.raises(DamagedError, match="ranked_images: 3 images and 3 values, 2 for each"):
+        render_report(many(3, ranked_images=ranked))
+
+
+def drawn_of(*keys):
+    return [document()["grids"][0] | {"image": key, "file": f"{key}.png"} for key in keys]
+
+
+def options(text):
+    """The images that can be chosen for the section of feature maps."""
+    return texts(text.partition('<select id="image">')[2].partition("</select>")[0], "option")
+
+
+def test_only_images_with_pictures_can_be_chosen_and_the_first_of_them_is_shown():
+    text = render_report(many(4, grids=drawn_of("i1", "i3")))
+    assert options(text) == ["photos/i1.png", "photos/i3.png"]
+    maps = text.partition('<section id="maps">')[2]
+    assert Page(maps).all("img")[0]["src"] == "i1.png"
+
+
+@pytest.mark.parametrize(("keys", "said"), [([], "No feature maps"), (["i2"], "Of photos/i2.png")])
+def test_without_two_images_with_pictures_there_is_no_menu_of_them(keys, said):
+    text = render_report(many(4, grids=drawn_of(*keys)))
+    assert 'id="image"' not in text
+    assert texts(text.partition('<section id="maps">')[2], "p")[0].startswith(said)
+
+
+def test_that_the_model_is_not_trained_is_said_once():
+    finding = document()["findings"][0] | {"rule": "untrained", "layer": "", "sentence": "no use"}
+    text = render_report(document(findings=[finding]))
+    said = " ".join(texts(text.partition("<body")[2], "(?:p|li)"))
+    assert said.count("Not trained.") == 1
+    assert not re.search("meaningless|untrained|no use", said.lower())
+    assert "Nothing else: no rule found anything." in said
+
+
+def deep(*layers, **more):
+    """A run of several layers, each with changes to what is known of it."""
+    known = document()["layers"][0]
+    rows = [known | {"call_id": f"layer{n}", "order": n} | each for n, each in enumerate(layers)]
+    return document(layers=rows, grids=[], findings=[], **more)
+
+
+def captions(text):
+    """The words in the chart over depth that are no numbers."""
+    return re.findall('class="caption">(.*?)<', text)
+
+
+def test_one_layer_has_no_chart_over_depth():
+    assert 'id="depth"' not in render_report(deep({}))
+    assert 'id="depth"' in render_report(deep({}, {}))
+
+
+def test_in_the_place_of_an_empty_chart_stands_the_reason():
+    nothing = {"mean": 0.0, "std": 0.0, "params": 0, "zero_fraction": 0.0}
+    assert captions(render_report(deep(nothing, nothing))) == [
+        "all values of these layers are zero",
+        "no value of these layers is exactly zero",
+        "these layers have no parameters",
+    ]
+    assert captions(render_report(deep({}, nothing))) == [
+        "mean, with one spread up and down",
+        "zeros, % of values",
+        "parameters",
+    ]
+
+
+def test_gradients_that_are_all_zero_have_a_sentence_instead_of_a_chart():
+    words = ["hookcli", "gradients", "toy", "cat.png"]
+    none = {"side": "grad_output", "norm": 0.0, "ratio": None}
+    text = render_report(deep(none, none, command=words))
+    assert "No gradient is finite and larger than zero" in text
+    assert '<svg viewBox="0 0 960' not in text
+
+
+def test_numbers_and_their_headers_are_aligned_alike():
+    text = render_report(deep({}, {}))
+    table = text.partition('<table id="table">')[2].partition("</table>")[0]
+    heads = ["number" in each.get("class", "") for each in Page(table).all("th")]
+    cells = ["number" in each.get("class", "") for each in Page(table).all("td")]
+    assert cells == 2 * heads
+    assert heads == [True, False, False, False, *[True] * 7, False]
 
 
 def test_a_layer_without_figures_has_empty_cells():

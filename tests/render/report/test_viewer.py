@@ -78,7 +78,8 @@ def test_36_layers_stand_in_columns_and_are_at_most_12000_pixels_high(browser, t
         lefts = [each.bounding_box()["x"] for each in tab.locator("article").all()]
         columns[width] = len(set(lefts))
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        assert tab.locator("#list").is_visible() == (width > 1088)
+        assert tab.locator("#list-items").is_visible() == (width > 1088)
+        assert tab.locator("#list-open").is_visible() == (width <= 1088)
         if width == 1400:
             assert tab.evaluate("document.documentElement.scrollHeight") <= 12_000
     tab.close()
@@ -259,7 +260,7 @@ def test_an_address_that_names_nothing_opens_nothing(browser, folder, hash_):
 def test_a_channel_that_was_not_drawn_is_told(page):
     page.evaluate("location.hash = '#layer4.1.conv2/512'")  # it has 512, counted from 0
     page.wait_for_selector("#viewer[open]")
-    said = "Channel 512 was not drawn; this is the first that was."
+    said = "layer4.1.conv2 has 512 channels: 0 to 511. This is the first that was drawn."
     assert page.inner_text("#pointed") == said
 
 

@@ -23,7 +23,7 @@
     box.append(byId("attending").content.cloneNode(true));
     const part = (name) => box.querySelector(`.${name}`);
     const which = part("which"), picked = part("picked"), photo = part("photo");
-    let call = 0, point = [0.5, 0.5];  // from the left and the top, as shares of the image
+    let call = 0, point = null;  // from the left and the top, as shares of the image; null for the class token
     let maps = null;  // those that are shown
 
     which.append(...calls.map((each, index) => new Option(each.call, index)));
@@ -69,10 +69,11 @@
 
     function take(own, whole) {
       const [rows, columns] = own.queries, [height, width] = own.size;
-      if (whole.naturalWidth !== columns * width || whole.naturalHeight !== rows * own.heads * height) {
+      if (whole.naturalWidth !== columns * width || whole.naturalHeight !== (rows + own.token) * own.heads * height) {
         return takeAway(`The maps of this call have another size than the run says: ${own.file}`);
       }
       maps = own;
+      part("token").hidden = !own.token;
       part("halves").hidden = false;
       if (!photo.naturalWidth) box.style.setProperty("--ratio", `${own.patches[1]} / ${own.patches[0]}`);
       const [down, across] = Math.max(...own.patches) <= FINEST ? own.patches : own.queries;
@@ -81,32 +82,40 @@
       const entropy = calls[call].entropy;
       part("heads").replaceChildren(...Array.from({ length: own.heads }, (_, head) => {
         const map = picture("map", own.src);
-        Object.assign(map.style, { width: `${100 * columns}%`, height: `${100 * rows * own.heads}%` });
+        Object.assign(map.style, { width: `${100 * columns}%`, height: `${100 * (rows + own.token) * own.heads}%` });
         const tile = element("div", "tile", ...(seen ? [picture("photo", seen)] : []), map, element("div", "frame"));
         tile.setAttribute("role", "img");
-        tile.setAttribute("aria-label", `What the patch looks at, head ${head}`);
         const mean = typeof entropy[head] === "number" ? element("span", "dim", `, entropy ${entropy[head].toFixed(2)}`) : "";
         return element("figure", "", tile, element("figcaption", "", `head ${head}`, mean));
       }));
       show();
     }
 
-    const cells = () => maps.queries.map((count, axis) => Math.min(Math.floor(point[1 - axis] * count), count - 1));
+    const isToken = () => point === null && maps.token;
+    const cells = () => maps.queries.map((count, axis) => Math.min(Math.floor((point ?? [0.5, 0.5])[1 - axis] * count), count - 1));
 
     function show() {
-      const [row, column] = cells();
+      const [row, column] = isToken() ? [maps.queries[0], 0] : cells();
+      const who = isToken() ? "the class token" : "the patch";
+      for (const [head, tile] of box.querySelectorAll(".tile").entries()) tile.setAttribute("aria-label", `What ${who} looks at, head ${head}`);
+      part("token").ariaPressed = isToken();
       // the patch in the middle of those that the cell stands for
       const [down, across] = [row, column].map((cell, axis) => Math.floor((2 * cell + 1) * maps.patches[axis] / (2 * maps.queries[axis])));
       const [high, wide] = maps.patches;
       for (const frame of box.querySelectorAll(".frame")) {
+        frame.hidden = isToken();
         Object.assign(frame.style, { left: `${100 * across / wide}%`, top: `${100 * down / high}%`, width: `${100 / wide}%`, height: `${100 / high}%` });
       }
       for (const [head, map] of box.querySelectorAll(".map").entries()) {
         Object.assign(map.style, { left: `${-100 * column}%`, top: `${-100 * (row * maps.heads + head)}%` });
       }
-      part("where").textContent = `patch row ${down + 1}, column ${across + 1} of ${high} x ${wide}`;
+      part("where").textContent = isToken() ? "class token" : `patch row ${down + 1}, column ${across + 1} of ${high} x ${wide}`;
     }
 
+    part("token").addEventListener("click", () => {
+      point = null;
+      show();
+    });
     picked.addEventListener("click", (event) => {
       const { left, top, width, height } = picked.getBoundingClientRect();
       if (!maps || !width || !height) return;

@@ -3,6 +3,7 @@
 {
   const sheet = byId("contact-sheet"), tiles = [...sheet.children];
   const FIRST = tiles.filter((tile) => !tile.hidden).length;  // before all of them are asked for
+  const TOUCHED = 26;  // pixels of a channel of a sheet, on a phone
   const indexOf = (tile) => Number(tile.dataset.image);
   const findings = tiles.map((tile) => (tile.dataset.findings ?? "").split(" ").filter(Boolean).map(Number));
   const counted = (number) => number.toLocaleString("en");
@@ -92,10 +93,17 @@
     byId("panel-before").ariaDisabled = place <= 0;  // a button that is disabled loses the focus
     byId("panel-next").ariaDisabled = place < 0 || place === matching.length - 1;
     inside.replaceChildren(document.querySelector(`template[data-panel="${index}"]`).content.cloneNode(true));
+    inside.querySelector(".pair").lastElementChild.append(...findings[index].map(findingOf));
     addPictures(inside.querySelector(".maps"), index);
     for (const picture of inside.querySelectorAll("img")) picture.addEventListener("error", () => sayMissing(picture));
     inside.querySelector(".large").append(...largeOf(index));
     document.dispatchEvent(new CustomEvent("imageshown", { detail: inside }));
+  }
+
+  function findingOf(number) {
+    const [rule, sentence] = document.querySelector(`#findings li[data-number="${number}"]`).cloneNode(true).children;
+    for (const link of sentence.querySelectorAll("a, button")) link.remove();
+    return element("p", {}, rule, " ", sentence);
   }
 
   function largeOf(index) {
@@ -120,6 +128,10 @@
       const call = calls.get(src), { size } = picturesOf(index).get(call);
       const alt = drawn.length === 1 && grids.length > 1 ? "Feature maps of all layers" : `Feature maps of ${data.calls[call]}`;
       const picture = element("img", { src, alt, width: size[0], height: size[1], loading: "lazy" });
+      if (drawn.length === 1) {
+        const smallest = Math.min(...grids.map(({ places }) => places?.width ?? Infinity));
+        picture.style.setProperty("--least", `${Math.ceil(TOUCHED * size[0] / smallest)}px`);
+      }
       const button = element("button", { type: "button", className: "grid" }, picture);
       button.addEventListener("click", (event) => {
         const hit = channelUnder(index, event, picture);
@@ -175,26 +187,64 @@
   window.addEventListener("hashchange", openLinked);
   openLinked();
 
-  // The images that fire the channels of a layer most.
-  const layers = JSON.parse(byId("top").textContent), chosen = byId("top-layer");
-  if (chosen) {
-    chosen.append(...layers.map(([call], place) => new Option(data.calls[call], place)));
-    chosen.addEventListener("change", () => showFiring(Number(chosen.value)));
-    byId("top-before").addEventListener("click", () => showFiring(Number(chosen.value) - 1));
-    byId("top-next").addEventListener("click", () => showFiring(Number(chosen.value) + 1));
-    showFiring(0);
+  // The images that fire a channel most: the one whose number is typed, or those that stand out.
+  const chosen = byId("top-layer"), typed = byId("top-channel");
+  function openChannel() {
+    const named = readAddress();
+    if (!isInGallery(named)) return;
+    showLayer(gallery.findIndex(([call]) => call === named.call), named.channel);
+    byId("top-images").scrollIntoView();
   }
 
-  function showFiring(place) {
-    if (!layers[place]) return;
-    const [call, rows] = layers[place];
+  function showLayer(place, channel = "") {
+    if (!gallery[place]) return;
     chosen.value = place;
+    typed.value = channel;
+    typed.max = data.channels[gallery[place][0]] - 1;
     byId("top-before").ariaDisabled = place === 0;
-    byId("top-next").ariaDisabled = place === layers.length - 1;
+    byId("top-next").ariaDisabled = place === gallery.length - 1;
+    keepChannel();
+    showChannels();
+  }
+
+  function keepChannel() {  // in the address
+    const [call] = gallery[chosen.value], before = hashOfGallery;
+    hashOfGallery = typed.value === "" ? "" : addressOf(call, typed.value);
+    if (hashOfGallery || location.hash === before && before) history.replaceState(null, "", hashOfGallery || location.pathname + location.search);
+  }
+
+  async function showChannels() {
+    const layer = gallery[chosen.value], asked = typed.value;
+    const { rows, said } = asked === "" ? standingOut(layer) : await withNumber(layer, Number(asked));
+    if (typed.value !== asked || gallery[chosen.value] !== layer) return;
+    byId("top-said").textContent = said;
     byId("top-channels").replaceChildren(...rows.map(([channel, images]) => {
-      const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, call, channel))));
+      const list = element("ol", {}, ...images.map(([image, value]) => element("li", {}, firing(image, value, layer[0], channel))));
       return element("div", { className: "firing" }, element("h3", { textContent: `channel ${channel}` }), list);
     }));
+  }
+
+  function standingOut([, rows]) {
+    return { rows, said: rows.length ? "" : "No channel of this layer fires." };
+  }
+
+  async function withNumber([call, strongest], channel) {
+    const count = data.channels[call], known = strongest.find(([each]) => each === channel);
+    if (known) return { rows: [known], said: "" };
+    if (!Number.isInteger(channel) || channel < 0 || channel >= count) return { rows: [], said: countedChannels(call) };
+    const ranked = (await readRanked()).get(call);
+    if (!ranked) return { rows: [], said: `This page does not have channel ${channel}, because the run has so many: add --channels ${channel} to the command.` };
+    const images = ranked.pairs.slice(channel * ranked.each, (channel + 1) * ranked.each).filter(([image]) => image !== null);
+    return { rows: [[channel, images]], said: images.length ? "" : "No image fires this channel." };
+  }
+
+  // The images that fire every channel most; unpacked when the first number is typed.
+  let reading = null;
+  function readRanked() {
+    reading ??= inflate([bytesOf(byId("ranked").textContent)]).json().then(({ calls, others }) => new Map(calls.map(([call, each, places, values]) => (
+      [call, { each, pairs: places.map((place, index) => [others[place - tiles.length] ?? place, values[index]]) }]
+    ))));
+    return reading;
   }
 
   function firing(image, value, call, channel) {
@@ -210,5 +260,19 @@
       else openImage(image);
     });
     return button;
+  }
+
+  if (chosen) {
+    chosen.append(...gallery.map(([call], place) => new Option(data.calls[call], place)));
+    chosen.addEventListener("change", () => showLayer(Number(chosen.value)));
+    byId("top-before").addEventListener("click", () => showLayer(Number(chosen.value) - 1));
+    byId("top-next").addEventListener("click", () => showLayer(Number(chosen.value) + 1));
+    typed.addEventListener("input", () => {
+      keepChannel();
+      showChannels();
+    });
+    showLayer(0);
+    window.addEventListener("hashchange", openChannel);
+    openChannel();
   }
 }

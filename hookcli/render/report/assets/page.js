@@ -1,7 +1,8 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-let image = 0;
+let image = data.first;  // the first with pictures
+const gallery = byId("top-layer") ? JSON.parse(byId("top").textContent) : [];  // layers with the images that fire their channels most
 
 // What an image's pictures show, by layer; read when the image is looked at.
 const read = new Map(), seens = new Map();
@@ -65,7 +66,7 @@ filter();
 const articles = [...document.querySelectorAll("article[data-call]")];
 const sheet = byId("sheet");
 if (data.images) {
-  const first = picturesOf(0);  // their addresses stand in the page
+  const first = picturesOf(data.first);  // their addresses stand in the page
   for (const article of articles) {
     const grid = first.get(Number(article.dataset.call));
     if (grid) grid.src = article.querySelector("img").src;
@@ -93,7 +94,7 @@ function showImage(index) {
 const chooser = byId("image");
 if (chooser) {
   chooser.addEventListener("change", () => showImage(Number(chooser.value)));
-  chooser.value = "0";
+  chooser.value = data.first;
 }
 
 // The list of layers: the one that is looked at is marked, and those beside it more faintly.
@@ -116,12 +117,21 @@ if (list) {
       if (article !== current) link.removeAttribute("aria-current");
       else if (!link.hasAttribute("aria-current")) {
         link.setAttribute("aria-current", "true");
+        byId("list-current").textContent = link.textContent.replace("●", "");
         const { top, bottom } = link.getBoundingClientRect(), box = list.getBoundingClientRect();
         if (top < box.top) list.scrollTop -= box.top - top;
         if (bottom > box.bottom) list.scrollTop += bottom - box.bottom;
       }
     }
   }
+  function openList(isOpen) {  // on a narrow screen
+    list.classList.toggle("open", isOpen);
+    byId("list-open").ariaExpanded = isOpen;
+  }
+  byId("list-open").addEventListener("click", () => openList(!list.classList.contains("open")));
+  byId("list-items").addEventListener("click", (event) => event.target.closest("a") && openList(false));
+  list.addEventListener("keydown", (event) => event.key === "Escape" && openList(false));
+
   window.addEventListener("hashchange", mark);
   document.addEventListener("layerasked", mark);
 }

@@ -5,28 +5,43 @@ const viewer = byId("viewer");
 let layer = 0, tile = 0, shown = 0;  // of the image that is shown in the viewer
 const isOneFile = document.querySelector('img[src^="data:"]') !== null;
 let hashBefore = "";  // the part of the address that stood there before the viewer was opened
+let hashOfGallery = "";  // the address of the channel that is typed there
+let undrawn;  // the channel that the address names, if its layer has no picture
 for (const article of articles) {
   article.querySelector("button.grid")?.addEventListener("click", (event) => open(image, Number(article.dataset.call), event));
 }
 sheet?.addEventListener("click", (event) => open(image, picturesOf(image).keys().next().value, event));
 
 function open(index, call, event) {
-  shown = index; layer = call; tile = 0;
+  shown = index; layer = call; tile = 0; undrawn = undefined;
   choose(event, event.currentTarget.firstElementChild);
   showViewer();
 }
 
 function openViewer(imageIndex, call, channel) {
-  shown = imageIndex; layer = call; tile = 0;
-  const channels = gridOf(call)?.channels ?? [];
-  if (channels.includes(channel)) tile = channels.indexOf(channel);
+  shown = imageIndex; layer = call;
+  const grid = gridOf(call);
+  tile = Math.max(0, grid?.channels.indexOf(channel) ?? 0);
+  undrawn = grid ? undefined : channel;
   showViewer();
-  if (channel !== undefined && channels.length && !channels.includes(channel)) byId("pointed").textContent = `Channel ${channel} was not drawn; this is the first that was.`;
+  if (grid && channel !== undefined && !grid.channels.includes(channel)) byId("pointed").textContent = `${whyNotDrawn(call, channel)} This is the first that was drawn.`;
+}
+
+const countedChannels = (call) => `${data.calls[call]} has ${data.channels[call]} channels: 0 to ${data.channels[call] - 1}.`;
+
+function whyNotDrawn(call, channel) {
+  if (channel >= data.channels[call]) return countedChannels(call);
+  return `Channel ${channel} was not drawn: add --channels ${channel} to the command.`;
+}
+
+function whyNoPicture() {
+  if (picturesOf(shown).size) return "No picture of this layer.";
+  return `No feature maps were drawn of this image: add --grids sheet${undrawn === undefined ? "" : ` --channels ${undrawn}`} to the command.`;
 }
 
 function showViewer() {
   if (!viewer.open) {
-    hashBefore = location.hash.split("/")[0];
+    hashBefore = hashOfGallery || location.hash.split("/")[0];
     viewer.showModal();
     viewer.focus();
   }
@@ -65,14 +80,14 @@ const figure = (value) => (value === null ? "not finite" : Number(value.toPrecis
 function show() {
   const grid = gridOf(layer);
   byId("viewer-title").textContent = data.calls[layer];
-  byId("viewer-note").textContent = [data.kinds[layer], byId("image")?.options[shown]?.text].filter(Boolean).join(", ");
+  byId("viewer-note").textContent = [data.kinds[layer], byId(`image-${shown}`)?.title].filter(Boolean).join(", ");
   byId("pointed").textContent = "";
   viewer.classList.toggle("flat", !grid?.places);
   byId("whole").hidden = !grid;
   byId("mark").hidden = !grid?.places;
   if (grid) byId("whole").src = grid.src;
   if (!grid?.places) {
-    byId("facts").textContent = grid ? "Bars: this layer has no spatial form." : "No picture for this image.";
+    byId("facts").textContent = grid ? "Bars: this layer has no spatial form." : whyNoPicture();
     keepAddress();
     return;
   }
@@ -163,10 +178,13 @@ function levelsOf(src) {
   return levels.get(src);
 }
 
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+const inflate = (parts) => new Response(new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate")));
+
 async function readLevels(src) {
   const [head, text] = src.split(",");
   if (!/^data:image.png;base64$/.test(head)) return null;
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const bytes = bytesOf(text);
   const view = new DataView(bytes.buffer), parts = [];
   const width = view.getUint32(16), depth = bytes[24], kind = bytes[25];
   if (depth !== 8 || kind !== 3) return null;  // a byte a pixel, indices of a palette
@@ -174,8 +192,7 @@ async function readLevels(src) {
     const name = String.fromCharCode(...bytes.subarray(at + 4, at + 8));
     if (name === "IDAT") parts.push(bytes.subarray(at + 8, at + 8 + view.getUint32(at)));
   }
-  const stream = new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate"));
-  const rows = new Uint8Array(await new Response(stream).arrayBuffer());
+  const rows = new Uint8Array(await inflate(parts).arrayBuffer());
   const start = (row) => row * (width + 1);  // before its pixels, a row says how it is filtered: 0 is not at all
   return (column, row) => (rows[start(row)] === 0 ? rows[start(row) + 1 + column] : undefined);
 }
@@ -241,12 +258,14 @@ function go(layers, tiles) {
   show();
 }
 
-// The address: #CALL_ID goes to a layer, #CALL_ID/CHANNEL opens the viewer, for the first image.
-// #CALL_ID/CHANNEL/IMAGE does so for another image, by its position in the page.
+// The address: #CALL_ID goes to a layer, #CALL_ID/CHANNEL opens the viewer, for the first image with
+// pictures. #CALL_ID/CHANNEL/IMAGE does so for another image, by its position in the page. A channel
+// that was not drawn is shown among the images that fire it most, if the page has them.
+const addressOf = (call, ...more) => `#${[encodeURIComponent(data.calls[call]).replaceAll("%3A", ":"), ...more].join("/")}`;
+
 function address() {
-  const grid = gridOf(layer), parts = [encodeURIComponent(data.calls[layer]).replaceAll("%3A", ":")];
-  if (grid?.places) parts.push(grid.channels[tile], ...(shown ? [shown] : []));
-  return `#${parts.join("/")}`;
+  const grid = gridOf(layer), channel = grid?.places ? grid.channels[tile] : undrawn;
+  return channel === undefined ? addressOf(layer) : addressOf(layer, channel, ...(shown === data.first ? [] : [shown]));
 }
 
 let waiting = 0;  // browsers let the address be changed some times a second, no more
@@ -268,13 +287,21 @@ byId("copy").addEventListener("click", async () => {
   setTimeout(() => { byId("copied").textContent = ""; }, 4000);
 });
 
-function openAddress() {
+function readAddress() {
   let [name, channel, index] = location.hash.slice(1).split("/").map(decoded);
   if (!data.calls.includes(name)) {  // typed by hand, with a "/" of its own: #layer1.0/op:add/17
     const typed = decoded(location.hash.slice(1)), [, whole, last] = typed.match(/^(.*?)(?:\/(\d+))?$/);
     [name, channel, index] = data.calls.includes(typed) ? [typed] : [whole, last];
   }
-  const call = data.calls.indexOf(name);
+  const chosen = Number(index ?? image), call = data.calls.indexOf(name);
+  const isChannel = call >= 0 && /^\d+$/.test(channel) && Number.isInteger(chosen) && chosen >= 0 && chosen < data.images;
+  return { call, chosen, channel: isChannel ? Number(channel) : undefined };
+}
+
+const isInGallery = ({ call, chosen, channel }) => channel !== undefined && gallery.some(([each]) => each === call) && !picturesOf(chosen).get(call)?.channels.includes(channel);
+
+function openAddress() {
+  const named = readAddress(), { call, chosen, channel } = named;
   const target = document.getElementById(location.hash.slice(1)) ?? document.getElementById(`layer-${call}`);
   const wasHidden = target?.hidden;  // by what is looked for in the table
   if (wasHidden) {
@@ -284,8 +311,7 @@ function openAddress() {
   asked = target;
   if (target && (wasHidden || call >= 0)) target.scrollIntoView();
   document.dispatchEvent(new Event("layerasked"));
-  const chosen = Number(index ?? image);
-  if (call >= 0 && /^\d+$/.test(channel) && Number.isInteger(chosen) && chosen >= 0 && chosen < data.images) openViewer(chosen, call, Number(channel));
+  if (channel !== undefined && !isInGallery(named)) openViewer(chosen, call, channel);
 }
 
 function decoded(text) {
