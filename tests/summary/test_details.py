@@ -269,7 +269,9 @@ def test_no_name_can_end_or_open_a_script_in_the_data_of_the_page(ran, name):
 
 
 def test_the_command_on_the_page_can_be_typed_again(ran):
-    command = re.search(r'<code class="command"[^>]*>(.*?)</code>', (ran / "report.html").read_text())[1]
+    command = re.search(
+        r'<code class="command"[^>]*>(.*?)</code>', (ran / "report.html").read_text()
+    )[1]
     words = shlex.split(html.unescape(command))
     assert words[:4] == ["hookcli", "inspect", "tests.toy_models:InplaceRelu", "my pixels.npy"]
 

@@ -59,6 +59,8 @@ _NOT_FINITE_IN_TIDE = (255, 255, 255)  # cyan looks too much like the blue of ti
 MARGIN = 10
 _TITLE_SIZE, NOTE_SIZE, LABEL_SIZE = 14, 12, 10
 _TITLE_ROW = 20
+_PARTS = "   "  # between the parts of a title
+_NARROWEST = 330  # pixels of a heading
 _STOPS = 33  # an odd number: the middle one is the colour of zero, where levels are signed
 
 
@@ -207,6 +209,31 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
         )
     colours: NDArray[np.float64] = colormaps[name](np.linspace(0, 1, levels))[:, :3] * 255
     return colours
+
+
+def wrap_heading(heading: Sequence[str], width: int) -> list[str]:
+    """Break lines that are wider than the picture below them: the title between its parts.
+
+    Args:
+        heading: the title, whose parts are three spaces apart, and notes.
+        width: the width of the picture, in pixels.
+    """
+    width = max(width, _NARROWEST)
+    title, *notes = heading
+    lines = _wrap(title, _PARTS, _TITLE_SIZE, width)
+    for note in notes:
+        lines += _wrap(note, " ", NOTE_SIZE, width)
+    return lines
+
+
+def _wrap(line: str, space: str, size: int, width: int) -> list[str]:
+    lines: list[str] = []
+    for word in line.split(space):
+        if lines and measure_text(f"{lines[-1]}{space}{word}", size) <= width:
+            lines[-1] += f"{space}{word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def heading_height(heading: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from hookcli.render.draw.canvas import (
     heading_height,
     measure_text,
     new_canvas,
+    wrap_heading,
     write_text,
 )
 
@@ -57,7 +58,8 @@ def draw_grid(
     cells = enlarge(tiles, tile_size)
     place = place_tiles(tiles.shape, labels, heading, tile_size)
     rows = -(-len(cells) // place.columns)
-    canvas = new_canvas(heading, place.columns * place.step_x - _GAP, rows * place.step_y)
+    width = place.columns * place.step_x - _GAP
+    canvas = new_canvas(wrap_heading(heading, width), width, rows * place.step_y)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         y = place.top + index // place.columns * place.step_y
         x = place.left + index % place.columns * place.step_x
@@ -85,8 +87,9 @@ def place_tiles(
     height, width = height * factor, width * factor
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
     step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
-    top = heading_height(heading) + LABEL_ROW
-    return Places(MARGIN, top, width, height, step_x, step_y, _columns(count, step_y, step_x))
+    columns = _columns(count, step_y, step_x)
+    top = heading_height(wrap_heading(heading, columns * step_x - _GAP)) + LABEL_ROW
+    return Places(MARGIN, top, width, height, step_x, step_y, columns)
 
 
 def draw_bars(
@@ -102,6 +105,7 @@ def draw_bars(
     thick = max(1, min(8, 512 // max(1, len(values))))
     rows = -(-len(values) // _BARS_A_ROW)
     width = min(len(values), _BARS_A_ROW) * max(2, thick)
+    heading = wrap_heading(heading, width)
     canvas = new_canvas(heading, width, rows * (_BAR_HEIGHT + LABEL_ROW + _GAP))
     for row in range(rows):
         y = heading_height(heading) + row * (_BAR_HEIGHT + LABEL_ROW + _GAP)

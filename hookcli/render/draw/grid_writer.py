@@ -253,7 +253,7 @@ def _channels_note(tiles: Tiles, style: GridStyle) -> str:
     shown = len(tiles.channels)
     count = f"all {shown}" if shown == tiles.total else f"{shown} of {tiles.total}"
     order = _order_note(style) if tiles.scores is None else _FOCUS_ORDER
-    return f"{count} channels {order}, the number above each counted from 0"
+    return f"{count} channels {order}; numbers count from 0"
 
 
 def _order_note(style: GridStyle) -> str:
@@ -276,7 +276,7 @@ def _scale_text(style: GridStyle) -> str:
         return _signed_text(style)
     if style.scale == "layer":
         return "dark to light: the layer's minimum to maximum"
-    return "dark to light: each channel's own minimum to maximum"
+    return "dark to light: each channel's own range"
 
 
 def _signed_text(style: GridStyle) -> str:

@@ -26,6 +26,7 @@ from hookcli.config import GridStyle, ModelRequest
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layouts import Layout
+from hookcli.records.pictures import LABEL_ROW
 from hookcli.render.draw.canvas import (
     MARGIN,
     NOTE_SIZE,
@@ -33,8 +34,9 @@ from hookcli.render.draw.canvas import (
     list_stops,
     load_map_palette,
     load_palette,
+    wrap_heading,
 )
-from hookcli.render.draw.grid import draw_sheet
+from hookcli.render.draw.grid import draw_grid, draw_sheet
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.store.places.directory import Directory
 from tests.configs import inspect_config
@@ -457,9 +459,22 @@ def test_another_map_can_be_asked_for_signed_grids(tmp_path):
 )
 def test_the_heading_of_a_signed_grid_says_what_its_colours_mean(tmp_path, style, note):
     (file,) = write(tmp_path, [picture_of(nchw(RAMP), style)], style)
-    written = draw_text(note, NOTE_SIZE)
+    written = draw_text(wrap_heading(["", note], 0)[1], NOTE_SIZE)  # a small grid: it is broken
     third_line = read_indices(file)[MARGIN + 40 :, MARGIN:]
     assert np.array_equal(third_line[: written.shape[0] - 1, : written.shape[1]], written[:-1])
+
+
+def test_a_heading_is_broken_to_the_width_of_its_grid_and_the_title_between_its_parts():
+    heading = ["layer1.0.conv1   1x64x56x56   NCHW   resnet18   cat", "all 64 channels by spread"]
+    assert wrap_heading(heading, 600) == heading
+    broken = ["layer1.0.conv1   1x64x56x56   NCHW", "resnet18   cat", "all 64 channels by spread"]
+    assert wrap_heading(heading, 100) == broken
+    cells = np.zeros((4, 8, 8), np.uint8)
+    canvas = draw_grid(cells, ["0", "1", "2", "3"], heading, 8)
+    assert [text.words for text in canvas.texts[:3]] == broken
+    top = min(text.y for text in canvas.texts if text.words in "0123")
+    assert top > max(text.y + text.size for text in canvas.texts[:3])
+    assert not canvas.pixels[top + LABEL_ROW, MARGIN : MARGIN + 8].any()  # the first tile
 
 
 def test_signed_bars_have_one_colour_above_zero_and_one_below(tmp_path):
