@@ -304,7 +304,7 @@ def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
 
 def test_a_run_without_findings_or_pictures_says_so():
     text = " ".join(" ".join(Page(render_report(document(findings=[], grids=[]))).text).split())
-    assert "Nothing else: no rule found anything." in text
+    assert "No rule found anything." in text
     assert "No feature maps were drawn." in text
 
 
@@ -660,7 +660,7 @@ def test_that_the_model_is_not_trained_is_said_once():
     said = " ".join(texts(text.partition("<body")[2], "(?:p|li)"))
     assert said.count("Not trained.") == 1
     assert not re.search("meaningless|untrained|no use", said.lower())
-    assert "Nothing else: no rule found anything." in said
+    assert "No rule found anything." in said
 
 
 def deep(*layers, **more):
