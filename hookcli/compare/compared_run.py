@@ -290,7 +290,6 @@ def _read_figures(row: CallFigures) -> Figures:
         std=row["std"] or 0.0,
         low=row["min"] or 0.0,
         high=row["max"] or 0.0,
-        zeros=round((row["zero_fraction"] or 0) * values),
         nans=nans,
         infs=infs,
         finite=0 if row["mean"] is None else values - nans - infs,

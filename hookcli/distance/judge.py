@@ -155,7 +155,6 @@ class Judge:
     def _judge(self, pair: CallPair) -> _Judged:
         distance, reason = pair.distance, self._explain(pair)
         limit = excess = None
-        rtol = 0.0
         if distance is not None:
             metric, atol = self.tolerance.metric, self.tolerance.atol
             rtol = self._rtol_of(pair, distance)
@@ -168,8 +167,6 @@ class Judge:
             self.measured += 1
         if excess is None or reason:
             excess = math.inf if reason else 0.0
-        elif distance is not None and distance.source == "figures" and excess <= 1:
-            excess, reason = max([(excess, ""), *self._judge_figures(pair, distance, rtol)])
         return _Judged(_row(pair, reason, self.tolerance.metric, limit, holds=excess <= 1), excess)
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
@@ -207,26 +204,6 @@ class Judge:
         if self.tolerance.metric != "cosine" or distance.has_angle:
             return ""
         return f"{'B' if distance.a.rms else 'A'} is zero everywhere" if distance.apart.rms else ""
-
-    def _judge_figures(
-        self, pair: CallPair, distance: Distance, rtol: float
-    ) -> Iterator[tuple[float, str]]:
-        """Yield, for figures that differ by more than is tolerated, how many times, and a reason.
-
-        Noise of a relative L2 of ``rtol`` moves the smallest and the largest value by less than
-        that part of the largest magnitude, and makes less than that share of the values reach zero
-        or leave it; three standard deviations of such a count are added. ``atol`` and another dtype
-        may make any number of values zero.
-        """
-        one, two = pair.present
-        moved = distance.excess("max-abs", rtol, self.tolerance.atol)
-        if moved is not None and moved > 1:
-            yield moved, f"min or max differ by {distance.apart.largest:.3g}"
-        expected = rtol * math.prod(one.shape)
-        tolerated = math.ceil(expected + 3 * math.sqrt(expected))
-        if distance.zeros > tolerated and not self.tolerance.atol and one.dtype == two.dtype:
-            excess = distance.zeros / tolerated if tolerated else math.inf
-            yield excess, f"zeros differ in at least {_places(distance.zeros)}"
 
 
 def _places(number: int) -> str:

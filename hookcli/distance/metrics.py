@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.tolerance import Metric
 
-_ROUNDING = 1e-13  # of figures that are summed in float64
+_ROUNDING = 5e-7  # of the rms: how far sums of equal values in float32, in another order, are apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,6 @@ class Figures:
         std: their population standard deviation; 0 without any.
         low: the smallest finite value; 0 without any.
         high: the largest finite value; 0 without any.
-        zeros: the number of values that are exactly 0.
         nans: the number of values that are NaN.
         infs: the number of values that are infinite.
         finite: the number of finite values.
@@ -61,7 +60,6 @@ class Figures:
     std: float
     low: float
     high: float
-    zeros: int
     nans: int
     infs: int
     finite: int
@@ -87,7 +85,6 @@ class Distance:
         nans: the number of places where both are NaN; from sketches and figures the number of NaN
             and Inf that both have, at any places.
         source: ``tensors``, ``sketches`` or ``figures``.
-        zeros: from figures, the number of zeros that one has more than the other; otherwise 0.
     """
 
     apart: Size
@@ -97,7 +94,6 @@ class Distance:
     misplaced: int = 0
     nans: int = 0
     source: str = "tensors"
-    zeros: int = 0
 
     @property
     def has_angle(self) -> bool:
@@ -164,9 +160,12 @@ def measure_figures(a: Figures, b: Figures) -> Distance:
     the largest value.
     """
     finite = min(a.finite, b.finite)
-    spread = math.hypot(_gap(a.mean, b.mean), _gap(a.std, b.std))
-    largest = max(_gap(a.low, b.low), _gap(a.high, b.high))
-    rms = max(spread, largest / math.sqrt(finite)) if finite else 0.0
+    rounded = _ROUNDING * max(a.size.rms, b.size.rms)
+    means, spreads = (
+        max(0.0, abs(one - two) - rounded) for one, two in ((a.mean, b.mean), (a.std, b.std))
+    )
+    largest = max(abs(a.low - b.low), abs(a.high - b.high))
+    rms = max(math.hypot(means, spreads), largest / math.sqrt(finite)) if finite else 0.0
     return Distance(
         Size(rms, largest, None, finite),
         a.size,
@@ -175,7 +174,6 @@ def measure_figures(a: Figures, b: Figures) -> Distance:
         abs(a.nans - b.nans) + abs(a.infs - b.infs),
         min(a.nans, b.nans) + min(a.infs, b.infs),
         "figures",
-        abs(a.zeros - b.zeros),
     )
 
 
@@ -192,12 +190,7 @@ def measure_sketches(
     finite = proven.apart.values
     estimate = float(np.linalg.norm(two - one)) / math.sqrt(finite) if finite else 0.0
     apart = Size(max(estimate, proven.apart.rms), None, None, finite)
-    return replace(proven, apart=apart, cosine=_cosine(one, two), source="sketches", zeros=0)
-
-
-def _gap(one: float, two: float) -> float:
-    """Return how far two figures are apart; what float64 may round is no difference."""
-    return 0.0 if math.isclose(one, two, rel_tol=_ROUNDING) else abs(one - two)
+    return replace(proven, apart=apart, cosine=_cosine(one, two), source="sketches")
 
 
 def _over(distance: float, tolerated: float) -> float:

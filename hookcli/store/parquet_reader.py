@@ -30,7 +30,6 @@ _NEEDED = (
     "std",
     "min",
     "max",
-    "zero_fraction",
     "nan_count",
     "inf_count",
 )

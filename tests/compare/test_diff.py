@@ -153,7 +153,7 @@ def sketched(a, b, figures):
     return measure_sketches((one, two), figures)
 
 
-PAIR = Figures(mean=3.5, std=0.5, low=3.0, high=4.0, zeros=0, nans=0, infs=0, finite=2)  # 3 and 4
+PAIR = Figures(mean=3.5, std=0.5, low=3.0, high=4.0, nans=0, infs=0, finite=2)  # 3 and 4
 
 
 def test_the_distance_of_two_sketches_by_hand():
@@ -176,7 +176,7 @@ def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
     """All of the difference may fall into one bucket with opposite signs."""
     one = replace(PAIR, mean=0.0, std=1.0, finite=4)
     assert sketched([1], [1], (one, replace(one, high=10.0))).rel_l2 == 3  # 10 - 4 over the norm, 2
-    assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(0.5)
+    assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(0.5, 1e-5)
 
 
 def test_sketches_tell_nan_and_inf_from_how_many_there_are():
@@ -198,7 +198,6 @@ def figures_of(values):
         std=values.std(),
         low=values.min(),
         high=values.max(),
-        zeros=int((values == 0).sum()),
         nans=0,
         infs=0,
         finite=values.size,
@@ -207,8 +206,8 @@ def figures_of(values):
 
 def test_figures_prove_the_change_of_mean_and_standard_deviation():
     distance = measure_figures(PAIR, replace(PAIR, mean=3.8, std=0.9))
-    assert distance.apart.rms == pytest.approx(0.5)  # 0.3 and 0.4
-    assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT))
+    assert distance.apart.rms == pytest.approx(0.5, 1e-5)  # 0.3 and 0.4
+    assert distance.rel_l2 == pytest.approx(0.5 / (5 * ROOT), 1e-5)
     assert (distance.cosine, distance.source) == (None, "figures")
 
 
@@ -227,8 +226,14 @@ def test_figures_never_prove_more_than_there_is(seed):
     assert 0 < proven.apart.largest <= true.apart.largest
 
 
-def test_a_gap_that_float64_may_round_is_none():
-    assert measure_figures(PAIR, replace(PAIR, std=math.nextafter(0.5, 1))).apart.rms == 0
+def test_sums_of_the_same_values_in_another_order_prove_nothing():
+    """As float32 adds them up in another memory format."""
+    values = np.random.default_rng(0).standard_normal((64, 56, 56)).astype("f4")
+    sums = [float(each.sum(dtype="f4")) for each in (values, values.T, np.sort(values.ravel()))]
+    means = [total / values.size for total in sums]
+    assert len(set(means)) > 1
+    figures = [replace(PAIR, mean=mean, std=1.0, low=-4.0, finite=values.size) for mean in means]
+    assert {measure_figures(figures[0], other).apart.rms for other in figures[1:]} == {0}
 
 
 def test_figures_without_finite_values_prove_nothing():
@@ -422,49 +427,13 @@ def of_figures(a, b, values=2, other_dtype="float32", **tolerance):
     return row
 
 
-LARGE = replace(PAIR, finite=1_000_000, zeros=500_000)
+LARGE = replace(PAIR, finite=1_000_000)
 
 
-def test_min_and_max_are_held_to_the_largest_magnitude():
-    """0.001 in one of 1e6 values is nothing in rel L2, and 2.5e-4 of the largest value."""
-    row = of_figures(LARGE, replace(LARGE, high=4.001), 1_000_000)
-    assert (row.holds, row.reason) == (False, "min or max differ by 0.001")
-    assert of_figures(LARGE, replace(LARGE, high=4.001), 1_000_000, rtol=3e-4).holds
-
-
-def test_a_larger_distance_is_told_before_min_and_max():
-    row = of_figures(LARGE, replace(LARGE, mean=4.0, high=4.001, zeros=0), 1_000_000)
-    assert (row.holds, row.reason) == (False, "")
-
-
-@pytest.mark.parametrize(
-    ("values", "zeros", "rtol", "holds"),
-    [
-        (1_000_000, 20, 1e-5, True),  # 10 and three times their root, 9.5
-        (1_000_000, 21, 1e-5, False),
-        (1_000, 1, 1e-5, True),
-        (1_000, 2, 1e-5, False),
-        (1_000_000, 1, 0.0, False),
-    ],
-)
-def test_some_zeros_more_or_less_are_noise(values, zeros, rtol, holds):
-    row = of_figures(LARGE, replace(LARGE, zeros=LARGE.zeros - zeros), values, rtol=rtol)
-    places = f"{zeros} place{'s' * (zeros > 1)}"
-    assert (row.holds, row.reason) == (holds, "" if holds else f"zeros differ in at least {places}")
-
-
-@pytest.mark.parametrize("more", [{"atol": 1e-9}, {"other_dtype": "float64"}])
-def test_zeros_are_not_counted_where_small_values_may_become_zero(more):
-    assert of_figures(LARGE, replace(LARGE, zeros=0), 1_000_000, **more).holds
-
-
-def test_calls_of_which_min_differs_are_ranked_by_how_much():
-    """The first is off by 100 times what is tolerated of its max, the second by 10,000 times."""
-    pairs = [
-        CallPair("cat", seen(name), seen(name), measure_figures(LARGE, b))
-        for name, b in (("near", replace(LARGE, high=4.004)), ("far", replace(LARGE, mean=3.85)))
-    ]
-    assert [row.call_id for row in judged(*pairs)] == ["far", "near"]
+def test_one_value_that_moved_is_held_to_the_norm_of_all():
+    """0.1 in one of 1e6 values of a root mean square of 3.5 is 2.8e-5 of the norm."""
+    assert of_figures(LARGE, replace(LARGE, high=4.01), 1_000_000).holds
+    assert not of_figures(LARGE, replace(LARGE, high=4.1), 1_000_000).holds
 
 
 # Which calls belong together
@@ -587,7 +556,6 @@ def test_figures_leave_out_what_is_not_finite():
         (call,) = load_compared_run(kind).calls["cat"]
         assert call.figures.finite == {"f4": 2, "c8": 4}[kind]
         assert call.figures.size.rms == pytest.approx({"f4": 5 * ROOT, "c8": 2.5}[kind])
-        assert call.figures.zeros == {"f4": 0, "c8": 2}[kind]
 
 
 def test_a_dtype_that_changed_is_told(run):
@@ -930,8 +898,8 @@ def test_estimates_are_called_estimates(run):
 
 
 ONLY_FIGURES = (
-    "only figures were compared (mean, std, min, max, zeros, NaN, Inf): rel L2 and max abs are the "
-    "least that they prove; more: --sketch or --save tensors in both runs"
+    "only figures were compared (mean, std, min, max, NaN, Inf): rel L2 and max abs are lower "
+    "bounds; more: --sketch or --save tensors in both runs"
 )
 
 

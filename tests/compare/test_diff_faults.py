@@ -633,13 +633,6 @@ def test_a_metric_that_figures_do_not_know(refused, metric):
         assert refused(one, two, "--metric", metric) == (message, hint)
 
 
-@pytest.mark.parametrize("share", [-0.5, 1.5, 10**400])
-def test_a_share_of_zeros_that_no_tensor_has(refused, share):
-    calls = run_of(conv=[3, 4]).golden()["calls"]
-    calls[0]["zero_fraction"] = share
-    assert "damaged" in refused("a", golden(calls=calls))[0]
-
-
 def test_pooled_tensors_are_not_compared_with_whole_ones_but_their_figures_are(run):
     """The pooled values are not the same; the figures of the whole tensors are."""
     maps = {"cat": {"conv": np.ones((1, 2, 3, 3), "f4")}}

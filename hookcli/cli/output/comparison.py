@@ -83,8 +83,11 @@ def verdict_text(comparison: Comparison) -> str:
     measured = [row for row in rows if row.tolerance is not None]
     farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
     calls = count(len(rows), "call")
-    where = " in the figures" if all(row.source == "figures" for row in measured) else ""
-    return f"no difference{where}: {calls} of {images} {_verb('hold', len(rows))}{farthest}"
+    figures = sum(row.source == "figures" for row in measured)
+    where = " in the figures" if figures == len(measured) else ""
+    some = f" ({figures} of them in the figures alone)" if figures and not where else ""
+    held = f"{calls} of {images} {_verb('hold', len(rows))}{some}"
+    return f"no difference{where}: {held}{farthest}"
 
 
 def _verb(verb: str, number: int) -> str:
@@ -138,7 +141,7 @@ def _figures_text(rows: Sequence[DiffRow]) -> str:
     which = f" of {len(of_figures)} of {len(measured)} calls"
     return (
         f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
-        "min, max, zeros, NaN, Inf): rel L2 and max abs are the least that they prove; "
+        "min, max, NaN, Inf): rel L2 and max abs are lower bounds; "
         "more: --sketch or --save tensors in both runs"
     )
 
