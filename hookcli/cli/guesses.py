@@ -53,13 +53,14 @@ _SAID = {
     "--html": _PAGE,
     "--image": "images are named without an option: hookcli inspect MODEL IMAGE...",
     "--images": "images are named without an option: hookcli inspect MODEL IMAGE...",
-    "--input": "images are named without an option: hookcli inspect MODEL IMAGE...",
+    "--input": "a model with several inputs takes four lines of your own: docs/guide/models.md",
     "--model": "the model is named without an option: hookcli inspect MODEL IMAGE...",
     "--open": _PAGE,
     "--show": _PAGE,
     "--summary": "hookcli layers MODEL",
 }
 _FEW = 3
+_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
@@ -88,6 +89,8 @@ def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
     near = difflib.get_close_matches(words[0], list(commands), n=1)
     if near:
         return " ".join(["hookcli", near[0], *words[1:]])
+    if words[0].lower().endswith(_PICTURES) and words[1:]:
+        return " ".join(["hookcli", "inspect", words[1], words[0], *words[2:]])
     if re.fullmatch(r"[\w.:/-]*[\d:][\w.:/-]*", words[0]):  # resnet18, timm:NAME, net.py:make
         command = "inspect" if words[1:] else "layers"
         return " ".join(["hookcli", command, *words])

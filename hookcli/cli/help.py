@@ -129,7 +129,7 @@ def describe_option(option: Any, context: Any) -> tuple[str, str]:
     shown = copy(option)
     shown.min = shown.max = None
     shown.required = False
-    if option.multiple and not option.metavar.endswith("]"):  # which says how several are given
+    if option.multiple and not option.metavar.endswith(",FORM]"):  # which says how
         shown.metavar = f"{option.metavar}..."
     names, text = shown.get_help_record(context)
     return names, text

@@ -108,8 +108,8 @@ def _name_content(file: io.BufferedIOBase) -> str:
     start = file.read(12)
     if start[4:8] == b"ftyp" and start[8:11] in (b"hei", b"hev", b"mif", b"msf"):
         return "is a HEIC picture, which Pillow cannot read: convert it to JPEG or PNG"
-    is_film = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
-    if is_film or start[:4] in _VIDEO or start[8:] == b"AVI ":
+    is_video = start[4:8] == b"ftyp" and not start[8:].startswith(b"avi")  # avif, a damaged picture
+    if is_video or start[:4] in _VIDEO or start[8:] == b"AVI ":
         return f"is a video, not an image: save its frames: {_FRAMES}"
     if start[:4] == b"%PDF":
         return "is a PDF, not an image: save its pages as images: pdftoppm -png FILE page"

@@ -49,6 +49,7 @@ def test_only_options_of_the_command_are_named(run):
             "timm:vit_tiny_patch16_224 cat.png",
             "hookcli inspect timm:vit_tiny_patch16_224 cat.png; ",
         ),
+        ("cat.png resnet18", "hookcli inspect resnet18 cat.png; "),
         ("inspct resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
         ("help", ""),
     ],

@@ -176,7 +176,9 @@ def test_figures_that_prove_a_larger_distance_than_the_sketches_are_believed():
     """All of the difference may fall into one bucket with opposite signs."""
     one = replace(PAIR, mean=0.0, std=1.0, finite=4)
     assert sketched([1], [1], (one, replace(one, high=10.0))).rel_l2 == 3  # 10 - 4 over the norm, 2
-    assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(0.5, 1e-5)
+    assert sketched([1], [1], (one, replace(one, mean=0.3, std=1.4))).rel_l2 == pytest.approx(
+        0.5, 1e-5
+    )
 
 
 def test_sketches_tell_nan_and_inf_from_how_many_there_are():

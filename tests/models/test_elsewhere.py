@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import io
 import shlex
 import shutil
 import warnings
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from hookcli.errors import RequestError
+from hookcli.errors import RequestError, WeightsError
 from hookcli.models.zoo.elsewhere import find_elsewhere
 from hookcli.models.zoo.file_kind import find_kind
 from hookcli.models.zoo.origin import find_origin
+from hookcli.models.zoo.save_line import save_line
+from hookcli.models.zoo.weights_file import read_weights_file
 
 NET = nn.Sequential(nn.Conv2d(3, 2, 1))
 
@@ -52,7 +56,7 @@ def test_a_file_is_told_by_what_is_in_it():
         "args.ckpt": "more than tensors (argparse.Namespace)",
         "model.onnx": "an ONNX graph",
         "net.ckpt": "more than tensors (torch.nn.modules.activation.ReLU)",
-        "plain.pt": "",
+        "plain.pt": "weights",
         "program.pt2": "an exported program",
         "script.pt": "a TorchScript program",
         "trained.pt": "a whole model (torch.nn.modules.container.Sequential)",
@@ -64,7 +68,7 @@ def test_a_file_is_told_by_what_is_in_it():
 def test_the_line_that_saves_the_weights_of_a_file_alone_does_so():
     expected = NET.state_dict()
     for name in ("args.ckpt", "net.ckpt", "program.pt2", "script.pt", "trained.pt", "whole.pt"):
-        line = find_kind(Path(name)).save_weights(Path(name))
+        line = save_line(Path(name), find_kind(Path(name)).state)
         exec(shlex.split(line)[2], {})  # noqa: S102
         saved = torch.load(f"{Path(name).stem}-weights.pt", weights_only=True)
         assert saved.keys() == expected.keys(), name
@@ -83,7 +87,83 @@ def test_damage_to_a_file_does_not_hide_that_it_may_be_a_state_dict():
     whole = Path("w.pt").read_bytes()
     for length in range(0, len(whole), 97):
         Path("w.pt").write_bytes(whole[:length])
-        assert find_kind(Path("w.pt")).what == ""
+        assert find_kind(Path("w.pt")).what in ("", "weights")
+
+
+class Wrapper(nn.Module):
+    """A module in which there is a text "model"."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = NET
+
+
+@pytest.mark.parametrize("whole", [Wrapper(), {"net": Wrapper()}])
+def test_a_text_in_a_module_is_not_taken_for_the_key_of_a_checkpoint(whole):
+    torch.save(whole, "w.pt")
+    model = eval(find_kind(Path("w.pt")).model, {"torch": torch})  # noqa: S307
+    assert type(model).__name__ == "Wrapper"
+
+
+def test_a_file_from_before_torch_1_6_is_told_too():
+    for name, content in {"whole.pt": NET, "plain.pt": NET.state_dict()}.items():
+        before = find_kind(Path(name))
+        torch.save(content, name, _use_new_zipfile_serialization=False)
+        assert find_kind(Path(name)) == before
+
+
+def encrypt(data):
+    """Say that the first member is encrypted."""
+    at = data.index(b"PK\x01\x02")
+    return data[: at + 8] + b"\x01" + data[at + 9 :]
+
+
+def change_method(data):
+    """Say that members are compressed in a way that there is not."""
+    at = data.index(b"PK\x01\x02")
+    return data[: at + 10] + b"\x63" + data[at + 11 :]
+
+
+def break_deflate(_data):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w/data.pkl", b"\x80\x02" * 4000)
+    data = stream.getvalue()
+    return data[:45] + b"\xff" * 12 + data[57:]
+
+
+@pytest.mark.parametrize("damage", [encrypt, change_method, break_deflate])
+def test_a_damaged_archive_is_an_unknown_file_and_no_model(damage):
+    Path("w.pt").write_bytes(damage(Path("whole.pt").read_bytes()))
+    assert find_elsewhere("w.pt").message == "'w.pt' is a file in which hookcli finds no model"
+    with pytest.raises(WeightsError):
+        read_weights_file(Path("w.pt"))
+
+
+@pytest.mark.parametrize(("before", "what"), [(0, "more than tensors (os.system)"), (1 << 20, "")])
+def test_a_large_pickle_in_a_small_archive_is_not_read_to_its_end(before, what):
+    with zipfile.ZipFile("w.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w/data.pkl", b"\x80\x02" + b"N" * before + b"cos\nsystem\n")
+    assert find_kind(Path("w.pt")).what == what
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("weights/best.pt", "there is no file 'weights/best.pt'"),
+        ("photos/cat", "there is no file 'photos/cat'"),
+        ("photos/cat.png", "'photos/cat.png' is a file in which hookcli finds no model"),
+        ("photos/net", "no model is called 'photos/net'"),
+        ("photos/net:make", "no model is called 'photos/net:make'"),
+    ],
+)
+def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
+    Path("photos").mkdir()
+    for file in ("cat.png", "net.py"):
+        Path("photos", file).write_text("", encoding="utf-8")
+    error = find_elsewhere(name)
+    assert error.message == message
+    assert "import" not in error.hint
 
 
 @pytest.mark.parametrize(

@@ -275,14 +275,15 @@ def test_a_pickled_object_is_refused_and_its_code_is_not_run():
 def test_a_pickled_model_is_refused_with_the_way_to_save_its_weights():
     torch.save(nn.Sequential(nn.Conv2d(1, 1, 1)), "w.pth")
     assert refusal(WeightsError, weights="w.pth").hint == (
-        "if you trust it, save its weights: python -c 'import torch;"
-        ' torch.save(torch.load("w.pth", weights_only=False).state_dict(), "w-weights.pt")\''
+        "if you trust it, save its weights: python -c 'import torch; "
+        'torch.save(torch.load("w.pth", map_location="cpu", weights_only=False).state_dict(), '
+        '"w-weights.pt")\''
     )
 
 
 def test_the_one_state_dict_in_a_checkpoint_is_used_whatever_its_key_is():
     state = nn.Linear(2, 3).state_dict()
-    torch.save({"net": state, "epoch": 3, "scores": {"top": 0.5}}, "w.pth")
+    torch.save({"net": state, "scores": {"top": 0.5}, "best": torch.ones(1)}, "w.pth")
     assert read_weights_file(Path("w.pth")).tensors.keys() == state.keys()
 
 

@@ -52,6 +52,14 @@ def test_a_model_that_is_there_twice_is_refused():
     )
 
 
+def test_counters_do_not_decide_which_of_two_sets_is_meant():
+    """Files without counters are loaded, too."""
+    bare = {key: value for key, value in STATE.items() if not key.endswith("num_batches_tracked")}
+    assert "ema.0.weight" in fit({**bare, **under("ema.")}).tensors  # and is refused later
+    with pytest.raises(WeightsError):
+        fit({**under("ema."), **{f"model.{key}": value for key, value in bare.items()}})
+
+
 def test_a_prefix_with_few_of_the_names_is_not_removed():
     assert "net.0.weight" in fit({"net.0.weight": torch.ones(1), "other": torch.ones(1)}).tensors
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from hookcli.errors import RequestError
 from hookcli.models.zoo.catalog import list_names
-from hookcli.models.zoo.file_kind import find_kind, weights_name
+from hookcli.models.zoo.file_kind import UNKNOWN, WEIGHTS, find_kind
+from hookcli.models.zoo.save_line import save_line, weights_name
 from hookcli.models.zoo.timm_models import is_timm_name
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
@@ -23,13 +24,13 @@ _TRANSFORMERS = (
         'make = lambda: Auto.from_pretrained("{}")'
     ),
 )
-# A form of names, what it is, and the Python that makes the model it names.
-_LIBRARIES = (
-    (
-        r"(yolo\w*?\d\w*)(?:\.pt)?",
-        "is a model of ultralytics",
-        'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
-    ),
+_YOLO = (
+    "is a model of ultralytics",
+    'from ultralytics import YOLO; make = lambda: YOLO("{}.pt").model',
+)
+_YOLO_NAME = r"(yolo\w*?\d\w*)(?:\.pt)?"
+# The forms of names on hubs, what they are, and the Python that makes the model.
+_HUBS = (
     (r"(?:hf|hf[-_]hub|huggingface|transformers):([\w./-]+)", *_TRANSFORMERS),
     (_NAME, *_TRANSFORMERS),
     (
@@ -41,49 +42,70 @@ _LIBRARIES = (
 
 
 def find_elsewhere(name: str) -> RequestError | None:
-    """Return what to say of a name that hookcli does not know, but its file or others do.
+    """Return what to say of a name that is that of a file, or of a model of another library.
 
     Args:
         name: the name of a model; None is returned for those that hookcli may know.
     """
-    if name.endswith(".py") or ".py:" in name or name in list_names():
+    place, _, function = name.partition(":")
+    if place.endswith(".py") or name in list_names():
         return None
-    is_file = name.lower().endswith(_FILES)
-    if is_file and os.path.isfile(name):  # noqa: PTH113  pathlib's may raise
+    if _is_file(name):
         return _explain_file(name)
+    if "/" in place and _is_file(f"{place}.py"):
+        return RequestError(
+            f"no model is called {name!r}", f"is it {place}.py:{function or 'FUNCTION'}?"
+        )
     if timm := _TIMM.fullmatch(name):
         return RequestError(f"no model is called {name!r}", f"timm:{timm[1]}")
-    for form, what, code in _LIBRARIES:
+    forms = [(_YOLO_NAME, *_YOLO), *(() if _may_be_file(name) else _HUBS)]
+    for form, what, code in forms:
         if found := re.fullmatch(form, name):
             return _explain_code(f"{name!r} {what}", code.format(*found.groups()))
-    if is_file:
+    if _may_be_file(name):
         return RequestError(f"there is no file {name!r}", _NAMES)
     if ":" not in name and is_timm_name(name):
         return RequestError(f"torchvision has no {name!r}, but timm has", f"timm:{name}")
     return None
 
 
+def _is_file(name: str) -> bool:
+    return "." in name and os.path.isfile(name)  # noqa: PTH113  pathlib's may raise
+
+
+def _may_be_file(name: str) -> bool:
+    """Return whether a name was meant as that of a file: by its suffix, or by its folder."""
+    folder = os.path.dirname(name)  # noqa: PTH120
+    is_in_folder = folder != "" and os.path.isdir(folder)  # noqa: PTH112  pathlib's may raise
+    return name.lower().endswith(_FILES) or is_in_folder
+
+
 def _explain_file(name: str) -> RequestError:
     """Return why a file is not the name of a model, and what to type."""
     file = Path(name)
     kind = find_kind(file)
+    command = "hookcli inspect MODEL IMAGE --weights"
+    if kind == UNKNOWN:
+        return RequestError(f"{name!r} is a file in which hookcli finds no model", _NAMES)
+    if kind == WEIGHTS:
+        return RequestError(
+            f"{name!r} holds weights, and no module to put hooks into",
+            f"name the model, too: {command} {shlex.quote(name)}",
+        )
     if kind.model:
         return _explain_code(
             f"{name!r} holds {kind.what}, and loading it would run its code",
             f"import torch; make = lambda: {kind.model}",
         )
-    if kind.what and not kind.state:
-        return RequestError(
-            f"{name!r} holds {kind.what}, and hookcli inspects PyTorch modules",
-            "name the code that it was made from: hookcli inspect FILE.py:FUNCTION IMAGE",
-        )
-    words = f"{name!r} holds {kind.what or 'weights'}, and no module to put hooks into"
-    command = "hookcli inspect MODEL IMAGE --weights"
     if kind.state:
         return RequestError(
-            words, f"{kind.save_weights(file)}; {command} {shlex.quote(weights_name(file))}"
+            f"{name!r} holds {kind.what}, and no module to put hooks into",
+            f"{save_line(file, kind.state)}; {command} {shlex.quote(weights_name(file))}",
         )
-    return RequestError(words, f"name the model, too: {command} {shlex.quote(name)}")
+    return RequestError(
+        f"{name!r} holds {kind.what}, and hookcli inspects PyTorch modules",
+        "name the code that it was made from: hookcli inspect FILE.py:FUNCTION IMAGE",
+    )
 
 
 def _explain_code(message: str, code: str) -> RequestError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import pickletools
-import shlex
+import struct
 import zipfile
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,12 +17,30 @@ from hookcli.files import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import IO
+    from typing import BinaryIO
 
-_WRAPPERS = ("state_dict", "model_state_dict", "model")
-_OURS = ("torch.", "collections.", "__builtin__.", "builtins.")  # what state dicts are made of
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # the keys of the weights in checkpoints
+_OURS = ("torch.", "collections.", "__builtin__.", "builtins.")
+_NO_MODULES = ("argparse.", "numpy.", "omegaconf.", "pathlib.")  # often beside weights
 _MODULES = "torch.nn.modules."
-_MOST = 1 << 24  # bytes of a pickle that are looked at
+_TENSORS = "torch._utils._rebuild_"
+_OLD_MARK = "module"  # stands before a class in files from before torch 1.6, with its source code
+_MOST = 1 << 20  # bytes of a pickle that are looked at
+_BEFORE = 3  # pickles that stand before the content in a file from before torch 1.6
+# What a damaged or hostile archive raises.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,85 +48,97 @@ class FileKind:
     """What a file holds.
 
     Attributes:
-        what: the content in words, after "holds"; empty if it is a state dict, or unknown.
+        what: the content in words, after "holds"; empty if it is unknown.
         model: the Python expression that makes an ``nn.Module`` of it; empty if nothing does.
-        state: the Python expression that makes a state dict of it; empty if nothing does.
+        state: the Python expression that makes a state dict of it; empty if nothing does, or if it
+            is one.
     """
 
     what: str = ""
     model: str = ""
     state: str = ""
 
-    def save_weights(self, file: Path) -> str:
-        """Return the command that saves the weights in a file alone, which runs what is in it."""
-        code = f"import torch; torch.save({self.state}, {json.dumps(weights_name(file))})"
-        return f"python -c {shlex.quote(code)}"
 
-
-def weights_name(file: Path) -> str:
-    """Return the name under which ``FileKind.save_weights`` saves what is in a file."""
-    return str(file.with_name(f"{file.stem}-weights.pt"))
+UNKNOWN = FileKind()
+WEIGHTS = FileKind("weights")
 
 
 def find_kind(file: Path) -> FileKind:
     """Return what a file holds, as far as its suffix, its members and the classes in it tell."""
     if file.suffix == ".onnx":
         return FileKind("an ONNX graph")
-    with (
-        suppress(OSError, ValueError, zipfile.BadZipFile),
-        open_regular(file) as stream,
-        zipfile.ZipFile(stream) as archive,
-    ):
-        return _find_archive(json.dumps(str(file)), archive)
-    return FileKind()
+    if file.suffix == ".safetensors":
+        return WEIGHTS
+    name = json.dumps(str(file), ensure_ascii=False)
+    load = f'torch.load({name}, map_location="cpu", weights_only=False)'
+    with suppress(*_UNREADABLE), open_regular(file) as stream:
+        if zipfile.is_zipfile(stream):
+            with zipfile.ZipFile(stream) as archive:
+                return _find_archive(name, load, archive)
+        stream.seek(0)
+        start = io.BytesIO(stream.read(_MOST))
+        for _ in range(_BEFORE):
+            _list_names(start)
+        return _find_pickle(load, start)
+    return UNKNOWN
 
 
-def _find_archive(name: str, archive: zipfile.ZipFile) -> FileKind:
+def _find_archive(name: str, load: str, archive: zipfile.ZipFile) -> FileKind:
     """Return what an archive of torch holds.
 
     Args:
         name: the file's name as a Python string in double quotes.
+        load: the Python expression that loads its pickle.
         archive: the archive; its members are in one folder, except those of old programs.
     """
     members = {member.partition("/")[2] or member: member for member in archive.namelist()}
     if "constants.pkl" in members:
-        return FileKind("a TorchScript program", state=f"torch.jit.load({name}).state_dict()")
+        state = f'torch.jit.load({name}, map_location="cpu").state_dict()'
+        return FileKind("a TorchScript program", state=state)
     if any(member.startswith(("models/", "serialized_exported")) for member in members):
         return FileKind("an exported program", state=f"torch.export.load({name}).state_dict")
     if "data.pkl" not in members:
-        return FileKind()
+        return UNKNOWN
     with archive.open(members["data.pkl"]) as data:
-        return _find_pickle(f"torch.load({name}, weights_only=False)", data)
+        return _find_pickle(load, io.BytesIO(data.read(_MOST)))
 
 
-def _find_pickle(load: str, data: IO[bytes]) -> FileKind:
+def _find_pickle(load: str, data: BinaryIO) -> FileKind:
     """Return what a pickle holds, by the first class in it that a state dict does not have.
 
     Args:
         load: the Python expression that loads the pickle.
         data: the pickle.
     """
-    classes, keys = _list_names(data)
-    foreign = next((each for each in classes if not each.startswith(_OURS)), "")
-    wrapper = next((key for key in _WRAPPERS if key in keys), "")
-    modules = [each for each in classes if each.startswith(_MODULES)]
-    if modules and wrapper in ("", "model"):
-        model = f'{load}["model"]' if wrapper else load
-        return FileKind(f"a whole model ({foreign or modules[0]})", model, f"{model}.state_dict()")
-    if not foreign and not modules:
-        return FileKind()
-    state = f'{load}["{wrapper}"]' if wrapper else ""
-    return FileKind(f"more than tensors ({foreign or modules[0]})", state=state)
+    names = _list_names(data)
+    texts = {name for kind, name in names if kind == "text"}
+    classes = [name for kind, name in names if kind == "class"]
+    if not (foreign := [name for name in classes if _is_foreign(name)]):
+        return WEIGHTS if any(name.startswith(_TENSORS) for name in classes) else UNKNOWN
+    made = next((name for name in foreign if not name.startswith(_NO_MODULES)), "")
+    if any(name.startswith(_MODULES) for name in classes) and not texts & {*WRAPPERS[:2]}:
+        before = names[: names.index(("class", made))]
+        keys = [name for kind, name in before if kind == "text"]
+        model = f"{load}[{json.dumps(keys[-1], ensure_ascii=False)}]" if keys else load
+        return FileKind(f"a whole model ({made})", model, f"{model}.state_dict()")
+    wrapper = next((key for key in WRAPPERS if key in texts), "")
+    return FileKind(
+        f"more than tensors ({foreign[0]})", state=f'{load}["{wrapper}"]' if wrapper else ""
+    )
 
 
-def _list_names(data: IO[bytes]) -> tuple[list[str], set[str]]:
-    """Return the classes and functions that a pickle names, in order, and the texts in it."""
-    classes: list[str] = []
-    texts: set[str] = set()
+def _is_foreign(name: str) -> bool:
+    """Return whether a state dict has no such class."""
+    return name.startswith(_MODULES) or not name.startswith(_OURS)
+
+
+def _list_names(data: BinaryIO) -> list[tuple[str, str]]:
+    """Return the classes and functions that a pickle names, and the texts in it, in order."""
+    names: list[tuple[str, str]] = []
     with suppress(ValueError, IndexError):  # damaged, or cut short
-        for code, argument, _ in pickletools.genops(io.BytesIO(data.read(_MOST))):
+        for code, argument, _ in pickletools.genops(data):
             if code.name == "GLOBAL":
-                classes.append(str(argument).replace(" ", "."))
-            elif isinstance(argument, str):
-                texts.add(argument)
-    return classes, texts
+                names.append(("class", str(argument).replace(" ", ".")))
+            elif isinstance(argument, str) and argument != _OLD_MARK:
+                names.append(("text", argument))
+    return names

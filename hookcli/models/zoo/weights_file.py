@@ -7,10 +7,12 @@ built.
 
 from __future__ import annotations
 
+import lzma
 import pickle
 import struct
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +25,8 @@ from torch import Tensor, nn
 from hookcli.errors import WeightsError
 from hookcli.files import NotRegularError, open_regular
 from hookcli.foreign import first_line
-from hookcli.models.zoo.file_kind import FileKind, find_kind
+from hookcli.models.zoo.file_kind import UNKNOWN, WEIGHTS, WRAPPERS, FileKind, find_kind
+from hookcli.models.zoo.save_line import save_line
 from hookcli.records.text import and_more, shape_text
 
 if TYPE_CHECKING:
@@ -47,9 +50,10 @@ UNREADABLE = (
     ImportError,
     struct.error,
     zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
     SafetensorError,
 )
-_WRAPPERS = ("state_dict", "model_state_dict", "model")
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"  # the format before torch 1.6
 _MOST_UNPACKED = 2  # times the file's size; torch itself does not compress
@@ -90,7 +94,7 @@ def read_weights_file(file: Path) -> WeightsFile:
     except pickle.UnpicklingError as error:
         raise _refuse_pickle(file, error) from error
     except (OSError, *UNREADABLE) as error:
-        if (kind := find_kind(file)).what:
+        if (kind := find_kind(file)) not in (UNKNOWN, WEIGHTS):
             raise _refuse_kind(file, kind) from error
         raise WeightsError(
             f"cannot read the weights {file}: damaged or cut short ({first_line(error)})"
@@ -170,8 +174,9 @@ def _refuse_pickle(file: Path, error: pickle.UnpicklingError) -> WeightsError:
             f"{file} holds tensors that are not dense: one is nested", _SAVE_WEIGHTS
         )
     kind = find_kind(file)
+    what = "more than tensors" if kind in (UNKNOWN, WEIGHTS) else kind.what
     return WeightsError(
-        f"{file} holds {kind.what or 'more than tensors'}, and loading it would run its code",
+        f"{file} holds {what}, and loading it would run its code",
         _save_hint(file, kind),
     )
 
@@ -183,7 +188,7 @@ def _refuse_kind(file: Path, kind: FileKind) -> WeightsError:
 def _save_hint(file: Path, kind: FileKind) -> str:
     if not kind.state:
         return _SAVE_WEIGHTS
-    return f"if you trust it, save its weights: {kind.save_weights(file)}"
+    return f"if you trust it, save its weights: {save_line(file, kind.state)}"
 
 
 def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
@@ -196,7 +201,7 @@ def _unwrap(file: Path, content: object) -> tuple[dict[object, object], str]:
         WeightsError: there is no state dict.
     """
     note = ""
-    for wrapper in _WRAPPERS:
+    for wrapper in WRAPPERS:
         inner = dict.get(content, wrapper) if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(inner, dict):
             others = _list_others(content, wrapper, inner)
@@ -218,10 +223,12 @@ def _unwrap_other(file: Path, content: object) -> object:
     Raises:
         WeightsError: there are several.
     """
-    if not isinstance(content, dict) or _bare_names(content):
+    if not isinstance(content, dict):
         return content
     inner = {key: each for key, each in dict.items(content) if isinstance(each, dict)}
     states = {key: each for key, each in inner.items() if _bare_names(each)}
+    if len(_bare_names(content)) >= max(map(len, states.values()), default=0):
+        return content
     if len(states) > 1:
         raise WeightsError(
             f"{file} holds several sets of weights: {name_some([repr(key) for key in states])}",

@@ -73,10 +73,11 @@ def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) ->
     Raises:
         WeightsError: there are several.
     """
-    found = Counter(prefix for key in keys for prefix in _list_prefixes(key, expected))
+    needed = {key for key in expected if not key.endswith(COUNTER)}
+    found = Counter(prefix for key in keys for prefix in _list_prefixes(key, needed))
     most = max(found.values(), default=0)
     best = [prefix for prefix, names in found.items() if names == most]
-    if "" in best or 2 * most < len(expected):
+    if "" in best or 2 * most < len(needed):
         return ""
     if len(best) > 1:
         raise WeightsError(

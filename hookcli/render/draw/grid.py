@@ -188,9 +188,12 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
     whole = max(count * (width + _GAP), *texts)
     row = Canvas(np.full((height + 2 * LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8))
     write_text(row, name, (0, 0), NOTE_SIZE, whole)
+    room = width + _GAP if count > 1 else whole
+    widest = max((measure_text(label, LABEL_SIZE) for label in labels), default=0)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
         x = index * (width + _GAP)
-        write_text(row, label, (x, LABEL_ROW + 1), LABEL_SIZE, width if count > 1 else whole)
+        if widest <= room:  # half a number would be another one
+            write_text(row, label, (x, LABEL_ROW + 1), LABEL_SIZE, room)
         row.pixels[2 * LABEL_ROW : 2 * LABEL_ROW + height, x : x + width] = cell
     return row
 

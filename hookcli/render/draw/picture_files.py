@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.render.draw.canvas import text_ascent, to_png
+from hookcli.render.draw.canvas import measure_text, text_ascent, to_png
 from hookcli.store.names import list_formats
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     """Return a picture as an SVG or PDF file: its text as text, all else as one embedded image."""
     import numpy as np
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
+    from matplotlib.transforms import Bbox
 
     from hookcli.render.charts.figures import FONT, encode
 
@@ -52,7 +53,7 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     figure.figimage(np.asarray(image))
     ink = "#" + bytes(palette[-3:]).hex()
     for text in canvas.texts:
-        figure.text(
+        written = figure.text(
             text.x / width,
             1 - (text.y + text_ascent(text.size)) / height,
             text.words,
@@ -61,4 +62,10 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
             color=ink,
             parse_math=False,
         )
+        if measure_text(text.words, text.size) > text.width:
+            top = height - text.y
+            written.set_clip_box(
+                Bbox([[text.x, top - 2 * text.size], [text.x + text.width, top + text.size]])
+            )
+            written.set_clip_on(True)
     return encode(figure, form)

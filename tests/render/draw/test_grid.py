@@ -629,3 +629,14 @@ def test_the_ends_of_a_narrow_range_far_from_zero_are_told_apart(tmp_path):
     writer.write_grid(picture_of(nchw(torch.tensor([[[1000.125, 1000.25]]])), style))
     (grid,) = writer.take()()
     assert (grid.low, grid.high) == ((1000.125,), (1000.25,))
+
+
+@pytest.mark.parametrize(("side", "shown"), [(8, False), (16, True)])
+def test_numbers_of_a_sheet_are_whole_or_left_out(side, shown):
+    """Of 123, cut at the width of its tile, 1 would be seen, another channel."""
+    canvas, _ = draw_sheet(
+        [("conv", np.zeros((2, side, side), np.uint8), ["123", "7"])], ["t"], side
+    )
+    labels = [text for text in canvas.texts if text.words in ("123", "7")]
+    assert [text.words for text in labels] == ["123", "7"] * shown
+    assert all(draw_text(text.words, text.size).shape[1] <= text.width for text in labels)

@@ -278,7 +278,7 @@ def test_the_images_of_the_channel_that_is_typed_are_shown(page):
             "5",
             (
                 "This page does not have channel 5, because the run has so many: "
-                "add --channels 5 to the command."
+                "top_images.csv has it, and --channels 5 in the command shows it here."
             ),
         ),
     ],

@@ -233,9 +233,10 @@
     if (known) return { rows: [known], said: "" };
     if (!Number.isInteger(channel) || channel < 0 || channel >= count) return { rows: [], said: countedChannels(call) };
     const ranked = (await readRanked()).get(call);
-    if (!ranked) return { rows: [], said: `This page does not have channel ${channel}, because the run has so many: add --channels ${channel} to the command.` };
+    if (!ranked) return { rows: [], said: `This page does not have channel ${channel}, because the run has so many: top_images.csv has it, and --channels ${channel} in the command shows it here.` };
     const images = ranked.pairs.slice(channel * ranked.each, (channel + 1) * ranked.each).filter(([image]) => image !== null);
-    return { rows: [[channel, images]], said: images.length ? "" : "No image fires this channel." };
+    const more = ranked.each < (strongest[0]?.[1].length ?? 0) ? "top_images.csv has more images of this channel." : "";
+    return { rows: [[channel, images]], said: images.length ? more : "No image fires this channel." };
   }
 
   // The images that fire every channel most; unpacked when the first number is typed.
@@ -267,9 +268,11 @@
     chosen.addEventListener("change", () => showLayer(Number(chosen.value)));
     byId("top-before").addEventListener("click", () => showLayer(Number(chosen.value) - 1));
     byId("top-next").addEventListener("click", () => showLayer(Number(chosen.value) + 1));
+    let keeping = 0;  // browsers let the address be changed some times a second, no more
     typed.addEventListener("input", () => {
-      keepChannel();
       showChannels();
+      clearTimeout(keeping);
+      keeping = setTimeout(keepChannel, 150);
     });
     showLayer(0);
     window.addEventListener("hashchange", openChannel);
