@@ -262,10 +262,10 @@ def test_the_images_of_the_channel_that_is_typed_are_shown(page):
     assert shown.locator(".value").all_inner_texts() == ["1.25", "not finite"]
     for place, image in enumerate((2, 0)):
         assert abs(color_of(page, shown.nth(place).locator(".thumb")) - COLORS[image]).max() < 12
-    assert page.evaluate("location.hash") == "#conv/5"
+    page.wait_for_url(lambda url: url.endswith("#conv/5"))
     page.fill("#top-channel", "")
     page.wait_for_selector("#top-channels h3:has-text('channel 4')")  # which stands out
-    assert page.evaluate("location.hash") == ""
+    page.wait_for_url(lambda url: "#" not in url)
 
 
 @pytest.mark.parametrize(

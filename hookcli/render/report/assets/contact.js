@@ -256,6 +256,7 @@
     const name = element("span", { className: "spoken", textContent: title });
     const button = element("button", { type: "button", title }, tiles[image].querySelector(".thumb").cloneNode(), name, shown);
     button.addEventListener("click", () => {
+      keepChannel();
       const isDrawn = picturesOf(image).get(call)?.channels.includes(channel);
       if (isDrawn) openViewer(image, call, channel);
       else openImage(image);
