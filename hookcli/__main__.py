@@ -229,6 +229,8 @@ def _explain(error: Any, message: str) -> tuple[str, str]:
         guess = (
             f"hookcli {command} {words[1]} photo.jpg; its layers alone: hookcli layers {words[1]}"
         )
+    elif kind == "MissingParameter" and "'--against'" in message:
+        guess = "--against weights=B.pth, model=B or dtype=D; two finished runs: hookcli diff A B"
     options = " ".join(filter(None, ["see: hookcli", command, "--help"]))
     return message, "; ".join(filter(None, [guess, options]))
 

@@ -54,10 +54,21 @@ _SAID = {
     "--image": "images are named without an option: hookcli inspect MODEL IMAGE...",
     "--images": "images are named without an option: hookcli inspect MODEL IMAGE...",
     "--input": "a model with several inputs takes four lines of your own: docs/guide/models.md",
+    "--num-classes": "--model-arg num_classes=N",
     "--model": "the model is named without an option: hookcli inspect MODEL IMAGE...",
     "--open": _PAGE,
     "--show": _PAGE,
     "--summary": "hookcli layers MODEL",
+}
+# Commands that other tools have, and what is typed here.
+_COMMANDS_MEANT = {
+    "gradcam": "gradients MODEL IMAGE --cam FORM",
+    "help": "COMMAND --help",
+    "list": "models",
+    "run": "inspect MODEL IMAGE",
+    "summary": "layers MODEL",
+    "version": "--version",
+    "view": "inspect MODEL IMAGE",
 }
 _FEW = 3
 _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
@@ -86,6 +97,8 @@ def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) 
 
 def guess_command(words: Sequence[str], commands: Iterable[str]) -> str:
     """Return what to type instead of words of which the first is no command."""
+    if words[0] in _COMMANDS_MEANT:
+        return f"hookcli {_COMMANDS_MEANT[words[0]]}"
     near = difflib.get_close_matches(words[0], list(commands), n=1)
     if near:
         return " ".join(["hookcli", near[0], *words[1:]])

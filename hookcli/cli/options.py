@@ -364,7 +364,7 @@ class AttentionOptions:
         tuple[str, ...],
         typer.Option(
             metavar="FORM[,FORM]",
-            help="Compute what each head of these looks at (last: 'attention[-1]').",
+            help="Compute what each head of these looks at (the last: 'attention[-1]').",
         ),
     ] = ()
     patch: Annotated[

@@ -57,7 +57,9 @@ def describe_failure(
     if failed.training and "more than 1 value per channel" in reason:
         facts.append("training mode cannot normalize one value of one image: --mode eval")
     if isinstance(weight, Tensor) and weight.shape[1:2] == (1,) and "but got 3 channels" in reason:
-        facts.append("a model of grey pictures: --mean M --std S, one number each")
+        facts.append("a model of grey pictures: hookcli inspect --mean M --std S, one number each")
+    if isinstance(error, TypeError) and "required positional argument" in reason:
+        facts.append("hookcli gives one tensor; for more see docs/guide/models.md: four lines")
     if isinstance(error, RecursionError):
         facts.append("it calls itself without end, or its modules are nested too deep")
     hint = "; ".join(fact for fact in facts if fact)

@@ -50,8 +50,10 @@ def test_only_options_of_the_command_are_named(run):
             "hookcli inspect timm:vit_tiny_patch16_224 cat.png; ",
         ),
         ("cat.png resnet18", "hookcli inspect resnet18 cat.png; "),
+        ("summary resnet18", "hookcli layers MODEL; "),
         ("inspct resnet18 cat.png", "hookcli inspect resnet18 cat.png; "),
-        ("help", ""),
+        ("help", "hookcli COMMAND --help; "),
+        ("nonsense", ""),
     ],
 )
 def test_a_word_that_is_no_command_may_be_a_model(run, words, hint):
@@ -99,3 +101,34 @@ def test_a_folder_that_is_named_as_a_layer_is_a_folder(run):
     Image.new("RGB", (40, 30)).save("layer2/a.png")
     ended = run("inspect", "net.py:make", "layer2", "--layers", "all", "--grids", "none")
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ([], "Missing option '--against'.", "--against weights=B.pth"),
+        (["--against", "bfloat16"], "--against cannot read 'bfloat16'", "dtype=bfloat16"),
+        (["--against", "train"], "--against cannot read 'train'", "mode=train"),
+        (["--against", "b.pth"], "--against cannot read 'b.pth'", "weights=b.pth"),
+        (
+            ["--against", "seed=1", "--against", "seed=2"],
+            "--against seed=… was given 2 times",
+            "compare twice",
+        ),
+    ],
+)
+def test_what_was_meant_to_be_held_against_a_model_is_said(run, words, message, hint):
+    ended = run("compare", "resnet18", "cat.png", *words)
+    assert ended.code == 2
+    assert ended.err.startswith(f"error: {message}\n")
+    assert hint in ended.err
+
+
+def test_a_source_file_is_answered_with_the_models_that_may_be_in_it(run, tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text("class Net: ...\ndef _help(): ...\ndef make(): ...\nraise SystemExit")
+    ended = run("layers", file)
+    assert ended.code == 2
+    assert f"hint: {file}:make, {file}:Net\n" in ended.err
+    file.write_text("def make(:")
+    assert "hint: write FILE.py:FUNCTION\n" in run("layers", file).err

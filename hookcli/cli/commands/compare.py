@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,16 +89,43 @@ def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
     Raises:
         RequestError: a word cannot be parsed.
     """
+    _check_repeated(words)
     other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
     for word in words:
         name, _, value = word.partition("=")
         read = _READERS.get(name)
         if read is None or (not value) != (name == "channels-last"):
             close = difflib.get_close_matches(name, _READERS, n=1)
-            meant = f"did you mean {close[0]}? " if close and read is None else ""
+            near = _guess_form(word) or (close[0] if close and read is None else "")
+            meant = f"did you mean {near}? " if near else ""
             raise RequestError(f"--against cannot read {word!r}", f"{meant}one of: {_FORMS}")
         other = read(other, value)
     return other
+
+
+def _check_repeated(words: Sequence[str]) -> None:
+    """Check that nothing but edits and prunes is given twice.
+
+    Raises:
+        RequestError: something is.
+    """
+    names = Counter(word.partition("=")[0] for word in words)
+    for name, number in names.items():
+        if number > 1 and name not in ("edit", "prune"):
+            raise RequestError(
+                f"--against {name}=… was given {number} times", "one run B at a time: compare twice"
+            )
+
+
+def _guess_form(word: str) -> str:
+    """Return what a value without its name was meant for; empty if that is not known."""
+    if word in DTYPES:
+        return f"dtype={word}"
+    if word in MODES:
+        return f"mode={word}"
+    if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")):
+        return f"weights={word}"
+    return ""
 
 
 def _with_model(other: VariantRequest, model: ModelRequest) -> VariantRequest:

@@ -26,7 +26,7 @@ _LOOK = Look(
     ),
     words=("call", "type", "output", "layout", "traps"),
     fold=("call", "traps"),
-    drop=("traps", "calls", "layout", "type", "MB", "output"),
+    drop=("traps", "calls", "layout", "type", "MB", "output", "params"),
     foot=("traps",),
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )

@@ -16,7 +16,7 @@ _LOOK = Look(
     header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
     words=("model", "task", "cached", "weights"),
     fold=("model", "weights"),
-    drop=("weights", "task", "cached"),
+    drop=("weights", "task", "cached", "MB", "GFLOPs"),
 )
 
 

@@ -22,6 +22,7 @@ from hookcli.foreign import ForeignCode, Surroundings
 from hookcli.models.structure import check_structure
 from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
 from hookcli.models.zoo.elsewhere import find_elsewhere
+from hookcli.models.zoo.own_code import list_definitions
 from hookcli.models.zoo.timm_models import find_timm_builder
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ def find_origin(name: str, seed: int) -> Origin:
     if ":" in name:
         return Origin(name, OWN, _own_builder(name, seed))
     if name.endswith(".py"):
-        raise RequestError(f"{name!r} is a file, not a model in it", "write FILE.py:FUNCTION")
+        names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
+        raise RequestError(
+            f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
+        )
     return Origin(name, find_task(name), find_builder(name), find_weights(name))
 
 

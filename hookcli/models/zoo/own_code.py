@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hookcli.files import read_regular
 from hookcli.foreign import ask
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _LIBRARIES = {"hookcli", "torch", "torchvision", "timm", "numpy", "PIL"}  # wherever they are
 _INSTALLED = {"site-packages", "dist-packages"}
+_MOST_SOURCE = 1 << 20  # bytes of a file whose functions are suggested
 _STANDARD = Path(os.__file__).parent
 
 
@@ -49,6 +51,22 @@ def hash_code(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
             hashes[label] = hashlib.sha256(source).hexdigest()
             wanted += _list_imports(source, package)
     return dict(sorted(hashes.items()))
+
+
+def list_definitions(file: Path) -> list[str]:
+    """Return the functions and classes at the top of a source file that may make a model.
+
+    Functions stand first. It is empty for a file that cannot be read or parsed.
+    """
+    with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        body = ast.parse(read_regular(file, _MOST_SOURCE)).body
+        return [
+            each.name
+            for kind in (ast.FunctionDef, ast.ClassDef)
+            for each in body
+            if isinstance(each, kind) and not each.name.startswith("_")
+        ]
+    return []
 
 
 def _find_file(name: str) -> tuple[str, Path, str] | None:

@@ -492,7 +492,7 @@ def test_a_model_for_one_colour_fails_with_the_shapes_that_tell_why(inspect):
     assert code == 4
     assert err.splitlines()[-1] == (
         "hint: it was given input 1x3x8x8; its weight is 2x1x1x1; "
-        "a model of grey pictures: --mean M --std S, one number each"
+        "a model of grey pictures: hookcli inspect --mean M --std S, one number each"
     )
 
 

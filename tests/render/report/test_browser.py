@@ -335,7 +335,7 @@ def test_of_a_channel_that_was_not_drawn_the_option_is_said(browser, one):
         page.evaluate("location.hash = '#conv1/7'")
         page.wait_for_selector("#viewer[open]")
         assert page.inner_text("#pointed") == (
-            "Channel 7 was not drawn: add --channels 7 to the command. "
+            "Channel 7 was not drawn: --channels all in the command draws every one. "
             "This is the first that was drawn."
         )
 

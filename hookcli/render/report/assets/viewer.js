@@ -31,7 +31,7 @@ const countedChannels = (call) => `${data.calls[call]} has ${data.channels[call]
 
 function whyNotDrawn(call, channel) {
   if (channel >= data.channels[call]) return countedChannels(call);
-  return `Channel ${channel} was not drawn: add --channels ${channel} to the command.`;
+  return `Channel ${channel} was not drawn: --channels all in the command draws every one.`;
 }
 
 function whyNoPicture() {
