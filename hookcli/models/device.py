@@ -33,7 +33,7 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise DeviceError(
-            f"there is no device {name!r} here", "use --device auto or cpu"
+            f"there is no device {name!r} here", "one of: auto, cpu, cuda, cuda:N, mps"
         ) from error
     return device
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hookcli.records.layer_records import LayerRecord
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Captured:
     """The records and tensors of a ``hookcli.capture`` block.
 
@@ -105,19 +105,24 @@ class Captured:
 
         write_log(writer, step, prefix, self.records, self.tensors)
 
+    def __repr__(self) -> str:
+        """Return what was observed, in one line."""
+        return f"Captured({self._describe()})"
+
+    def _describe(self) -> str:
+        model = "" if self._model is None else f"{type(self._model).__name__}: "
+        layers = count(len(self.layers), "chosen layer")
+        return f"{model}{count(len(self.records), 'tensor')} of {layers}"
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the calls and their figures, and small grids if kept."""
         records = self.records
-        model = "" if self._model is None else f"{type(self._model).__name__}: "
         uncalled = self.uncalled
         notes = [f"{each.layer.label} did not run: {each.reason}" for each in uncalled][:MOST_NOTES]
         if len(uncalled) > MOST_NOTES:
             notes.append(and_more(len(uncalled) - MOST_NOTES, "and {} more that did not run"))
         rows = [_cells(record) for record in records[:MOST_ROWS]]
-        title = (
-            f"{model}{count(len(records), 'tensor')} of {count(len(self.layers), 'chosen layer')}"
-        )
-        return render_layers(title, notes, rows, len(records), self._draw())
+        return render_layers(self._describe(), notes, rows, len(records), self._draw())
 
     def _draw(self) -> Iterator[tuple[str, bytes]]:
         if not self.tensors:

@@ -266,7 +266,8 @@ def _check_rules(findings: FindingRequest) -> None:
         if name not in RULES:
             close = difflib.get_close_matches(name, RULES, n=3)
             raise RequestError(
-                f"no rule is called {name!r}", f"one of: {', '.join(close or RULES)}"
+                f"no rule is called {name!r}",
+                f"did you mean {', '.join(close)}?" if close else f"one of: {', '.join(RULES)}",
             )
     if "untrained" in dict(findings.rules):
         raise RequestError("untrained has no threshold", "--fail-on untrained ends with code 7")

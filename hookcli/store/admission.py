@@ -83,6 +83,6 @@ def _no_replacing(name: str, held: HeldRun) -> OutputError:
             f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
         )
     return OutputError(
-        f"{name} holds a run that was interrupted",
-        "continue with --resume, or replace it with --overwrite",
+        f"{name} holds a run that did not finish",
+        "go on with --resume, or replace it with --overwrite",
     )

@@ -191,6 +191,11 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
             "no model is called 'hf-hub:timm/resnet18.a1_in1k'",
             "timm:resnet18.a1_in1k",
         ),
+        (
+            "torchvision.models.resnet18",
+            "no model is called 'torchvision.models.resnet18'",
+            "resnet18",
+        ),
         ("resnet50d", "torchvision has no 'resnet50d', but timm has", "timm:resnet50d"),
         ("nofile.pth", "there is no file 'nofile.pth'", "FILE.py:FUNCTION"),
     ],

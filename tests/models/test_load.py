@@ -618,6 +618,15 @@ def test_a_glob_that_matches_no_model_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("word", "hint"), [("resne", "hookcli models 'resne*'"), ("timm:vit*", "timm.list_models()")]
+)
+def test_a_word_that_lists_no_models_is_answered_with_one_that_does(word, hint):
+    with pytest.raises(RequestError) as refused:
+        list_catalog(word)
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
     ("name", "task"),
     [
         ("resnet18", "classification"),

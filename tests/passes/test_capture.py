@@ -43,6 +43,13 @@ def test_a_record_tells_what_a_layer_returned():
     assert record.channels == ChannelRange((-2.0, 1.0), (-2.0, 1.0))
 
 
+def test_what_was_captured_is_printed_in_one_line():
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU())
+    with hookcli.capture(model, layers="all") as captured:
+        model(torch.rand(1, 3, 4, 4))
+    assert repr(captured) == "Captured(Sequential: 3 tensors of 3 chosen layers)"
+
+
 def test_figures_are_over_the_whole_batch():
     model = toys.InplaceAdd()
     with capture(model) as captured:

@@ -853,8 +853,8 @@ def test_an_interrupted_run_is_not_replaced_unasked(run, cut):
     code, _, err = run("inspect", MODEL, "photos", *PLAIN, "-o", "out")
     assert (code, all_files("out")) == (5, before)
     assert err.splitlines() == [
-        "error: 'out' holds a run that was interrupted",
-        "hint: continue with --resume, or replace it with --overwrite",
+        "error: 'out' holds a run that did not finish",
+        "hint: go on with --resume, or replace it with --overwrite",
     ]
 
 

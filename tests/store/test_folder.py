@@ -166,7 +166,7 @@ def test_a_run_is_protected():
 def test_a_run_that_was_broken_off_is_protected_too():
     with open_folder():
         pass
-    assert refusal() == "'run' holds a run that was interrupted"
+    assert refusal() == "'run' holds a run that did not finish"
 
 
 def test_a_run_that_is_being_written_is_not_said_to_be_interrupted():
@@ -401,7 +401,7 @@ def test_a_request_of_another_program_is_no_runs_and_nothing_of_it_goes(said, ho
 def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
     Path("run").mkdir()
     Path("run/run.json").touch()
-    assert refusal() == "'run' holds a run that was interrupted"
+    assert refusal() == "'run' holds a run that did not finish"
     Path("run/notes.txt").write_text("mine")
     assert refusal(replace_any=True) == "'run' holds a run.json that no run wrote"
     Path("run/notes.txt").unlink()

@@ -139,7 +139,7 @@ def test_a_run_that_is_there_is_not_replaced_unasked():
 def test_a_run_that_was_interrupted_is_named():
     with open_run():
         pass
-    assert refusal() == f"{str(RUN)!r} holds a run that was interrupted"
+    assert refusal() == f"{str(RUN)!r} holds a run that did not finish"
 
 
 def test_files_that_no_run_wrote_are_not_overwritten():

@@ -506,7 +506,10 @@ def test_a_tensor_file_is_held_against_what_the_network_was_made_for(run, side, 
 @pytest.mark.parametrize("words", [("--fail-on", "deed"), ("--rule", "deed=1")])
 def test_a_rule_that_does_not_exist_is_refused_with_near_names(run, photo, words):
     ended = run("inspect", "resnet18", photo, *WORDS, *words)
-    assert (ended.code, ended.err) == (2, "error: no rule is called 'deed'\nhint: one of: dead\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "error: no rule is called 'deed'\nhint: did you mean dead?\n",
+    )
 
 
 def test_who_made_a_nan_is_found_though_no_selected_layer_holds_it(run, photo):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 
-from hookcli.errors import UnknownModelError
+from hookcli.errors import RequestError, UnknownModelError
 from hookcli.models.zoo.torchvision_import import torchvision
 
 if TYPE_CHECKING:
@@ -92,6 +92,13 @@ def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
         UnknownModelError: no name matches.
     """
     names = fnmatch.filter(list_names(), pattern)
+    if not names and fnmatch.filter(list_names(), f"{pattern}*"):
+        raise RequestError(f"no model is called {pattern!r}", f"hookcli models '{pattern}*'")
+    if not names and pattern.startswith("timm"):
+        raise RequestError(
+            "hookcli models lists torchvision's models, not timm's",
+            "timm's: python -c 'import timm; print(*timm.list_models())'",
+        )
     if not names:
         raise UnknownModelError(pattern, list_names())
     return tuple(_describe(name) for name in names)

@@ -56,6 +56,8 @@ def find_elsewhere(name: str) -> RequestError | None:
         return RequestError(
             f"no model is called {name!r}", f"is it {place}.py:{function or 'FUNCTION'}?"
         )
+    if name.startswith("torchvision.models.") and name.rpartition(".")[2] in list_names():
+        return RequestError(f"no model is called {name!r}", name.rpartition(".")[2])
     if timm := _TIMM.fullmatch(name):
         return RequestError(f"no model is called {name!r}", f"timm:{timm[1]}")
     forms = [(_YOLO_NAME, *_YOLO), *(() if _may_be_file(name) else _HUBS)]
