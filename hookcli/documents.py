@@ -37,6 +37,9 @@ Scalar: TypeAlias = str | float | bool | None
 # The name of a picture that a run wrote, which leads to no place outside of the run folder.
 _IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
 FileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^{_IN_FOLDER}\Z")]
+Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
+Command: TypeAlias = Annotated[tuple[str, ...], Meta(min_length=2)]
+Versions: TypeAlias = Annotated[dict[str, Scalar], Meta(min_length=1)]
 NoFileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^({_IN_FOLDER})?\Z")]  # or empty
 _MOST_LEVELS = 64  # of a document; those that hookcli writes have less than ten
 
@@ -181,7 +184,7 @@ class Request:
     """
 
     hookcli: str
-    command: Annotated[tuple[str, ...], Meta(min_length=2)]
+    command: Command
     schema_version: int = SCHEMA_VERSION
     versions: dict[str, Scalar] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)

@@ -16,7 +16,8 @@ import griffe
 import hookcli
 from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
-from hookcli.store import names, parquet
+from hookcli.store import parquet
+from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

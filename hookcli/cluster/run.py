@@ -24,7 +24,7 @@ from hookcli.run.pipeline import make_folder
 from hookcli.run.repeat import check_first_batch
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
-from hookcli.store.names import chunk_file, chunk_journal
+from hookcli.store.places.names import chunk_file, chunk_journal
 from hookcli.summary.chunks import RunTotals
 from hookcli.summary.tally import Tally
 

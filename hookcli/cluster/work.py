@@ -14,8 +14,8 @@ from hookcli.cluster.code import hash_own_code
 from hookcli.images.prepare import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.run.environment import list_libraries
-from hookcli.store.names import REQUEST
 from hookcli.store.places.folders import opened
+from hookcli.store.places.names import REQUEST
 
 if TYPE_CHECKING:
     from hookcli.cluster.weights import SentWeights

@@ -18,8 +18,8 @@ from hookcli.distance import sketch as sketches
 from hookcli.documents import SCHEMA_VERSION
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
-from hookcli.store.names import MANIFEST
 from hookcli.store.ownership import find_holder
+from hookcli.store.places.names import MANIFEST
 from hookcli.store.shards import cannot_read
 
 if TYPE_CHECKING:

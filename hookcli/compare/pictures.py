@@ -17,7 +17,7 @@ from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_maps import compare_maps
 from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
 from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_difference
-from hookcli.store.names import MANIFEST, PAGE, REQUEST
+from hookcli.store.places.names import MANIFEST, PAGE, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

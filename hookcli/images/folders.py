@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.store import names, ownership
+from hookcli.store import ownership
+from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

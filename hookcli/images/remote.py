@@ -11,8 +11,8 @@ from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
 from hookcli.store import ownership
-from hookcli.store.names import MANIFEST, REQUEST
 from hookcli.store.places import storage
+from hookcli.store.places.names import MANIFEST, REQUEST
 from hookcli.urls import Url
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
-from hookcli.store import names
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
+from hookcli.store.places import names
 from hookcli.urls import is_url, to_local
 
 if TYPE_CHECKING:

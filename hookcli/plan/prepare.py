@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hookcli.plan.estimate import Plan
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
-    from hookcli.store import names
+    from hookcli.store.places import names
     from hookcli.urls import Place
 
 # At most this many images are read before the model is loaded, so that a bad one is reported early.

@@ -9,7 +9,7 @@ from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import HeatPicture
 from hookcli.render.draw.attention_grid import draw_heads, draw_maps
 from hookcli.render.draw.grid_writer import grid_name, name_source
-from hookcli.store.names import attention_file
+from hookcli.store.places.names import attention_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

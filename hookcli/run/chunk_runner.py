@@ -21,7 +21,7 @@ from hookcli.render.draw.grid_writer import name_maps
 from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.run.attention_pictures import write_attention
 from hookcli.run.heatmaps import write_heats
-from hookcli.store.names import list_formats, seen_file, thumbnails_file
+from hookcli.store.places.names import list_formats, seen_file, thumbnails_file
 from hookcli.summary.attention_tally import AttentionTally, merge_attention
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally

@@ -18,15 +18,16 @@ from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
 from hookcli.records.attention import AttentionRow
 from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.report import ReportDocument
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
 from hookcli.records.text import and_more
 from hookcli.render.charts.overview_png import draw_overview
-from hookcli.render.report.document import ReportDocument
 from hookcli.run.diagnose import diagnose
 from hookcli.run.document import assemble_document, assemble_facts, describe_versions
 from hookcli.run.top_rows import choose_best, name_shown, rank_images, render_top_rows
-from hookcli.store import names, tables
+from hookcli.store import tables
+from hookcli.store.places import names
 from hookcli.store.places.folders import opened
 from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
+    from hookcli.records.report import RankedImages, TopChannel
     from hookcli.records.rows import LayerRow
-    from hookcli.render.report.document import RankedImages, TopChannel
     from hookcli.run.diagnose import Diagnosis
     from hookcli.summary.chunks import RunTotals
 

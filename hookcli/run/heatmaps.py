@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.records.pictures import HeatPicture
 from hookcli.render.draw.grid_writer import grid_name, name_source
 from hookcli.render.draw.heatmap import draw_heat, draw_saliency
-from hookcli.store.names import cam_file, saliency_file
+from hookcli.store.places.names import cam_file, saliency_file
 
 if TYPE_CHECKING:
     from hookcli.activations.collector import BatchResult, Heat

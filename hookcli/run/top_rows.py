@@ -9,8 +9,9 @@ import operator
 from typing import TYPE_CHECKING
 
 from hookcli.images.read import ImageFile
+from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_FIRING, MOST_RANKED
-from hookcli.render.report.document import RankedImages, TopChannel, choose_pictured
+from hookcli.render.report.document import choose_pictured
 from hookcli.store import tables
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write
-from hookcli.store.names import MANIFEST, REQUEST
 from hookcli.store.ownership import find_run
 from hookcli.store.places.folders import opened
 from hookcli.store.places.locks import refuse_locked
+from hookcli.store.places.names import MANIFEST, REQUEST
 from hookcli.store.strangers import refuse_strangers
 
 if TYPE_CHECKING:
-    from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.folders import AnyFolder
+    from hookcli.store.places.names import PlannedNames
     from hookcli.urls import Place
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hookcli.documents import encode_escaped
 from hookcli.store.chunks import hash_line
 from hookcli.store.journal import read_journal, write_journal
-from hookcli.store.names import chunk_file, chunk_journal
 from hookcli.store.places.folders import opened
+from hookcli.store.places.names import chunk_file, chunk_journal
 
 if TYPE_CHECKING:
     from hookcli.summary.chunks import Chunk

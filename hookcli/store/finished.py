@@ -14,10 +14,10 @@ from hookcli.errors import CompleteError, OutputError, RequestError
 from hookcli.files import cannot_write
 from hookcli.records.command import list_differences
 from hookcli.records.text import and_more
-from hookcli.store.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import opened
 from hookcli.store.places.locks import locked, refuse_locked
+from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.run_files import RunFiles
 from hookcli.store.tables import to_plain
 

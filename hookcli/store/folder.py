@@ -18,9 +18,9 @@ from hookcli.files import cannot_write, is_full, not_ours_error
 from hookcli.records.command import list_differences
 from hookcli.store.admission import file_in_the_way_error, find_replaceable_run
 from hookcli.store.journal import start_journal
-from hookcli.store.names import JOURNALS, MANIFEST, PARTS, REQUEST
 from hookcli.store.places.folders import make_folder
 from hookcli.store.places.locks import lock_folder
+from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
 from hookcli.store.tables import encode_json, plain_object, render_json
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hookcli.store.journal import Journal, RemoteJournal
-    from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.locks import AnyLock
+    from hookcli.store.places.names import PlannedNames
     from hookcli.urls import Place
 
 # What to do about a difference that is not one of the request itself.

@@ -12,8 +12,8 @@ import os
 from typing import TYPE_CHECKING
 
 from hookcli.files import cannot_write, write_all
-from hookcli.store.names import JOURNAL, LATER_JOURNAL, PARTS, is_journal
 from hookcli.store.places.directory import Directory
+from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, PARTS, is_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -21,7 +21,9 @@ from hookcli.png import MOST_BYTES as MOST_PNG
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.text import shape_text
-from hookcli.store.names import (
+from hookcli.store.ownership import list_damage
+from hookcli.store.pictures import find_grid, open_grid
+from hookcli.store.places.names import (
     INDEX,
     LAYERS,
     MANIFEST,
@@ -31,8 +33,6 @@ from hookcli.store.names import (
     is_grid,
     is_records_file,
 )
-from hookcli.store.ownership import list_damage
-from hookcli.store.pictures import find_grid, open_grid
 from hookcli.store.run_files import RunFiles
 from hookcli.store.shards import (
     AGAIN,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
 from hookcli.store.journal import read_journals
-from hookcli.store.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
 from hookcli.store.places.folders import opened
+from hookcli.store.places.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
 from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from hookcli import escape
 from hookcli.documents import SCHEMA_VERSION
-from hookcli.store.names import records_file
+from hookcli.store.places.names import records_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

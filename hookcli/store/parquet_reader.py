@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyarrow import parquet, types
 
 from hookcli.files import open_regular
-from hookcli.store.names import records_file
 from hookcli.store.parquet import SCHEMA
+from hookcli.store.places.names import records_file
 from hookcli.store.shards import cannot_read
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.png import MOST_BYTES, decode_png
 from hookcli.records.pictures import LABEL_ROW, Grid
-from hookcli.store.names import DOCUMENT, is_sheet
+from hookcli.store.places.names import DOCUMENT, is_sheet
 from hookcli.store.shards import cannot_read, name_close
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.files import write_atomic
-from hookcli.store.names import is_run_file
 from hookcli.store.places import storage
 from hookcli.store.places.folders import opened
+from hookcli.store.places.names import is_run_file
 from hookcli.store.places.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:

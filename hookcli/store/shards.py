@@ -24,7 +24,7 @@ from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.files import open_regular, read_regular
 from hookcli.foreign import first_line
 from hookcli.records.text import and_more, shape_text
-from hookcli.store.names import INDEX, TENSORS
+from hookcli.store.places.names import INDEX, TENSORS
 from hookcli.store.places.storage import TRY_AGAIN, StorageError
 
 if TYPE_CHECKING:

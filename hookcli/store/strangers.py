@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.files import not_ours_error
-from hookcli.store.names import FOLDERS, FOLDERS_BY_IMAGE
 from hookcli.store.places.directory import PARTIAL
+from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hookcli.store.names import PlannedNames
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.entry import Entry
     from hookcli.store.places.folders import AnyFolder
+    from hookcli.store.places.names import PlannedNames
 
 
 def refuse_strangers(folder: AnyFolder, held: HeldRun | None, planned: PlannedNames) -> None:

@@ -17,7 +17,7 @@ from hookcli.documents import SCHEMA_VERSION, decode
 from hookcli.errors import OutputError
 from hookcli.escape import reversible
 from hookcli.files import write_atomic
-from hookcli.store.names import INDEX, shard_file
+from hookcli.store.places.names import INDEX, shard_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

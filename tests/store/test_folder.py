@@ -19,9 +19,9 @@ from hookcli.files import cannot_write, safe_name, write_atomic
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
-from hookcli.store.names import PlannedNames
 from hookcli.store.places.directory import Directory
 from hookcli.store.places.file_lock import locked
+from hookcli.store.places.names import PlannedNames
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
 SAID = {"schema_version": 1, **REQUEST}

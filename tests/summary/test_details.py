@@ -28,8 +28,8 @@ from hookcli.passes.nan_origin import find_forward_origin
 from hookcli.records.calls import Call, LayerInfo, Uncalled
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
+from hookcli.records.report import ReportDocument
 from hookcli.render.draw.grid_writer import GridWriter
-from hookcli.render.report.document import ReportDocument
 from hookcli.render.report.page import render_report
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings

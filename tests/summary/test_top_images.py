@@ -21,7 +21,7 @@ from PIL import Image
 
 from hookcli import escape
 from hookcli.records.layer_records import ChannelRange
-from hookcli.render.report.document import RankedImages, TopChannel
+from hookcli.records.report import RankedImages, TopChannel
 from hookcli.run.top_rows import choose_best, rank_images, render_top_rows
 from hookcli.summary.top_images import TopImages, list_tops, read_top_images
 from tests.summary.test_findings import record

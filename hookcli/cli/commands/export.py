@@ -65,7 +65,7 @@ def export(
         hookcli export hookcli-runs/resnet34-photos --to csv -o tables
     """
     from hookcli.store.load import choose_calls, load_run
-    from hookcli.store.names import MANIFEST, REQUEST
+    from hookcli.store.places.names import MANIFEST, REQUEST
     from hookcli.store.places.storage import use_options
 
     use_options(read_storage_options(storage_option))

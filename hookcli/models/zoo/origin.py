@@ -19,10 +19,10 @@ from torch import nn
 from hookcli.errors import ModelError, RequestError
 from hookcli.files import open_regular
 from hookcli.foreign import ForeignCode, Surroundings
-from hookcli.models.structure import check_structure
 from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
 from hookcli.models.zoo.elsewhere import find_elsewhere
 from hookcli.models.zoo.own_code import list_definitions
+from hookcli.models.zoo.structure import check_structure
 from hookcli.models.zoo.timm_models import find_timm_builder
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hookcli.config import PictureFormat
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Grid
+    from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
-    from hookcli.render.report.document import ReportDocument
 
 _LAYERS, _TILES = 3, 6
 _BAND = "#f0c9a8"

@@ -24,7 +24,7 @@ from hookcli.render.draw.canvas import (
     to_png,
 )
 from hookcli.render.draw.picture_files import write_picture
-from hookcli.store.names import grid_file, is_sheet, maps_file, sheet_file
+from hookcli.store.places.names import grid_file, is_sheet, maps_file, sheet_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.render.draw.canvas import measure_text, text_ascent, to_png
-from hookcli.store.names import list_formats
+from hookcli.store.places.names import list_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Thumbnails
+    from hookcli.records.report import ReportDocument
     from hookcli.records.runs import Finding
-    from hookcli.render.report.document import ReportDocument
 
 FIRST = 60  # images that are seen before all of them are asked for
 _SHARED = ("call", "picture", "size", "places")  # most often the same for all images

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
-
-from msgspec import Meta
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from hookcli.documents import (
     MOST_BYTES,
     DamagedError,
     FileList,
     LaterVersionError,
-    Scalar,
-    Whole,
     decode_both,
     read_document,
 )
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import read_regular
-from hookcli.records.attention import AttentionMaps, AttentionRow
-from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
-from hookcli.records.rows import LayerRow
-from hookcli.records.runs import MOST_IMAGES, MOST_THUMBNAILS, Finding, ModelInfo
-from hookcli.store.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
+from hookcli.records.attention import AttentionMaps
+from hookcli.records.pictures import Grid, HeatPicture
+from hookcli.records.report import ReportDocument
+from hookcli.records.runs import MOST_IMAGES, MOST_THUMBNAILS, Finding
 from hookcli.store.ownership import list_damage
+from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
 from hookcli.store.places.storage import TRY_AGAIN, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hookcli.records.images import ImageResult
     from hookcli.records.pictures import ChannelMaps
+    from hookcli.records.rows import LayerRow
     from hookcli.store.run_files import RunFiles
 
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
-Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
-
-_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
 _FIGURES = ("low", "high", "mean", "spread")
 _AGAIN = "run hookcli inspect again"
 _FLAT = {
@@ -47,122 +41,6 @@ _FLAT = {
     "unknown": "it is not known what its axes mean",
 }
 _FLAT_ELSE = "its maps have no height and width"
-
-
-@dataclass(frozen=True, slots=True)
-class UncalledLayer:
-    """A selected layer that did not run, and the reason."""
-
-    layer: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopChannel:
-    """A channel, the keys of the images that fire it most, and its largest value in each.
-
-    A value is None if it is not finite.
-    """
-
-    channel: int
-    images: tuple[str, ...]
-    values: tuple[float | None, ...]
-
-    def __post_init__(self) -> None:
-        """Raise if there is not one value for each image."""
-        if len(self.images) != len(self.values):
-            raise ValueError(f"top images: {len(self.values)} values of {len(self.images)} images")
-
-
-@dataclass(frozen=True, slots=True)
-class RankedImages:
-    """The images that fire each channel of a call most: channel after channel, the largest first.
-
-    Attributes:
-        each: the number of images of every channel.
-        images: their positions among the images of the run; None where a channel has fewer.
-        values: the largest value of the channel in each, with four digits; None if it is not
-            finite, or there is no image.
-    """
-
-    each: Annotated[int, Meta(ge=1)]
-    images: tuple[Whole | None, ...]
-    values: tuple[float | None, ...]
-
-    def __post_init__(self) -> None:
-        """Raise if a channel has not as many images and values as the others."""
-        if len(self.images) != len(self.values) or len(self.images) % self.each:
-            raise ValueError(
-                f"ranked_images: {len(self.images)} images and {len(self.values)} values, "
-                f"{self.each} for each channel"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class FocusBox:
-    """The box of ``--focus``, as the user gave it and as shares of the picture that is shown."""
-
-    box: Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
-    seen: Annotated[tuple[float, ...], Meta(min_length=4, max_length=4)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDocument:
-    """The content of ``report.json``, from which the page of a run is made.
-
-    Attributes:
-        command: the words that repeat the run.
-        model: the model that ran.
-        versions: the versions of everything that the run depended on.
-        images: the images that went through the model.
-        skipped: the images that did not.
-        uncalled: the selected layers that did not run.
-        findings: the findings, the gravest first.
-        layers: the rows of ``layers.csv``.
-        histograms: the histograms by call id, see ``LayerRecord.histogram``.
-        grids: the pictures of layers, and what their tiles show.
-        focus: the box of ``--focus``; None without one.
-        heats: the maps that were drawn over images.
-        thumbnails: the pictures of thumbnails.
-        attention: the figures of the attention calls.
-        attention_maps: the maps of the attention calls, image by image.
-        written: the module that wrote over what a call returned, by call id.
-        top_images: channels with the images that fire them most, by call id.
-        ranked_images: the images that fire every channel most, by call id; empty if there are too
-            many channels for a page.
-        colours: the colours of feature maps from the lowest level to the highest, as CSS writes
-            them.
-    """
-
-    command: Annotated[tuple[str, ...], Meta(min_length=2)]
-    model: ModelInfo
-    versions: Annotated[dict[str, Scalar], Meta(min_length=1)]
-    images: tuple[ImageResult, ...]
-    skipped: tuple[SkippedImage, ...]
-    uncalled: tuple[UncalledLayer, ...]
-    findings: tuple[Finding, ...]
-    layers: tuple[LayerRow, ...]
-    histograms: dict[str, tuple[Whole, ...]]
-    grids: tuple[Grid, ...]
-    focus: FocusBox | None
-    heats: tuple[HeatPicture, ...] = ()
-    thumbnails: tuple[Thumbnails, ...] = ()
-    attention: tuple[AttentionRow, ...] = ()
-    attention_maps: tuple[AttentionMaps, ...] = ()
-    written: dict[str, str] = field(default_factory=dict)
-    top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
-    ranked_images: dict[str, RankedImages] = field(default_factory=dict)
-    colours: tuple[Colour, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise if a version that the page names is missing, or the layer of a picture."""
-        for name in _VERSIONS:
-            if name not in self.versions:
-                raise ValueError(f"versions lacks {name!r}")
-        known = {row.call_id for row in self.layers}
-        for place, grid in enumerate(self.grids):
-            if grid.call_id not in known:
-                raise ValueError(f"grids[{place}] is of {grid.call_id!r:.100}, which is no layer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from hookcli.render.report.document import (
     read_report,
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
-from hookcli.store.names import is_sheet
+from hookcli.store.places.names import is_sheet
 from hookcli.store.run_files import OutsideError, RunFiles
 
 if TYPE_CHECKING:
@@ -53,10 +53,11 @@ if TYPE_CHECKING:
 
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Grid, HeatPicture
+    from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
     from hookcli.records.uncalled import UncalledGroup
     from hookcli.render.report.contact import ContactSheet
-    from hookcli.render.report.document import FolderState, ReportDocument
+    from hookcli.render.report.document import FolderState
     from hookcli.urls import Place
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}

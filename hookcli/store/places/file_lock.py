@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import not_ours_error, write_all
-from hookcli.store.names import REQUEST
 from hookcli.store.places.directory import PARTIAL
+from hookcli.store.places.names import REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from hookcli.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write
-from hookcli.store.names import LOCKS, REQUEST, lock_file
 from hookcli.store.places import storage
+from hookcli.store.places.names import LOCKS, REQUEST, lock_file
 
 if TYPE_CHECKING:
     from hookcli.store.places.remote_folder import RemoteFolder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.store.names import REQUEST
 from hookcli.store.places import file_lock, lease
 from hookcli.store.places.directory import Directory
+from hookcli.store.places.names import REQUEST
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.store.names import is_lock
 from hookcli.store.places import storage
 from hookcli.store.places.entry import Entry
+from hookcli.store.places.names import is_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

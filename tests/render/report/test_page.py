@@ -20,8 +20,9 @@ from PIL import Image
 
 from hookcli.documents import DamagedError, convert
 from hookcli.escape import for_page, reversible
+from hookcli.records.report import ReportDocument
 from hookcli.render.report import page as run_page
-from hookcli.render.report.document import FolderState, ReportDocument, read_report
+from hookcli.render.report.document import FolderState, read_report
 from hookcli.store.run_files import RunFiles
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
