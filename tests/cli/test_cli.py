@@ -227,7 +227,11 @@ def check_error(ended, code):
             "this model has 20: [1] to [20], or [-1]",
         ),
         (["--device", "cuda:97"], "there is no device 'cuda:97' here", "use --device auto or cpu"),
-        (["--device", "toaster"], "there is no device 'toaster' here", "use --device auto or cpu"),
+        (
+            ["--device", "toaster"],
+            "there is no device 'toaster' here",
+            "one of: auto, cpu, cuda, cuda:N, mps",
+        ),
         (
             ["--channels", "3-1"],
             "--channels cannot read '3-1'",

@@ -771,7 +771,7 @@ REFUSED = {
         "--against threads=99999999999: not a number from 1 to 1024",
         "threads=1",
     ),
-    "a device": (("device=gpu",), 2, "there is no device 'gpu' here", "use --device"),
+    "a device": (("device=gpu",), 2, "there is no device 'gpu' here", "one of: auto"),
     "a device that is not here": (
         ("device=cuda:93",),
         2,
