@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.foreign import ask
 from hookcli.hooks.tokens import find_tokens
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
-from hookcli.records.layouts import NO_TOKENS
+from hookcli.records.layouts import NO_TOKENS, Channels
 
 _TORCH_NN = "torch.nn.modules."
 _QUANTIZED = "torch.ao.nn.quantized.modules."
@@ -52,18 +52,18 @@ _NORMS_FIRST = ("BatchNorm", "InstanceNorm", "GroupNorm", "FrozenBatchNorm", "La
 def list_layers(model: nn.Module) -> tuple[LayerInfo, ...]:
     """Return every module of ``model``, itself first, in the order of ``named_modules()``."""
     layers = []
-    neighbour = "unknown"
+    neighbour = Channels.UNKNOWN
     modules = dict(model.named_modules())
     tokens = find_tokens(modules)
     for path, module in modules.items():
         channels = _channels_of(module)
-        if channels in ("first", "last"):
-            neighbour = f"likely {channels}"
+        if channels in (Channels.FIRST, Channels.LAST):
+            neighbour = channels.of_neighbour
         elif not module._modules:
             if _follows_neighbour(module):
-                channels = "same" if neighbour == "unknown" else neighbour
+                channels = Channels.SAME if neighbour is Channels.UNKNOWN else neighbour
             else:
-                neighbour = "unknown"  # a Permute, for example: the layout after it may differ
+                neighbour = Channels.UNKNOWN  # a Permute: the layout after it may differ
         layers.append(
             LayerInfo(
                 module_path=path,
@@ -132,27 +132,27 @@ def family_of(base: type) -> str:
     return _FAMILY_MODULES.get(base.__module__, "")
 
 
-def _channels_of(module: nn.Module) -> str:
-    """Return where this type puts channels: ``first``, ``last``, ``windows`` or ``unknown``.
+def _channels_of(module: nn.Module) -> Channels:
+    """Return where this type puts channels.
 
     What ``torchvision.ops`` cuts out of feature maps is (boxes, C, H, W).
     """
     families = {family_of(base) for base in type(module).__mro__}
     if type(module).__name__ in _WINDOWS and type(module).__module__ == _MAXVIT:
-        return "windows"
+        return Channels.WINDOWS
     if type(module).__name__.endswith(("RoIAlign", "RoIPool")):
-        return "first"
+        return Channels.FIRST
     if any(base.__name__.startswith(_NORMS_FIRST) for base in type(module).__mro__):
-        return "first"
+        return Channels.FIRST
     if "conv" in families or "pool" in families:
-        return "first"
+        return Channels.FIRST
     if "linear" in families or isinstance(module, nn.Embedding):
-        return "last"
+        return Channels.LAST
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
-        return "last"
+        return Channels.LAST
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:
-        return "last"
-    return "unknown"
+        return Channels.LAST
+    return Channels.UNKNOWN
 
 
 def _follows_neighbour(module: nn.Module) -> bool:

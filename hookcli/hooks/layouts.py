@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hookcli.hooks.nested import named_tensors
+from hookcli.records.layouts import Channels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,17 +38,17 @@ _FIRST = frozenset(
 )
 
 
-def channels_of_operation(name: str) -> str:
-    """Return ``LayerInfo.channels`` of the functional operation of this name."""
+def channels_of_operation(name: str) -> Channels:
+    """Return where the functional operation of this name puts channels."""
     if name in _FIRST or name.startswith("conv") or "pool" in name:
-        return "first"
+        return Channels.FIRST
     if name in ("linear", "embedding"):
-        return "last"
+        return Channels.LAST
     if name in _ELEMENTWISE:
-        return "by value"
+        return Channels.BY_VALUE
     if name == "scaled_dot_product_attention":
-        return "by nothing"  # its heads stand where maps have rows, whatever norm its inputs had
-    return "by axes" if name in _KEEP_AXES else "by shape"
+        return Channels.BY_NOTHING  # its heads stand where maps have rows
+    return Channels.BY_AXES if name in _KEEP_AXES else Channels.BY_SHAPE
 
 
 @dataclass(slots=True)
@@ -121,19 +122,20 @@ class LayoutWatcher:
         shape = tuple(tensor.shape)
         layout = layer.layout_of(shape, self.size)
         own = "" if layout.channel_axis is None else layout.name
-        if not layer.needs_inference or (len(shape) < 3 and not layer.is_operation):
+        if not layer.channels.needs_inference or (len(shape) < 3 and not layer.is_operation):
             return own
         name = self._recall(tensor)
         if not name:
             shapes = [evidence.parts, evidence.inputs]
-            if layer.is_elementwise and self._running:
+            if layer.channels.is_elementwise and self._running:
                 shapes.append(self._running[-1].parts)
             names = next((found[shape] for found in shapes if shape in found), set())
             is_input = shape in evidence.inputs or not layer.is_operation
-            transposes = not (layer.is_elementwise and is_input)
+            transposes = not (layer.channels.is_elementwise and is_input)
             name = _agreed(names, shape, transposes=transposes)
             if not name and layer.is_operation:
-                name = _derived(evidence.inputs, shape, keeps_axes=layer.channels == "by axes")
+                keeps_axes = layer.channels is Channels.BY_AXES
+                name = _derived(evidence.inputs, shape, keeps_axes=keeps_axes)
         if name and name != own:
             self.inferred.setdefault(layer.module_path, set()).add(name)
         elif own:

@@ -35,7 +35,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     """
     module, feed = loaded.module, loaded.feed
     parameters = list(module.parameters())
-    if not any(layer.needs_inference for layer in layers) or any(map(is_lazy, parameters)):
+    if not any(layer.channels.needs_inference for layer in layers) or any(map(is_lazy, parameters)):
         return tuple(layers)
     pixels = loaded.pixels_to_try()
     watched = list(list_watchable(module))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hookcli.records.layouts import NO_TOKENS, Layout, Tokens, resolve_layout
+from hookcli.records.layouts import NO_TOKENS, Channels, Layout, Tokens, resolve_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,7 @@ class LayerInfo:
         depth: 0 for the model itself, 1 for its children, and so on.
         is_leaf: the module has no children, or is a ``MultiheadAttention``.
         params: the number of parameters of this module and all modules below it.
-        channels: the place of the channel axis in its output, as far as its type tells: ``first``,
-            ``last``, ``likely first`` or ``likely last`` (it works value by value, and the type of
-            a neighbour tells), ``same`` (it works value by value, and no neighbour tells),
-            ``windows`` (last, and the other axes are no longer those of the image), or ``unknown``.
-            An operation that does not tell has the axes of one of its inputs, and its shape alone
-            tells nothing: ``by value`` (it works value by value), ``by axes`` (it keeps the axes in
-            their order, but not their lengths), ``by shape`` (of an input of the same shape), or
-            ``by nothing`` (it has other axes).
+        channels: where the channel axis of its output is, as far as its type tells.
         tokens: what the model tells about its sequences of tokens.
         inferred: the name of the layout of its output, inferred from other tensors of the same
             shape (``hooks.layouts``); empty if it was not. It is the same layer with and without.
@@ -56,7 +49,7 @@ class LayerInfo:
     depth: int = 1
     is_leaf: bool = True
     params: int = 0
-    channels: str = "unknown"
+    channels: Channels = Channels.UNKNOWN
     tokens: Tokens = NO_TOKENS
     inferred: str = field(default="", compare=False)
     chosen_calls: tuple[int, ...] = ()
@@ -71,16 +64,6 @@ class LayerInfo:
         """The module path as it is shown; ``(model)`` for the model itself."""
         return self.module_path or ROOT_LABEL
 
-    @property
-    def needs_inference(self) -> bool:
-        """Whether its type does not tell, or only makes likely, where it puts channels."""
-        return self.channels in ("unknown", "by axes", "by shape") or self.is_elementwise
-
-    @property
-    def is_elementwise(self) -> bool:
-        """Whether it works value by value, so that its output has the layout of its input."""
-        return self.channels in ("same", "by value") or self.channels.startswith("likely")
-
     def layout_of(self, shape: tuple[int, ...], pixels: tuple[int, int] | None = None) -> Layout:
         """Return the layout of a tensor that this module takes or returns.
 
@@ -90,7 +73,7 @@ class LayerInfo:
         """
         if not self.inferred or len(self.inferred) != len(shape):
             return resolve_layout(shape, self.channels, pixels, self.tokens)
-        channels = "last" if self.inferred.endswith("C") else "first"
+        channels = Channels.LAST if self.inferred.endswith("C") else Channels.FIRST
         return replace(resolve_layout(shape, channels, pixels, self.tokens), inferred=True)
 
 

@@ -9,10 +9,67 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class Channels(Enum):
+    """Where the channel axis of a layer's output is, as far as its type tells.
+
+    A layer that works value by value has the axes of its input, and the type of its neighbour makes
+    ``LIKELY_FIRST`` or ``LIKELY_LAST`` of it; it is ``SAME`` if no neighbour tells. ``WINDOWS`` are
+    last, and the other axes are no longer those of the image.
+
+    A functional operation that does not tell has the axes of one of its inputs, and its shape alone
+    tells nothing: ``BY_VALUE`` (it works value by value), ``BY_AXES`` (it keeps the axes in their
+    order, but not their lengths), ``BY_SHAPE`` (of an input of the same shape), or ``BY_NOTHING``
+    (it has other axes).
+    """
+
+    FIRST = "first"
+    LAST = "last"
+    LIKELY_FIRST = "likely first"
+    LIKELY_LAST = "likely last"
+    SAME = "same"
+    WINDOWS = "windows"
+    UNKNOWN = "unknown"
+    BY_VALUE = "by value"
+    BY_AXES = "by axes"
+    BY_SHAPE = "by shape"
+    BY_NOTHING = "by nothing"
+
+    @property
+    def of_neighbour(self) -> Channels:
+        """What ``FIRST`` or ``LAST`` makes likely for a neighbour that works value by value."""
+        return Channels.LIKELY_FIRST if self is Channels.FIRST else Channels.LIKELY_LAST
+
+    @property
+    def is_last(self) -> bool:
+        """Whether channels are last, or likely last."""
+        return self in (Channels.LAST, Channels.LIKELY_LAST)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether the layer works value by value, so its output has the layout of its input."""
+        return self in _ELEMENTWISE
+
+    @property
+    def follows_input(self) -> bool:
+        """Whether it is of an operation whose inputs alone can tell."""
+        return self in _BY_INPUT
+
+    @property
+    def needs_inference(self) -> bool:
+        """Whether the type of the layer does not tell, or only makes likely, where channels are."""
+        return self.is_elementwise or self in _UNTOLD
+
+
+_ELEMENTWISE = (Channels.SAME, Channels.BY_VALUE, Channels.LIKELY_FIRST, Channels.LIKELY_LAST)
+_BY_INPUT = (Channels.BY_VALUE, Channels.BY_AXES, Channels.BY_SHAPE, Channels.BY_NOTHING)
+_UNTOLD = (Channels.UNKNOWN, Channels.BY_AXES, Channels.BY_SHAPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +173,7 @@ _MOST_BEFORE = 16  # the most tokens before those of the patches in a model that
 @functools.lru_cache(maxsize=4096)
 def resolve_layout(
     shape: tuple[int, ...],
-    channels: str = "unknown",
+    channels: Channels = Channels.UNKNOWN,
     pixels: tuple[int, int] | None = None,
     tokens: Tokens = NO_TOKENS,
 ) -> Layout:
@@ -129,9 +186,9 @@ def resolve_layout(
             a pixel). None means square.
         tokens: ``LayerInfo.tokens`` of the module.
     """
-    if 0 in shape or channels.startswith("by "):
+    if 0 in shape or channels.follows_input:
         return UNKNOWN
-    if channels == "windows":
+    if channels is Channels.WINDOWS:
         return Layout("NHWC", 3) if len(shape) == 4 else UNKNOWN
     if len(shape) == 2:
         return Layout("NC", 1)
@@ -157,7 +214,7 @@ def recall_layout(
         shape: the shape that ``resolve_layout`` was given.
         pixels: the height and width that ``resolve_layout`` was given.
     """
-    channels = "last" if name.endswith("C") else "first"
+    channels = Channels.LAST if name.endswith("C") else Channels.FIRST
     layout = resolve_layout(shape, channels, pixels)
     if layout.name != name:
         return UNKNOWN
@@ -168,20 +225,21 @@ def recall_layout(
 
 
 def _three_axes(
-    shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None, tokens: Tokens
+    shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> Layout:
     """Return the layout of (N, L, C) tokens or of (N, C, L) sequences."""
-    if channels == "first" or (channels == "likely first" and pixels is None):
+    if channels is Channels.FIRST or (channels is Channels.LIKELY_FIRST and pixels is None):
         return Layout("NCL", 1, 1, shape[2])
-    if pixels is None and not channels.endswith("last"):
+    if pixels is None and not channels.is_last:
         return UNKNOWN  # not known to come from an image, and any square number could be folded
+    may_be_first = channels is Channels.LIKELY_FIRST
     if (found := _find_image(shape[1], pixels, tokens)) is not None:
-        other = _find_image(shape[2], pixels, tokens) if channels == "likely first" else None
+        other = _find_image(shape[2], pixels, tokens) if may_be_first else None
         both = other is not None and not other[2]  # (N, C, L) has no tokens but the image's
         return UNKNOWN if both else Layout("NLC", 2, *found)
-    if channels == "likely first":
+    if may_be_first:
         return Layout("NCL", 1, 1, shape[2])
-    return Layout("NLC", 2) if channels.endswith("last") else UNKNOWN
+    return Layout("NLC", 2) if channels.is_last else UNKNOWN
 
 
 def _find_image(
@@ -208,33 +266,38 @@ def _find_image(
     return None
 
 
-def _four_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
+def _four_axes(
+    shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
+) -> Layout:
     """Return the layout of (N, C, H, W) or of (N, H, W, C)."""
     first = Layout("NCHW", 1, shape[2], shape[3])
     last = Layout("NHWC", 3, shape[1], shape[2])
     fits_first = _keeps_proportions(shape[2], shape[3], pixels)
     fits_last = _keeps_proportions(shape[1], shape[2], pixels)
-    if channels == "first":
+    if channels is Channels.FIRST:
         return first
-    if channels == "last":
+    if channels is Channels.LAST:
         return last if fits_last else Layout("NHWC", 3)
     if fits_first == fits_last:  # the shape does not decide, so the neighbour does
         last = last if fits_last else Layout("NHWC", 3)
-        return {"likely first": first, "likely last": last}.get(channels, UNKNOWN)
+        return {Channels.LIKELY_FIRST: first, Channels.LIKELY_LAST: last}.get(channels, UNKNOWN)
     if fits_first:
         return first
     return last if fits_last else UNKNOWN
 
 
-def _five_axes(shape: tuple[int, ...], channels: str, pixels: tuple[int, int] | None) -> Layout:
+def _five_axes(
+    shape: tuple[int, ...], channels: Channels, pixels: tuple[int, int] | None
+) -> Layout:
     """Return the layout of (N, C, D, H, W) or of (N, D, H, W, C)."""
     first = Layout("NCDHW", 1, shape[3], shape[4])
     last = Layout("NDHWC", 4, shape[2], shape[3])
     fits_first = _keeps_proportions(shape[3], shape[4], pixels)
     fits_last = _keeps_proportions(shape[2], shape[3], pixels)
-    if channels == "first" or (channels != "last" and fits_first and not fits_last):
+    is_last = channels is Channels.LAST
+    if channels is Channels.FIRST or (fits_first and not fits_last and not is_last):
         return first
-    if fits_last and (channels == "last" or not fits_first):
+    if fits_last and (is_last or not fits_first):
         return last
     return UNKNOWN
 

@@ -10,7 +10,7 @@ import torch
 
 from hookcli.activations.feature_maps import Bars, Tiles, take_cam, take_tiles
 from hookcli.config import GridStyle
-from hookcli.records.layouts import Layout, resolve_layout
+from hookcli.records.layouts import Channels, Layout, resolve_layout
 from hookcli.records.pictures import LEVELS, MIDDLE, NOT_FINITE
 
 PAIR = Layout("NCHW", 1, 1, 2)  # feature maps of one row and two columns
@@ -331,7 +331,7 @@ def test_bars_do_not_change_when_the_activation_is_written_over_afterwards():
 
 def test_what_the_layout_resolves_as_spatial_becomes_tiles():
     activation = torch.zeros(1, 3, 4, 4)
-    layout = resolve_layout(tuple(activation.shape), "first")
+    layout = resolve_layout(tuple(activation.shape), Channels.FIRST)
     assert isinstance(take_tiles(activation, layout, GridStyle()), Tiles)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hookcli.records.layouts import Layout, recall_layout, resolve_layout
+from hookcli.records.layouts import Channels, Layout, recall_layout, resolve_layout
 from hookcli.render.draw.compared_maps import compare_maps
 from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
 from tests.toy_runs import ToyRun, array, run_of
@@ -268,7 +268,7 @@ def test_where_one_of_the_two_is_complex_both_are_magnitudes(a, b):
     ],
 )
 def test_a_layout_is_told_again_from_its_name(shape, channels, pixels):
-    layout = resolve_layout(shape, channels, pixels)
+    layout = resolve_layout(shape, Channels(channels), pixels)
     assert recall_layout(layout.name, shape, pixels) == layout
 
 

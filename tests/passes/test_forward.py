@@ -17,7 +17,7 @@ from hookcli.hooks.layers import list_layers
 from hookcli.passes.forward import BrokenForwardError, ForwardSettings, run_forward
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
-from hookcli.records.layouts import Layout
+from hookcli.records.layouts import Channels, Layout
 from hookcli.summary.tally import aggregate_layers
 from tests import toy_models as toys
 from tests.toy_models import pixel
@@ -111,7 +111,7 @@ def test_two_images_in_a_batch_have_the_tiles_that_they_have_alone():
 def test_tiles_show_the_activation_before_it_is_written_over():
     pixels = torch.tensor([[[[-1.0, 1.0]]]])  # conv's channel 0 is [2, -2], its channel 1 [-1, 1]
     style = GridStyle(rank="index")
-    layers = [LayerInfo("conv", "Conv2d", channels="first")]
+    layers = [LayerInfo("conv", "Conv2d", channels=Channels.FIRST)]
     forward = ForwardSettings(toys.InplaceRelu().eval(), layers, "output", style)
     ((picture,),) = [result.pictures for result in results_of(forward, ["a"], pixels)]
     assert picture.content.levels.tolist() == [[[239, 0]], [[0, 239]]]

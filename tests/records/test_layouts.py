@@ -8,7 +8,7 @@ from torchvision.ops import MultiScaleRoIAlign, RoIPool
 
 from hookcli.hooks.layers import list_layers
 from hookcli.records.calls import LayerInfo
-from hookcli.records.layouts import Layout, Tokens, recall_layout, resolve_layout
+from hookcli.records.layouts import Channels, Layout, Tokens, recall_layout, resolve_layout
 from tests import toy_models as toys
 
 UNKNOWN = Layout("unknown", None)
@@ -97,7 +97,7 @@ def nhwc(height, width):
     ],
 )
 def test_the_layout_of(shape, channels, pixels, layout):
-    assert resolve_layout(shape, channels, pixels) == layout
+    assert resolve_layout(shape, Channels(channels), pixels) == layout
 
 
 SIXTEEN = (16, 16)
@@ -141,7 +141,7 @@ SQUARE = (224, 224)
     ],
 )
 def test_the_layout_of_tokens(shape, channels, pixels, tokens, layout):
-    assert resolve_layout(shape, channels, pixels, tokens) == layout
+    assert resolve_layout(shape, Channels(channels), pixels, tokens) == layout
 
 
 def test_the_tokens_of_the_image_are_between_the_others():
@@ -157,12 +157,12 @@ def test_an_inferred_layout_is_that_of_tensors_with_as_many_axes_and_says_so():
 
 
 def test_a_layout_without_height_and_width_cannot_be_drawn_as_pictures():
-    assert not resolve_layout((1, 64, 49, 64), "last", (224, 224)).is_spatial
-    assert resolve_layout((1, 56, 56, 96), "last", (224, 224)).is_spatial
+    assert not resolve_layout((1, 64, 49, 64), Channels.LAST, (224, 224)).is_spatial
+    assert resolve_layout((1, 56, 56, 96), Channels.LAST, (224, 224)).is_spatial
 
 
 def channels_of(model):
-    return {layer.module_path: layer.channels for layer in list_layers(model)}
+    return {layer.module_path: layer.channels.value for layer in list_layers(model)}
 
 
 def test_a_convolution_and_a_pool_put_channels_first_and_a_linear_layer_last():
@@ -199,7 +199,7 @@ def test_a_norm_over_one_axis_puts_channels_last_and_over_three_does_not_tell():
 def test_what_is_cut_out_of_feature_maps_has_channels_first():
     model = nn.Sequential(MultiScaleRoIAlign(["0"], 7, 2), RoIPool(7, 1.0))
     assert channels_of(model) == {"": "unknown", "0": "first", "1": "first"}
-    assert resolve_layout((150, 256, 7, 7), "first", (300, 400)).channel_axis == 1
+    assert resolve_layout((150, 256, 7, 7), Channels.FIRST, (300, 400)).channel_axis == 1
 
 
 def test_attention_with_the_batch_first_puts_channels_last():
