@@ -14,6 +14,7 @@ from hookcli.activations.observation import Observation, read_records, take_samp
 from hookcli.activations.pooling import take_activation
 from hookcli.activations.sketch import take_sketches
 from hookcli.activations.stats import reduce_rows, to_dense
+from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class BatchResult:
         unedited_score: the score without edits.
         heats: the maps that are to be drawn over the images.
         attention: what the attention calls do with the image; None if that was not asked for.
+        effects: what the edits did.
     """
 
     records: tuple[LayerRecord, ...] = ()
@@ -73,6 +75,7 @@ class BatchResult:
     unedited_score: Score | None = None
     heats: tuple[Heat, ...] = ()
     attention: ImageAttention | None = None
+    effects: EditEffects = field(default_factory=EditEffects)
 
 
 class LeadingAxisError(Exception):

@@ -25,8 +25,8 @@ from hookcli.run.repeat import check_first_batch
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.places.names import chunk_file, chunk_journal
-from hookcli.summary.chunks import RunTotals
-from hookcli.summary.tally import Tally
+from hookcli.summary.chunks import Chunk
+from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hookcli.plan.prepare import PreparedRun, RunSettings
     from hookcli.records.runs import RunResult
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import Chunk
 
 
 _SAVED_EVERY = 5.0  # seconds between savings of the top images, which take as long as all else
@@ -52,7 +51,7 @@ def run_on_cluster(
         KeyboardInterrupt: the run was interrupted; what is complete is in the folder.
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    totals = RunTotals(Tally(prepared.settings.limits))
+    totals = Chunk()
     settings, first = _pin_model(prepared), prepared.model.first.source
     out = settings.plan.out_dir
     setup = WorkerSetup(
@@ -74,8 +73,7 @@ def run_on_cluster(
         pool = WorkerPool(ray_cluster, facts, listener.warn)
         merger = _Merger(prepared, folder, totals, listener)
         merger.resume()
-        is_resumed = bool(totals.images)
-        if is_resumed:
+        if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
@@ -85,7 +83,7 @@ def run_on_cluster(
                 merger.save_top()
             raise
         clock.lap("forward")
-        result = close_run(folder, prepared, totals, is_resumed=is_resumed)
+        result = close_run(folder, prepared, totals, merger.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 
@@ -147,13 +145,14 @@ class _Merger:
     Attributes:
         following: the number of the chunk that is added next.
         count: the number of chunks of the run.
+        top: the images that fire each channel most, of the chunks so far.
     """
 
     def __init__(
         self,
         prepared: PreparedRun,
         folder: RunFolder,
-        totals: RunTotals,
+        totals: Chunk,
         listener: ProgressListener,
     ) -> None:
         settings = prepared.settings
@@ -162,9 +161,8 @@ class _Merger:
         self._size = chunk_size(settings.config.batch_size)
         self._told: set[str] = set()
         self._saved = -_SAVED_EVERY  # when the top images were saved last
-        self.following = 0
+        self.following, self.top = 0, TopImages()
         self.count = -(-settings.image_count // self._size)
-        totals.top.count = settings.config.top_images * settings.has_several
 
     @property
     def begun(self) -> BeganWith:
@@ -174,9 +172,8 @@ class _Merger:
     def resume(self) -> None:
         """Add up the chunks of an interrupted run that can still be used."""
         settings, sources = self._prepared.settings, self._prepared.model.sources
-        self.following = resume_chunks(
-            settings, sources, self._folder, self._totals, self._listener
-        )
+        self.top = resume_chunks(settings, sources, self._folder, self._totals, self._listener)
+        self.following = self.top.chunks
 
     def make_work(self, number: int) -> Work:
         """Return a chunk, to be run after the chunks so far."""
@@ -190,14 +187,11 @@ class _Merger:
             if text not in self._told:
                 self._told.add(text)
                 self._listener.warn(text)
-        edits = self._prepared.model.edits
-        edits.unused &= done.unused
-        edits.made = done.made | edits.made
         totals, number = self._totals, self.following
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})
         totals.merge(done.chunk)
         for kept in done.tops:
-            totals.top.merge(kept)
+            self.top.merge(kept)
         self.following += 1
         if time.monotonic() - self._saved >= _SAVED_EVERY:
             self.save_top()
@@ -210,7 +204,7 @@ class _Merger:
         Raises:
             OutputError: they cannot be saved.
         """
-        write_top(self._folder, self._totals.top)
+        write_top(self._folder, self.top)
         self._saved = time.monotonic()
 
     def write_part(self, part: Chunk) -> None:

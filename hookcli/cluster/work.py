@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,8 +104,6 @@ class Done:
         chunk: the chunk.
         tops: the images of it that fire each channel most, for each number of channels.
         node: the name of the machine that ran it.
-        unused: the edits that have changed nothing in this chunk.
-        made: the edits that made NaN or Inf in it, as in ``Edits.made``.
         warnings: what the user should be warned of.
     """
 
@@ -113,8 +111,6 @@ class Done:
     chunk: Chunk
     tops: list[TopImages]
     node: str = ""
-    unused: frozenset[str] = frozenset()
-    made: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 

@@ -29,7 +29,6 @@ from hookcli.summary.top_images import list_tops
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
     from hookcli.config import RunConfig
-    from hookcli.edits.resolve import Edits
 
 
 class Worker:
@@ -38,7 +37,6 @@ class Worker:
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._settings: ChunkSettings | None = None
-        self._edits: Edits | None = None
 
     def prepare(self) -> WorkerFacts | Failed:
         """Load the model, and return what must be the same in all workers."""
@@ -60,7 +58,7 @@ class Worker:
             prepared = add_score(replace(model, fitter=setup.fitter), settings)
         except HookcliError as error:
             return Failed.from_error(error)
-        self._settings, self._edits = make_chunk_settings(prepared), model.edits
+        self._settings = make_chunk_settings(prepared)
         self._setup = replace(setup, weights=None)  # they take memory
         return list_facts(model.loaded, setup, config)
 
@@ -83,9 +81,6 @@ class Worker:
 
     def _run(self, work: Work) -> Done | Failed:
         assert self._settings is not None  # noqa: S101
-        assert self._edits is not None  # noqa: S101
-        self._edits.unused = {each.edit.text for each in self._edits.resolved}
-        self._edits.made = {}
         settings, files = self._setup.settings, ChunkFiles()
         warnings: list[str] = []
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
@@ -107,7 +102,5 @@ class Worker:
             chunk,
             tops,
             platform.node(),
-            frozenset(self._edits.unused),
-            self._edits.made,
             tuple(warnings),
         )

@@ -22,6 +22,7 @@ from hookcli.distance.metrics import measure_arrays
 from hookcli.hooks.operations import without_fast_path
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
+from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import SkippedImage
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def compare_variants(
     keys: list[str] = []
     skipped_before = list_skipped(a.prepared, b.prepared)
     skipped: list[SkippedImage] = []
-    called = set[str]()
+    ran = _Ran()
     first_shape: tuple[int, ...] | None = None
     with a.prepared.pruning.restored_on_exit(), b.prepared.pruning.restored_on_exit():
         make_ready(a, b)
@@ -83,7 +84,7 @@ def compare_variants(
             unusable = [image for image in (image_a, image_b) if image.pixels is None]
             if unusable:
                 skipped.append(SkippedImage(unusable[0].file, unusable[0].reason))
-            elif (pairs := _try_image(a, b, image_a, image_b, called, skipped)) is not None:
+            elif (pairs := _try_image(a, b, image_a, image_b, ran, skipped)) is not None:
                 keys.append(image_a.key)
                 if first_shape is None and image_a.pixels is not None:
                     first_shape = tuple(image_a.pixels.shape)
@@ -92,8 +93,8 @@ def compare_variants(
             image_done(len(keys) + len(skipped), len(skipped))
         all_skipped = (*skipped_before, *skipped)
         require_image(keys, all_skipped)
-        for variant in (a, b):
-            variant.prepared.edits.check_used()
+        for variant, effects in ((a, ran.effects_a), (b, ran.effects_b)):
+            variant.prepared.edits.check_used(effects.used)
     notes = [note for variant in (a, b) for note in variant.prepared.loaded.info.notes]
     comparison = Comparison(
         a.name,
@@ -103,7 +104,7 @@ def compare_variants(
         changed=tuple(list_variant_changes(a, b)),
         images=tuple(keys),
         skipped=all_skipped,
-        uncalled=list_uncalled(a.prepared, called),
+        uncalled=list_uncalled(a.prepared, ran.called),
         notes=tuple(dict.fromkeys(notes)),
         image_rows=tuple(judge.image_rows()),
     )
@@ -127,6 +128,27 @@ def pair_sources(
         return list(zip(a.sources, b.sources, strict=True))
     others = {source.key: source for source in b.sources}
     return [(source, others[source.key]) for source in a.sources if source.key in others]
+
+
+@dataclass(slots=True)
+class _Ran:
+    """What ran on the images so far.
+
+    Attributes:
+        called: the module paths of the layers that ran in either variant.
+        effects_a: what the edits of A did.
+        effects_b: what the edits of B did.
+    """
+
+    called: set[str] = field(default_factory=set)
+    effects_a: EditEffects = field(default_factory=EditEffects)
+    effects_b: EditEffects = field(default_factory=EditEffects)
+
+    def merge(self, later: _Ran) -> None:
+        """Add what ran on the images after these."""
+        self.called |= later.called
+        self.effects_a.merge(later.effects_a)
+        self.effects_b.merge(later.effects_b)
 
 
 @dataclass(slots=True)
@@ -172,7 +194,7 @@ def _try_image(
     b: Variant,
     image_a: PreparedImage,
     image_b: PreparedImage,
-    called: set[str],
+    ran: _Ran,
     skipped: list[SkippedImage],
 ) -> list[CallPair] | None:
     """Return the pairs of one image; None if a model fails on the image and it is skipped.
@@ -180,29 +202,25 @@ def _try_image(
     Raises:
         ForwardError: a model raised an exception, and the image is not to be skipped.
     """
-    ran = set[str]()
+    now = _Ran()
     pairs: list[CallPair] | None = None
     on_error, several = a.prepared.request.on_error, len(a.prepared.sources) > 1
-    with (
-        skip_failing(on_error, image_a.file, skipped, is_one_of_several=several),
-        a.prepared.edits.forgotten_on_error(),
-        b.prepared.edits.forgotten_on_error(),
-    ):
-        pairs = list(_compare_image(a, b, image_a, image_b, ran))
-        called |= ran
+    with skip_failing(on_error, image_a.file, skipped, is_one_of_several=several):
+        pairs = list(_compare_image(a, b, image_a, image_b, now))
+        ran.merge(now)
     return pairs
 
 
 def _compare_image(
-    a: Variant, b: Variant, image_a: PreparedImage, image_b: PreparedImage, called: set[str]
+    a: Variant, b: Variant, image_a: PreparedImage, image_b: PreparedImage, ran: _Ran
 ) -> Iterator[CallPair]:
     """Yield the pairs of one image, in the order in which the calls complete in A."""
     kept = _Kept()
     measured = _Measured(kept)
     uses_operations = a.prepared.uses_operations or b.prepared.uses_operations
     with without_fast_path(unless=not uses_operations):
-        run_variant(a, image_a, kept, called)
-        run_variant(b, image_b, measured, called)
+        run_variant(a, image_a, kept, ran.called, ran.effects_a)
+        run_variant(b, image_b, measured, ran.called, ran.effects_b)
     for call_id, other in pair_ids(tuple(kept.seen), tuple(measured.seen)):
         yield CallPair(
             image_a.key,

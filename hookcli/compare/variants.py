@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
+    from hookcli.records.edit_effects import EditEffects
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def run_variant(
     image: PreparedImage,
     observer: Callable[[Call, Tensor], None],
     called: set[str],
+    effects: EditEffects,
 ) -> None:
     """Run one forward under hooks; the model draws the same random numbers in every call.
 
@@ -84,6 +86,7 @@ def run_variant(
         image: the image, whose pixels are known.
         observer: receives each call and its tensor inside the hook.
         called: collects the module paths of the layers that ran.
+        effects: what the edits do is noted here.
 
     Raises:
         RequestError: the pixels have no channels-last form.
@@ -101,7 +104,7 @@ def run_variant(
         with (
             use_threads(variant.threads),
             torch.random.fork_rng(),
-            change(loaded.module, edits.changes(loaded.feed.size_of(pixels), 1)),
+            change(loaded.module, edits.changes(effects, loaded.feed.size_of(pixels), 1)),
             observe(loaded.module, prepared.layers, observer, variant.at, called),
         ):
             torch.manual_seed(prepared.request.model.seed)

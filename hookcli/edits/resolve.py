@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,14 @@ from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from torch import Tensor, nn
 
     from hookcli.edits.grammar import Edit, Side
     from hookcli.hooks.operations import FoundOperation
     from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.edit_effects import EditEffects
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,15 @@ class ResolvedEdit:
     parameters: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a run, and what they have done so far.
-
-    Their truth value is whether there are any.
+    """The edits of a run; their truth value is whether there are any.
 
     Attributes:
         resolved: the edits in their order.
-        unused: the texts of the edits that have not changed anything yet.
-        made: the text of the edit that first turned finite numbers into ``NaN`` or ``Inf``, by
-            these two words.
     """
 
     resolved: tuple[ResolvedEdit, ...] = ()
-    unused: set[str] = field(default_factory=set)
-    made: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.resolved)
@@ -68,11 +61,15 @@ class Edits:
         return any(layer.is_operation for each in self.resolved for layer in each.layers)
 
     def changes(
-        self, size: tuple[int, int] | None = None, images: int | None = None
+        self,
+        effects: EditEffects,
+        size: tuple[int, int] | None = None,
+        images: int | None = None,
     ) -> tuple[Change, ...]:
         """Return the edits as changes for ``hooks.change.change``.
 
         Args:
+            effects: what the edits do is noted here.
             size: the height and width of what the layers see, which tell the axis of channels from
                 the axes of places; None if unknown.
             images: the number of images in the batch; None if the leading axis is always that of
@@ -83,48 +80,22 @@ class Edits:
                 resolved.edit.side,
                 resolved.layers,
                 resolved.parameters,
-                partial(self._apply, resolved.edit, size, images),
+                partial(_apply, resolved.edit, effects, size, images),
             )
             for resolved in self.resolved
         )
 
-    def check_used(self) -> None:
-        """Check that every edit has changed something in the forwards and backwards so far.
+    def check_used(self, used: Collection[str]) -> None:
+        """Check that the texts of the edits that changed something are those of all edits.
 
         Raises:
-            RequestError: an edit has not, because none of its layers ran or got a gradient.
+            RequestError: an edit has changed nothing: none of its layers ran or got a gradient.
         """
-        for text in sorted(self.unused):
+        for text in sorted({each.edit.text for each in self.resolved}.difference(used)):
             raise RequestError(
                 f"--edit {text!r} changed nothing: none of its layers ran or got a gradient",
                 "hookcli layers MODEL shows what runs; only floating-point numbers are changed",
             )
-
-    @contextmanager
-    def forgotten_on_error(self) -> Iterator[None]:
-        """Forget what was noted in the block if it ends with an error."""
-        unused, made, is_done = set(self.unused), dict(self.made), False
-        try:
-            yield
-            is_done = True
-        finally:
-            if not is_done:
-                self.unused, self.made = unused, made
-
-    def _apply(
-        self,
-        edit: Edit,
-        size: tuple[int, int] | None,
-        images: int | None,
-        call: Call | None,
-        values: Tensor,
-    ) -> Tensor:
-        self.unused.discard(edit.text)
-        changed = _edit_values(edit, size, images, call, values)
-        if edit.verb in ("set", "scale") and not name_not_finite(values):
-            kinds = [kind for kind in ("NaN", "Inf") if kind in name_not_finite(changed)]
-            self.made = dict.fromkeys(kinds, edit.text) | self.made
-        return changed
 
 
 def list_edited_forms(texts: Sequence[str]) -> list[str]:
@@ -155,7 +126,7 @@ def resolve_edits(
         RequestError: a text is not an edit, matches nothing, or names channels that do not exist.
     """
     edits = [read_edit(text, default_side) for text in texts]
-    return Edits(tuple(_resolve(model, edit, operations) for edit in edits), set(texts))
+    return Edits(tuple(_resolve(model, edit, operations) for edit in edits))
 
 
 def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation]) -> ResolvedEdit:
@@ -186,6 +157,24 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
         if isinstance(count, int):
             check_channels(edit, count, layer.label)
     return ResolvedEdit(edit, chosen)
+
+
+def _apply(
+    edit: Edit,
+    effects: EditEffects,
+    size: tuple[int, int] | None,
+    images: int | None,
+    call: Call | None,
+    values: Tensor,
+) -> Tensor:
+    """Return the values as the edit changes them, and note what it did."""
+    effects.used.add(edit.text)
+    changed = _edit_values(edit, size, images, call, values)
+    if edit.verb in ("set", "scale") and not name_not_finite(values):
+        for kind in ("NaN", "Inf"):
+            if kind in name_not_finite(changed):
+                effects.made.setdefault(kind, edit.text)
+    return changed
 
 
 def _edit_values(

@@ -27,6 +27,7 @@ from hookcli.passes.forward import (
     broken_forwards,
     call_observed,
 )
+from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import UNKNOWN
 
@@ -100,7 +101,7 @@ def run_backward(
     """
     results = []
     for i, key in enumerate(keys):
-        with broken_forwards(), settings.edits.forgotten_on_error():
+        with broken_forwards():
             result = _observe_image(settings, key, pixels[i : i + 1], sample=first_image and i == 0)
             results.append(result)
     return PassResult(tuple(results))
@@ -132,9 +133,9 @@ def _observe_image(
     selected = {layer.module_path for layer in settings.layers}
     observer = _Observer(collector, selected, activations)
     target = None if plain is None else plain.score.target  # edits may change the prediction
-    passed = _run_pass(
-        settings, pixels, observer, collector, settings.edits.changes(size, 1), target
-    )
+    effects = EditEffects()
+    changes = settings.edits.changes(effects, size, 1)
+    passed = _run_pass(settings, pixels, observer, collector, changes, target)
     result = collector.result(passed.output)
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
     heats = list(_find_cams(key, observer, size, {layer.module_path for layer in settings.cams}))
@@ -147,6 +148,7 @@ def _observe_image(
         score=passed.score,
         unedited_score=None if plain is None else plain.score,
         heats=tuple(heats),
+        effects=effects,
     )
 
 

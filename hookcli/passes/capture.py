@@ -20,6 +20,7 @@ from hookcli.hooks.observe import observe, refuse_unhookable
 from hookcli.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
+from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 from hookcli.records.text import and_more, count, shape_text
 
@@ -210,7 +211,8 @@ def capture(
     chosen = select_layers(model, wanted, unwanted, operations)
     side: Side = "grad_output" if gradients else "output"
     resolved = resolve_edits(model, edits, side, operations)
-    changes = resolved.changes()
+    effects = EditEffects()
+    changes = resolved.changes(effects)
     captured = Captured(chosen, _model=model, _keeps=keep)
     with ExitStack() as stack:
         stack.enter_context(change(model, changes))
@@ -220,4 +222,4 @@ def capture(
             captured._gradients = stack.enter_context(observed)
         stack.enter_context(change_input_gradients(model, changes))
         yield captured
-    resolved.check_used()
+    resolved.check_used(effects.used)

@@ -27,6 +27,7 @@ from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
 from hookcli.passes.attention import attend
 from hookcli.passes.call import call_model
+from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -178,7 +179,7 @@ def run_forward(
 def _run_batch(
     settings: ForwardSettings, keys: Sequence[str], pixels: Tensor, *, first_image: bool
 ) -> PassResult:
-    with broken_forwards(), settings.edits.forgotten_on_error():
+    with broken_forwards():
         return _observe_batch(settings, keys, pixels, first_image=first_image)
 
 
@@ -208,9 +209,10 @@ def _observe_batch(
         ):
             unedited_output = call_observed(settings, pixels.clone(), collector)
     overwritten: dict[str, str] = {}
+    effects = EditEffects()
     block = attend(settings.attention, keys[0], pixels)
     with (
-        change(model, settings.edits.changes(size, len(keys))),
+        change(model, settings.edits.changes(effects, size, len(keys))),
         _find_overwriting(settings, overwritten) if first_image else torch.inference_mode(),
         observe(model, settings.layers, collector, settings.at, collector.called),
         block as attending,
@@ -220,6 +222,7 @@ def _observe_batch(
         collector.result(output),
         unedited=unedited_output,
         attention=None if attending is None else attending.finish(),
+        effects=effects,
     )
     return PassResult((result,), collector.has_other_leading_axis, overwritten)
 

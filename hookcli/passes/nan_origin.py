@@ -19,6 +19,7 @@ from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
 from hookcli.passes.call import call_backward, call_model
 from hookcli.passes.find_operations import find_operations
+from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ def find_nan_origin(
     feed: ModelInputs,
     pixels: Tensor,
     edits: Edits,
+    made_by: Mapping[str, str],
     score: Callable[[object], ScoreTensor] | None,
 ) -> dict[str, str]:
     """Return sentences that name what made ``NaN`` and ``Inf``, by these two words.
@@ -45,12 +47,13 @@ def find_nan_origin(
         model: the model, in evaluation mode.
         feed: how the model is called with pixels.
         pixels: the pixels of one image, (1, …).
-        edits: the edits of the run, which know which of them made one.
+        edits: the edits of the run.
+        made_by: the text of the edit that made one in the run, by the two words.
         score: computes the score at which a backward starts; None without a backward.
     """
-    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in edits.made.items()}
+    made = {kind: f"{kind} is made by --edit {text!r}" for kind, text in made_by.items()}
     made |= find_forward_origin(model, feed, pixels)
-    changes = edits.changes(feed.size_of(pixels), 1)
+    changes = edits.changes(EditEffects(), feed.size_of(pixels), 1)
     forwards = tuple(each for each in changes if each.side in ("input", "output"))
     if forwards:
         with change(model, forwards):

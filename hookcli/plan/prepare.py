@@ -363,7 +363,7 @@ def prepare_model(
     with pruning.undone_on_error():
         edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
         chosen = infer_layouts(loaded, chosen)
-        edits.resolved = _infer_edited(loaded, edits.resolved)
+        edits = replace(edits, resolved=_infer_edited(loaded, edits.resolved))
     clock.lap("load model")
     skipped = [*found.skipped, *unfit]
     return PreparedModel(
@@ -433,7 +433,7 @@ def outline_model(
     check_prunes(loaded.module, request.prunes)
     edits = resolve_edits(loaded.module, request.edits, edited_side, operations)
     chosen = infer_layouts(loaded, chosen)
-    edits.resolved = _infer_edited(loaded, edits.resolved)
+    edits = replace(edits, resolved=_infer_edited(loaded, edits.resolved))
     skipped = [*found.skipped, *unfit]
     return PreparedModel(
         request, loaded, chosen, operations, sources, skipped, fitter, first, edits, Pruning()

@@ -22,8 +22,8 @@ from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
 from hookcli.run.attention_pictures import write_attention
 from hookcli.run.heatmaps import write_heats
 from hookcli.store.places.names import list_formats, seen_file, thumbnails_file
-from hookcli.summary.attention_tally import AttentionTally, merge_attention
-from hookcli.summary.chunks import Chunk
+from hookcli.summary.attention_tally import AttentionTally
+from hookcli.summary.chunks import Chunk, merge_by_call
 from hookcli.summary.tally import Tally
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
-    from hookcli.summary.chunks import RunTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class BeganWith:
     alone: bool = False
 
     @classmethod
-    def after(cls, totals: RunTotals) -> BeganWith:
+    def after(cls, totals: Chunk) -> BeganWith:
         """Return what the chunks of a run have shown."""
         shape = totals.images[0].pixels_shape[1:] if totals.images else ()
         return cls(tuple(shape), totals.alone)
@@ -344,7 +343,7 @@ class ChunkRunner:
         """Add the attention of an image to the chunk, and write its pictures."""
         chunk = self.chunk
         for row in attention.rows:
-            merge_attention(chunk.attention, {row.call_id: AttentionTally.of(row)})
+            merge_by_call(chunk.attention, {row.call_id: AttentionTally.of(row)})
         for each in attention.calls:
             if each.kept is not None:
                 self._kept.setdefault(each.call.id, {})[attention.image] = each.kept
@@ -409,6 +408,7 @@ class ChunkRunner:
         """Add the records of one forward to the chunk, and queue its pictures."""
         chunk = self.chunk
         chunk.called |= result.called
+        chunk.edits.merge(result.effects)
         grids = _queue_pictures(result.pictures, self._grids)
         self._note_files(dict.fromkeys(grids.values()))
         chunk.written_files += filter(None, map(name_maps, result.pictures))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.run.chunk_runner import ChunkRecords
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import Chunk, RunTotals
+    from hookcli.summary.chunks import Chunk
 
 _MOST_WAITING = 2  # at most this many chunks wait to be written
 
@@ -30,6 +30,7 @@ class ChunkWriter:
 
     Attributes:
         done: how many chunks have been added to the totals; all of them are on disk.
+        top: the images that fire each channel most, of the chunks on disk.
         grids: draws the pictures of the chunk that is running.
         listener: receives the progress of the run.
     """
@@ -39,7 +40,7 @@ class ChunkWriter:
         settings: RunSettings,
         sources: Sequence[ImageSource | ImageFile],
         folder: RunFolder,
-        totals: RunTotals,
+        totals: Chunk,
         listener: ProgressListener,
     ) -> None:
         self.done = 0
@@ -50,7 +51,7 @@ class ChunkWriter:
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[Future[Chunk]] = []
         self._written = 0  # chunks on disk; changed by the writing thread alone after ``resume``
-        totals.top = TopImages(settings.config.top_images * settings.has_several)
+        self.top = TopImages(settings.config.top_images * settings.has_several)
         self._places = {source.key: place for place, source in enumerate(sources)}
 
     def __enter__(self) -> ChunkWriter:
@@ -66,9 +67,10 @@ class ChunkWriter:
 
     def resume(self) -> None:
         """Go on after the chunks of an interrupted run that can still be used."""
-        self.done = self._written = resume_chunks(
+        self.top = resume_chunks(
             self._settings, self._sources, self._folder, self._totals, self.listener
         )
+        self.done = self._written = self.top.chunks
 
     def put(self, chunk: Chunk, records: ChunkRecords) -> None:
         """Queue a chunk to be written; wait while too many chunks are in the queue."""
@@ -96,10 +98,10 @@ class ChunkWriter:
         if chunk.number != self._written:
             raise CancelledError  # a chunk before it failed: ``--resume`` uses none after a gap
         write_chunk_files(self._folder.write, chunk, records, grids())
-        self._totals.top.add(records.records, self._places)
+        self.top.add(records.records, self._places)
         if self._settings.is_long:
             write_chunk(self._folder, chunk)
-            write_top(self._folder, self._totals.top)
+            write_top(self._folder, self.top)
         self._written += 1
         return chunk
 

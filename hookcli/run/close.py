@@ -16,6 +16,7 @@ from hookcli.errors import OutputError
 from hookcli.escape import for_page
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
+from hookcli.plan.focus import describe_focus
 from hookcli.records.attention import AttentionRow
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.report import ReportDocument
@@ -31,6 +32,7 @@ from hookcli.store.places import names
 from hookcli.store.places.folders import opened
 from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights
+from hookcli.summary.tally import list_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,14 +46,13 @@ if TYPE_CHECKING:
     from hookcli.records.pictures import HeatPicture
     from hookcli.run.diagnose import Diagnosis
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import Chunk
+    from hookcli.summary.top_images import TopImages
 
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-def close_run(
-    folder: RunFolder, prepared: PreparedRun, totals: RunTotals, *, is_resumed: bool
-) -> RunResult:
+def close_run(folder: RunFolder, prepared: PreparedRun, totals: Chunk, top: TopImages) -> RunResult:
     """Diagnose the run and write the files that come at its end, the manifest last.
 
     Raises:
@@ -60,20 +61,21 @@ def close_run(
         OutputError: a file cannot be written.
     """
     model, config = prepared.model, prepared.settings.config
-    if totals.images and not is_resumed:  # the edits that earlier chunks made are unknown
-        model.edits.check_used()
+    if totals.images:
+        model.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
         write_weights(config.save_weights, model.pruning.make_permanent(model.loaded.module))
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     diagnosis = diagnose(model, prepared.settings, prepared.scorer, totals)
-    return write_folder(folder, prepared, totals, diagnosis, rows, written)
+    return write_folder(folder, prepared, totals, top, diagnosis, rows, written)
 
 
 def write_folder(
     folder: RunFolder,
     prepared: PreparedRun,
-    totals: RunTotals,
+    totals: Chunk,
+    top: TopImages,
     diagnosis: Diagnosis,
     rows: tuple[LayerRow, ...],
     written: list[str],
@@ -83,16 +85,17 @@ def write_folder(
     Args:
         folder: the run folder.
         prepared: the prepared run.
-        totals: the totals of all its images.
+        totals: the results of all its images.
+        top: the images that fire each channel most.
         diagnosis: the findings.
         rows: the rows of ``layers.csv``.
         written: the names of the files that ``write_tables`` wrote.
     """
     model, settings, config = prepared.model, prepared.settings, prepared.settings.config
     keys = [source.key for source in model.sources]
-    best = choose_best(keys, totals, MOST_CHANNELS, config.grids.channels)
+    best = choose_best(keys, top, totals.calls, MOST_CHANNELS, config.grids.channels)
     with ThreadPoolExecutor(1) as thread:  # the table is rendered while pictures are decoded
-        top_rows = thread.submit(render_top_rows, model.sources, totals.top)
+        top_rows = thread.submit(render_top_rows, model.sources, top)
         if not settings.shows_all:
             shown = name_shown(totals.images, diagnosis.findings, best)
             written += _show_some(folder, model, totals, shown)
@@ -102,22 +105,23 @@ def write_folder(
     if config.attention is not None:
         table = tables.render_csv(AttentionRow, attention)
         written.append(folder.write(names.ATTENTION_TABLE, table.encode()))
-    if totals.top.values:
+    if top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
-    ranked = rank_images(keys, totals)
-    content = assemble_document(facts, totals, rows, best, ranked, settings.style)
+    ranked = rank_images(keys, top, totals)
+    focus = None if prepared.focus is None else describe_focus(config.focus, prepared.focus)
+    content = assemble_document(facts, totals, rows, best, ranked, settings.style, focus)
     document = _make_document(content, totals.images)
     if config.backward is not None:
         written += _write_flow(folder, document, config)
     written += _write_page(folder, content, document)
     if config.overview:
         written += _write_overview(folder, document, config.grids.format)
-    shards = [file for file in totals.files if names.is_shard(file)]
+    shards = [file for file in totals.written_files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, config.tensors.save)
         with opened(folder.path) as inside:
             written.append(write_index(folder.write, inside.read_part, shards, channels))
-    files = (*totals.files, *written)
+    files = (*totals.written_files, *written)
     folder.complete(facts, files)
     fail_on, findings = config.findings.fail_on, diagnosis.findings
     return RunResult(
@@ -209,7 +213,7 @@ def _write_chart(
 
 
 def _show_some(
-    folder: RunFolder, model: PreparedModel, totals: RunTotals, wanted: set[str]
+    folder: RunFolder, model: PreparedModel, totals: Chunk, wanted: set[str]
 ) -> list[str]:
     """Write what the network saw of the images that the page shows, and return the names.
 
@@ -236,7 +240,7 @@ def _show_some(
 
 
 def write_tables(
-    folder: RunFolder, model: PreparedModel, totals: RunTotals
+    folder: RunFolder, model: PreparedModel, totals: Chunk
 ) -> tuple[tuple[LayerRow, ...], list[str]]:
     """Write ``layers.csv`` and, if images were skipped, ``skipped.csv``.
 
@@ -244,7 +248,7 @@ def write_tables(
         the rows of ``layers.csv``, and the names of the files.
     """
     module, sparsities = model.loaded.module, model.pruning.sparsities
-    rows = tuple(_complete_row(module, row, sparsities) for row in totals.tally.rows())
+    rows = tuple(_complete_row(module, row, sparsities) for row in list_rows(totals.calls))
     written = [folder.write(names.LAYERS, tables.render_csv(LayerRow, rows).encode())]
     skipped = [*model.skipped, *totals.skipped]
     if skipped:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.models.scores import ScoreTensor
     from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.runs import Finding
-    from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import Chunk
 
 _LATE = "it was not watched: a later image calls it, and the first one does not"
 
@@ -46,7 +46,7 @@ def diagnose(
     model: PreparedModel,
     settings: RunSettings,
     scorer: Callable[..., ScoreTensor] | None,
-    totals: RunTotals,
+    totals: Chunk,
 ) -> Diagnosis:
     """Find the layers that did not run, and all findings.
 
@@ -63,7 +63,7 @@ def diagnose(
         *_find_unwatched(model, totals.called),
     )
     evidence = Evidence(
-        totals.tally.calls,
+        totals.calls,
         uncalled,
         [*model.skipped, *totals.skipped],
         model.loaded.info,
@@ -82,11 +82,11 @@ def diagnose(
 
 
 def _find_uncalled(
-    model: nn.Module, layers: Sequence[LayerInfo], totals: RunTotals
+    model: nn.Module, layers: Sequence[LayerInfo], totals: Chunk
 ) -> tuple[Uncalled, ...]:
     recorded = {
         tally.call.layer.module_path
-        for tally in totals.tally.calls.values()
+        for tally in totals.calls.values()
         if tally.call.side != "param"
     }
     return tuple(
@@ -126,7 +126,7 @@ def _find_nan_origins(
     model: PreparedModel,
     settings: RunSettings,
     scorer: Callable[..., ScoreTensor] | None,
-    totals: RunTotals,
+    totals: Chunk,
 ) -> dict[str, str]:
     """Return sentences that name what made ``NaN`` and ``Inf`` in a run, by these two words.
 
@@ -143,6 +143,8 @@ def _find_nan_origins(
         image = prepare_image(model.fitter, source) if wanted else None
         if image is not None and image.pixels is not None:
             pixels = to_batch(loaded, image.pixels)
-            made = find_nan_origin(loaded.module, loaded.feed, pixels, model.edits, scorer)
+            made = find_nan_origin(
+                loaded.module, loaded.feed, pixels, model.edits, totals.edits.made, scorer
+            )
             producers |= {kind: made[kind] for kind in wanted & made.keys()}
     return producers

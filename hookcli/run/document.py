@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookcli.records.report import RankedImages, TopChannel
     from hookcli.records.rows import LayerRow
     from hookcli.run.diagnose import Diagnosis
-    from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import Chunk
 
 
 def describe_request(model: PreparedModel, settings: RunSettings) -> dict[str, object]:
@@ -50,7 +50,7 @@ def assemble_facts(
     request: Mapping[str, object],
     versions: Mapping[str, str],
     skipped: Sequence[SkippedImage],
-    totals: RunTotals,
+    totals: Chunk,
     diagnosis: Diagnosis,
 ) -> dict[str, object]:
     """Return the facts of a run that the manifest holds."""
@@ -67,22 +67,23 @@ def assemble_facts(
 
 def assemble_document(
     facts: Mapping[str, object],
-    totals: RunTotals,
+    totals: Chunk,
     rows: Sequence[LayerRow],
     top_images: Mapping[str, Sequence[TopChannel]],
     ranked_images: Mapping[str, RankedImages],
     style: GridStyle,
+    focus: Mapping[str, object] | None,
 ) -> dict[str, object]:
     """Return what ``report.json`` holds: the facts of the manifest, and more for the page."""
     return {
         **facts,
-        "histograms": {call: tally.histogram for call, tally in totals.tally.calls.items()},
+        "histograms": {call: tally.histogram for call, tally in totals.calls.items()},
         "grids": totals.grids,
         "heats": totals.heats,
         "thumbnails": totals.thumbnails,
         "attention": [tally.means() for tally in totals.attention.values()],
         "attention_maps": totals.attention_maps,
-        "focus": totals.focus,
+        "focus": focus,
         "written": totals.written,
         "layers": rows,
         "top_images": top_images,

@@ -20,7 +20,6 @@ from hookcli.models.device import use_threads
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.passes.unchanged import unchanged
 from hookcli.plan.clock import Clock
-from hookcli.plan.focus import describe_focus
 from hookcli.plan.prepare import prepare_run
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
@@ -30,8 +29,7 @@ from hookcli.run.document import describe_request
 from hookcli.run.listener import ProgressListener
 from hookcli.run.repeat import check_first_batch
 from hookcli.store.folder import RunFolder
-from hookcli.summary.chunks import RunTotals
-from hookcli.summary.tally import Tally
+from hookcli.summary.chunks import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +70,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
     """
     settings, config = prepared.settings, prepared.settings.config
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
-    totals = RunTotals(Tally(settings.limits))
+    totals = Chunk()
     with (
         use_threads(config.machine.threads),
         make_folder(prepared) as folder,
@@ -81,11 +79,8 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         ChunkWriter(settings, prepared.model.sources, folder, totals, listener) as writer,
     ):
         writer.resume()
-        is_resumed = bool(totals.images)
-        if is_resumed:
+        if totals.images:
             check_first_batch(prepared, folder, totals, listener)
-        if prepared.focus is not None:
-            totals.focus = describe_focus(config.focus, prepared.focus)
         of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
         runner = ChunkRunner(of_chunks, folder.write, writer.grids, listener.warn, begun)
         try:
@@ -108,7 +103,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")
-        result = close_run(folder, prepared, totals, is_resumed=is_resumed)
+        result = close_run(folder, prepared, totals, writer.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 

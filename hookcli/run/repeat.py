@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from hookcli.plan.prepare import PreparedRun
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import Chunk
 
 _Rows: TypeAlias = "Mapping[tuple[str, str], Mapping[str, Any]]"
 _MEASURED = ("mean", "std", "min", "max")
 
 
 def check_first_batch(
-    prepared: PreparedRun, folder: RunFolder, totals: RunTotals, listener: ProgressListener
+    prepared: PreparedRun, folder: RunFolder, totals: Chunk, listener: ProgressListener
 ) -> None:
     """Run the first images of an interrupted run again, in the same batches.
 
@@ -51,8 +51,6 @@ def check_first_batch(
     keys = [source.key for source in prepared.model.sources]
     number = keys.index(totals.images[0].key) // size
     images = _find_first(prepared, number, totals.images[0].key)
-    edits = prepared.model.edits
-    unused, made = set(edits.unused), dict(edits.made)
     chosen = {image.key for image in images}
     stored = _by_call(row for row in read_rows(folder, number) if row["image"] in chosen)
     dtype = prepared.model.loaded.info.dtype
@@ -61,7 +59,6 @@ def check_first_batch(
         now = _run_again(prepared, number, images)
         changed = _find_change(stored, now, dtype)
         differing = changed and _find_change(now, _run_again(prepared, number, images), dtype)
-    edits.unused, edits.made = unused, made
     if differing:
         listener.warn(
             f"the model gives other figures each time it sees the same images ({differing}), "

@@ -10,6 +10,7 @@ from hookcli.config import chunk_size
 from hookcli.images.prepare import file_state
 from hookcli.images.read import ImageFile
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
+from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.records.images import FileState
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
-    from hookcli.summary.chunks import Chunk, RunTotals
+    from hookcli.summary.chunks import Chunk
 
 
 _THREADS = 16  # images whose state is asked for at once, since a storage takes long to answer
@@ -29,24 +30,25 @@ def resume_chunks(
     settings: RunSettings,
     sources: Sequence[ImageSource | ImageFile],
     folder: RunFolder,
-    totals: RunTotals,
+    totals: Chunk,
     listener: ProgressListener,
-) -> int:
+) -> TopImages:
     """Add up the chunks of an interrupted run if all of them can still be used.
 
     Otherwise the run begins again. The files of chunks that are not used are deleted.
 
     Returns:
-        the number of chunks that were added.
+        the top images of the chunks that were added; without an interrupted run there are none.
     """
     chunks: list[Chunk] = []
+    top = TopImages(settings.config.top_images * settings.has_several)
     if settings.config.folder.resume:
-        top = read_top(folder, len(sources))
-        if top is None or top.count != totals.top.count:
-            top = totals.top  # without any chunk
-        chunks = read_usable_chunks(settings, sources, folder, top.chunks)
-        if len(chunks) == top.chunks:
-            totals.top = top
+        saved = read_top(folder, len(sources))
+        if saved is None or saved.count != top.count:
+            saved = top  # without any chunk
+        chunks = read_usable_chunks(settings, sources, folder, saved.chunks)
+        if len(chunks) == saved.chunks:
+            top = saved
             for chunk in chunks:
                 totals.merge(chunk)
             listener.resumed(len(totals.images) + len(totals.skipped))
@@ -54,7 +56,7 @@ def resume_chunks(
             chunks = []
             listener.warn("some saved results can no longer be used: the run begins again")
     remove_chunks(folder, len(chunks))
-    return len(chunks)
+    return top
 
 
 def read_usable_chunks(

@@ -15,12 +15,12 @@ from hookcli.render.report.document import choose_pictured
 from hookcli.store import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hookcli.images.read import ImageSource
     from hookcli.records.images import ImageResult
     from hookcli.records.runs import Finding
-    from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages
 
 
@@ -49,18 +49,22 @@ def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) 
 
 
 def choose_best(
-    keys: Sequence[str], totals: RunTotals, most: int, asked: Sequence[int] | None = None
+    keys: Sequence[str],
+    top: TopImages,
+    calls: Iterable[str],
+    most: int,
+    asked: Sequence[int] | None = None,
 ) -> dict[str, list[TopChannel]]:
     """Return the channels that the page shows with the images that fire them most, by call id.
 
     Args:
         keys: the keys of all images, in their order.
-        totals: the totals of the run.
+        top: the images that fire each channel most.
+        calls: the ids of all calls, in their order.
         most: the largest number of channels of each layer.
         asked: the channels that were asked for, of which up to four times as many are shown; None
             for those whose best image stands out most.
     """
-    top = totals.top
 
     def choose(call_id: str) -> Sequence[int]:
         if asked is None:
@@ -77,13 +81,13 @@ def choose_best(
             )
             for channel in channels
         ]
-        for call_id in totals.tally.calls
+        for call_id in calls
         if call_id in top.values and (channels := choose(call_id))
     }
 
 
 def rank_images(
-    keys: Sequence[str], totals: RunTotals, most: int = MOST_RANKED
+    keys: Sequence[str], top: TopImages, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
     """Return the images that fire every channel most, by call id.
 
@@ -92,11 +96,11 @@ def rank_images(
 
     Args:
         keys: the keys of all images, in their order, also of those that were skipped.
-        totals: the totals of the run.
+        top: the images that fire each channel most.
+        totals: the results of the run.
         most: the largest number of images for all channels together.
     """
-    top = totals.top
-    calls = [call_id for call_id in totals.tally.calls if call_id in top.values]
+    calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)
     each = min(top.count, most // channels) if channels else 0
     shown = {image.key: place for place, image in enumerate(totals.images)}

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from hookcli.records.attention import AttentionRow
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(slots=True)
@@ -96,12 +92,3 @@ class AttentionTally:
             prefix_share=self.prefix_share.means(),
             distance=self.distance.means(),
         )
-
-
-def merge_attention(known: dict[str, AttentionTally], later: Mapping[str, AttentionTally]) -> None:
-    """Add the tallies of later images to those that are known, by call id."""
-    for call_id, tally in later.items():
-        if call_id in known:
-            known[call_id].merge(tally)
-        else:
-            known[call_id] = tally

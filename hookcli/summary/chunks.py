@@ -6,16 +6,15 @@ that was interrupted resumes from the saved chunks and ends with the same bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from hookcli.records.attention import AttentionMaps
+from hookcli.records.edit_effects import EditEffects
 from hookcli.records.images import FileState, ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
-from hookcli.summary.attention_tally import AttentionTally, merge_attention
+from hookcli.summary.attention_tally import AttentionTally
 from hookcli.summary.call_tally import CallTally
-from hookcli.summary.tally import Tally
-from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Chunk:
-    """The results of the images of one chunk. Its field names are those of the saved files.
+    """The results of some consecutive images. Its field names are those of the saved files.
+
+    It is one chunk as it is saved, or the sum of all chunks so far, which has no number, no files
+    and no key of its own.
 
     Attributes:
         number: the number of the chunk, from 0.
@@ -42,6 +44,7 @@ class Chunk:
         written_files: the files that were written, relative to the run folder.
         alone: whether images may not share a forward from this chunk on.
         halved: the number of batches that ran out of memory and were divided.
+        edits: what the edits did.
         merge_key: the settings that must be the same before two chunks may be merged.
     """
 
@@ -61,67 +64,38 @@ class Chunk:
     written_files: list[str] = field(default_factory=list)
     alone: bool = False
     halved: int = 0
+    edits: EditEffects = field(default_factory=EditEffects)
     merge_key: str = ""
 
-
-@dataclass(slots=True)
-class RunTotals:
-    """The results of a run so far: the sum of its chunks.
-
-    Attributes:
-        tally: the figures of the images.
-        images: the images that went through the model.
-        skipped: the images that could not be used.
-        called: the module paths of the selected layers that ran.
-        written: the module that wrote over the output of a call, by call id.
-        broken: the first image that holds a ``NaN``, and the first that holds an ``Inf``.
-        grids: the pictures of feature maps, and what they show.
-        heats: the maps that were drawn over the images.
-        thumbnails: the pictures of thumbnails.
-        attention: the figures of the attention calls, by call id.
-        attention_maps: the maps of the attention calls, for the page.
-        files: the files that were written, relative to the run folder.
-        alone: whether images may no longer share a forward.
-        halved: the number of batches that ran out of memory and were divided.
-        top: the images that fire each channel most.
-        focus: the box of ``--focus`` and its place in the network's input; None without a box.
-    """
-
-    tally: Tally = field(default_factory=Tally)
-    images: list[ImageResult] = field(default_factory=list)
-    skipped: list[SkippedImage] = field(default_factory=list)
-    called: set[str] = field(default_factory=set)
-    written: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
-    grids: list[Grid] = field(default_factory=list)
-    heats: list[HeatPicture] = field(default_factory=list)
-    thumbnails: list[Thumbnails] = field(default_factory=list)
-    attention: dict[str, AttentionTally] = field(default_factory=dict)
-    attention_maps: list[AttentionMaps] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    alone: bool = False
-    halved: int = 0
-    top: TopImages = field(default_factory=TopImages)
-    focus: dict[str, object] | None = None
-
-    def merge(self, chunk: Chunk) -> None:
-        """Add the next chunk."""
-        self.tally.merge(chunk.calls)
-        self.images += chunk.images
-        self.skipped += chunk.skipped
-        self.called |= chunk.called
-        self.written |= chunk.written
-        _add_missing(self.broken, chunk.broken)
-        self.grids += chunk.grids
-        self.heats += chunk.heats
-        self.thumbnails += chunk.thumbnails
-        merge_attention(self.attention, chunk.attention)
-        self.attention_maps += chunk.attention_maps
-        self.files += chunk.written_files
-        self.alone |= chunk.alone
-        self.halved += chunk.halved
+    def merge(self, following: Chunk) -> None:
+        """Add the results of the images that come next."""
+        for each in fields(self):
+            if each.name not in _OF_ONE_CHUNK:
+                mine, theirs = getattr(self, each.name), getattr(following, each.name)
+                setattr(self, each.name, _add(mine, theirs))
 
 
-def _add_missing(known: dict[str, str], more: Mapping[str, str]) -> None:
-    for name, value in more.items():
-        known.setdefault(name, value)
+_OF_ONE_CHUNK = ("number", "files", "merge_key")
+
+
+def merge_by_call(known: dict[str, Any], later: Mapping[str, Any]) -> None:
+    """Add what is known of each call by its id; what cannot be merged is kept as it came first."""
+    for call_id, value in later.items():
+        if call_id not in known:
+            known[call_id] = value
+        elif not isinstance(value, str):
+            known[call_id].merge(value)
+
+
+def _add(mine: Any, theirs: Any) -> Any:
+    """Return one field of two consecutive chunks together."""
+    match mine:
+        case dict():
+            merge_by_call(mine, theirs)
+        case EditEffects():
+            mine.merge(theirs)
+        case bool() | set():
+            mine |= theirs
+        case _:
+            mine += theirs
+    return mine

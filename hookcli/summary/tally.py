@@ -49,16 +49,6 @@ class Tally:
             self._compare(order_by_end(sides["output"]))
             self._compare(reversed(order_by_end(sides["grad_output"])))
 
-    def merge(self, calls: Mapping[str, CallTally]) -> None:
-        """Add the tally of later images."""
-        for tally in calls.values():
-            self._merge(tally)
-
-    def rows(self) -> tuple[LayerRow, ...]:
-        """Return one row per call and output, in the order in which the calls started."""
-        rows = (tally.row() for tally in self.calls.values())
-        return tuple(sorted(rows, key=lambda row: (row.order, row.side)))
-
     def _merge(self, other: CallTally) -> None:
         known = self.calls.get(other.call.id)
         if known is None:
@@ -92,4 +82,10 @@ def aggregate_layers(records: Iterable[LayerRecord]) -> tuple[LayerRow, ...]:
     """Return one row per call and output, over all images of ``records``."""
     tally = Tally()
     tally.add(records)
-    return tally.rows()
+    return list_rows(tally.calls)
+
+
+def list_rows(calls: Mapping[str, CallTally]) -> tuple[LayerRow, ...]:
+    """Return one row per call and output, in the order in which the calls started."""
+    rows = (tally.row() for tally in calls.values())
+    return tuple(sorted(rows, key=lambda row: (row.order, row.side)))

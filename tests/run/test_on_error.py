@@ -551,22 +551,41 @@ def test_what_a_later_image_writes_over_is_not_told(run):
     assert json.loads(Path("out/report.json").read_text())["written"] == {}
 
 
+RARE = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.rare, self.never = nn.Conv2d(3, 2, 1), nn.Identity(), nn.Identity()
+
+    def forward(self, x):
+        if x.max() == 2:
+            assert self.rare(x).any(), "zero"
+        return self.conv(x)
+"""
+
+
 def test_an_edit_that_is_made_on_a_failing_image_alone_changed_nothing(run):
     """The model fails on one image, once it is edited."""
-    Path("net.py").write_text(
-        "import torch\nfrom torch import nn\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.conv, self.rare = nn.Conv2d(3, 2, 1), nn.Identity()\n"
-        "    def forward(self, x):\n"
-        "        if x.max() == 2: assert self.rare(x).any(), 'zero'\n"
-        "        return self.conv(x)\n"
-    )
+    Path("net.py").write_text(RARE)
     words = ("--edit", "rare:zero", "--batch-size", "1")
     ended = run(*inspected(images(4), *SKIP, *words))
     assert ended.code == 2
     assert "error: --edit 'rare:zero' changed nothing" in ended.err
+
+
+@pytest.mark.parametrize(("edit", "code"), [("rare:scale=2", 0), ("never:zero", 2)])
+def test_what_the_edits_did_before_an_interruption_is_known_when_the_run_goes_on(run, edit, code):
+    """Only the third image, in the first part, runs the layer ``rare``; none runs the other."""
+    Path("net.py").write_text(RARE)
+    words = (*inspected(images(40)), "--batch-size", "1", "--edit", edit)
+    with interrupted_after(parts=1):
+        assert run(*words).code == 130
+    ended = run(*words, "--resume")
+    assert ended.code == code, ended.err
+    assert ("--edit 'never:zero' changed nothing" in ended.err) == (code == 2)
 
 
 def test_skipped_images_stand_in_the_order_of_the_run_whatever_the_reason(run):

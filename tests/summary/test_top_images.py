@@ -323,10 +323,8 @@ def test_the_page_shows_the_channels_that_were_asked_for():
     keys = ["a", "b"]
     values = {"conv": np.array([[5.0, 1.0], [2.0, 2.0], [4.0, 3.0]])}
     places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
-    totals: Any = SimpleNamespace(
-        top=SimpleNamespace(values=values, places=places), tally=SimpleNamespace(calls=["conv"])
-    )
-    best = choose_best(keys, totals, 3, asked=(1, 7))
+    top = TopImages(2, values=values, places=places)
+    best = choose_best(keys, top, ["conv"], 3, asked=(1, 7))
     assert best == {"conv": [TopChannel(1, ("b", "a"), (2.0, 2.0))]}
 
 
@@ -344,11 +342,10 @@ def test_every_channel_has_as_many_images_as_the_page_has_room_for(most, ranked)
     top.values["conv"] = np.array([[5.0, 1.23456], [2.0, -np.inf]])
     top.places["conv"] = np.array([[2, 0], [0, -1]])
     totals: Any = SimpleNamespace(
-        top=top,
-        tally=SimpleNamespace(calls=["conv", "none"]),
+        calls=["conv", "none"],
         images=[SimpleNamespace(key="a"), SimpleNamespace(key="c")],
     )
-    found = rank_images(["a", "b", "c"], totals, most)
+    found = rank_images(["a", "b", "c"], top, totals, most)
     assert found == ({"conv": ranked} if ranked else {})
 
 

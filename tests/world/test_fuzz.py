@@ -193,17 +193,18 @@ def read_parts():
     """What ``--resume`` reads, up to the first part that is damaged."""
     from hookcli.store.ownership import find_run
     from hookcli.store.places.directory import Directory
-    from hookcli.summary.chunks import RunTotals
+    from hookcli.summary.chunks import Chunk
+    from hookcli.summary.tally import list_rows
 
     with Directory(Path("killed")) as folder:
         find_run(folder)
-        found = RunTotals()
-        found.top = chunks.read_top(folder, 70) or found.top  # type: ignore[arg-type]
+        found = Chunk()
+        chunks.read_top(folder, 70)  # type: ignore[arg-type]
         for number in range(3):
             part = chunks.read_chunk(folder, number)  # type: ignore[arg-type]
             if part is not None:
                 found.merge(part)
-        found.tally.rows()
+        list_rows(found.calls)
 
 
 def in_python(action):

@@ -1,0 +1,24 @@
+"""What the edits of a run did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class EditEffects:
+    """What the edits did in some forwards and backwards.
+
+    Attributes:
+        used: the texts of the edits that changed something.
+        made: the text of the edit that first turned finite numbers into ``NaN`` or ``Inf``, by
+            these two words.
+    """
+
+    used: set[str] = field(default_factory=set)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def merge(self, later: EditEffects) -> None:
+        """Add what the edits did later."""
+        self.used |= later.used
+        self.made = later.made | self.made
