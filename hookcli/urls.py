@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from hookcli.errors import RequestError
+
+T = TypeVar("T")
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
 _SECRET = re.compile(
@@ -42,7 +44,12 @@ Place: TypeAlias = Path | Url
 """Where a folder or file is: its path on this machine, or its URL."""
 
 
-def is_url(name: str) -> bool:
+def choose(name: str | Path, local: T, remote: T) -> T:
+    """Return the first for what is on this machine, and the second for what is elsewhere."""
+    return remote if _is_url(str(name)) else local
+
+
+def _is_url(name: str) -> bool:
     """Return whether a name is the URL of something elsewhere; ``file://`` is on this machine."""
     scheme = _SCHEME.match(name)
     return scheme is not None and scheme[1] != "file"
@@ -56,7 +63,7 @@ def to_place(name: str | Path) -> Place:
     """
     if isinstance(name, Path):
         return name
-    if not is_url(name):
+    if not _is_url(name):
         return Path(to_local(name))
     try:
         parts = urlsplit(name)

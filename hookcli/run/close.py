@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import PictureFormat, RunConfig
-    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import PreparedModel, PreparedRun
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
@@ -216,7 +216,7 @@ def _show_some(
     This is for a run over so many images that the page does not show all of them.
     """
 
-    def show(source: ImageSource | ImageFile) -> str | None:
+    def show(source: ImageSource) -> str | None:
         ready = prepare_image(model.fitter, source)
         if ready.pixels is None or ready.state.sha256 != totals.images[places[source.key]].sha256:
             return None  # the file has changed since
