@@ -39,6 +39,16 @@ class Url(str):
         """The last part of the address."""
         return self.rstrip("/").rpartition("/")[2]
 
+    def absolute(self) -> Url:
+        """Return the address, which is a full one."""
+        return self
+
+    resolve = absolute
+
+    def as_uri(self) -> str:
+        """Return the address."""
+        return str(self)
+
 
 Place: TypeAlias = Path | Url
 """Where a folder or file is: its path on this machine, or its URL."""
@@ -61,8 +71,7 @@ def to_place(name: str | Path) -> Place:
     Raises:
         RequestError: it is no URL, or holds a password, which would be shown and saved with it.
     """
-    if isinstance(name, Path):
-        return name
+    name = str(name)
     if not _is_url(name):
         return Path(to_local(name))
     try:

@@ -14,7 +14,7 @@ from hookcli.cluster.code import hash_own_code
 from hookcli.images.read import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.run.environment import list_libraries
-from hookcli.store.places.folders import opened
+from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
 
 def _hash_request(folder: Place) -> str:
     try:
-        with opened(folder) as inside:
+        with open_folder(folder) as inside:
             data = inside.read(REQUEST)
     except (OSError, errors.HookcliError):
         data = None

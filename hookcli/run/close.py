@@ -28,8 +28,8 @@ from hookcli.run.document import assemble_document, assemble_facts, describe_ver
 from hookcli.run.top_rows import choose_best, name_shown, rank_images, render_top_rows
 from hookcli.store import tables
 from hookcli.store.places import names
-from hookcli.store.places.folders import opened
-from hookcli.store.run_files import RunFiles
+from hookcli.store.places.folders import open_folder
+from hookcli.store.run_files import open_files
 from hookcli.store.tensors import write_index, write_weights
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def write_folder(
     shards = [file for file in totals.files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, config.tensors.save)
-        with opened(folder.path) as inside:
+        with open_folder(folder.path) as inside:
             written.append(write_index(folder.write, inside.read_part, shards, channels))
     files = (*totals.files, *written)
     folder.complete(facts, files)
@@ -170,7 +170,7 @@ def _write_overview(folder: RunFolder, document: ReportDocument, form: PictureFo
         OutputError: a picture that the run has written is gone.
     """
     try:
-        find_file = RunFiles(folder.path).file
+        find_file = open_files(folder.path).file
         return _write_chart(
             folder, names.OVERVIEW, form, partial(draw_overview, document, find_file)
         )
