@@ -24,18 +24,15 @@ def check(name: str) -> None:
 
 
 def open_file(file: str) -> BufferedReader:
-    """Open a regular file."""
     return open_regular(file)
 
 
 def find_state(file: str) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed in ns since 1970."""
     facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
     return facts.st_size, facts.st_mtime_ns
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a name is that of a folder."""
     return os.path.isdir(name)  # noqa: PTH112 - pathlib's may raise
 
 
@@ -48,7 +45,6 @@ def is_same(folder: str, other: str) -> bool:
 
 
 def name_folder(name: str) -> str:
-    """Return the name of a folder, or of the folder that a file is in."""
     full = Path(os.path.realpath(name))  # pathlib's resolve raises if it is no file name
     return (full if is_folder(str(full)) else full.parent).name
 
@@ -65,7 +61,6 @@ def is_pattern(word: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return what a glob matches."""
     try:
         return globbing.glob(pattern, recursive=True)  # noqa: PTH207
     except ValueError:  # a NUL in it

@@ -33,7 +33,6 @@ def open_file(file: str) -> io.BytesIO:
 
 
 def find_state(file: str) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed in ns since 1970."""
     return storage.find_state(file)
 
 
@@ -43,17 +42,14 @@ def is_folder(name: str) -> bool:
 
 
 def is_same(folder: str, other: str) -> bool:
-    """Return whether two names are those of one folder."""
     return folder.rstrip("/") == other.rstrip("/")
 
 
 def name_folder(name: str) -> str:
-    """Return the name of a folder, or of the folder that a file is in."""
     return Url(name.rpartition("/")[0] if _names_file(name) else name).name
 
 
 def list_frames(folder: str) -> list[str]:
-    """Return the files in a folder, sorted by name, without hidden ones and those in folders."""
     names = storage.list_files(folder)
     return [Url(folder) / name for name in names if "/" not in name and not name.startswith(".")]
 

@@ -30,7 +30,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Directory:
-    """A folder that is held by its descriptor until it is closed.
+    """A ``folders.Folder`` on this machine, held by its descriptor while the ``with`` block lasts.
 
     Names are relative to the folder, with ``/`` between their parts. No part of a name may be a
     link, so what is written or deleted is always inside this very folder. A folder that is deleted
@@ -61,18 +61,15 @@ class Directory:
         os.close(self._held)
 
     def is_in_place(self) -> bool:
-        """Return whether the path of the folder still leads to the folder that is held."""
         try:
             return os.path.samestat(self._full.stat(), os.fstat(self._held))
         except OSError:
             return False
 
     def lock(self) -> FileLock:
-        """Take the lock of the run in the folder."""
         return FileLock(self.path, self._held)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Return a context that holds the lock of the finished run in the folder."""
         return locked(self.path, self._held)
 
     def refuse_locked(self) -> None:
@@ -113,13 +110,11 @@ class Directory:
             raise cannot_read(self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes from ``start`` to ``stop`` of a regular file; links are not followed."""
         with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
             stream.seek(start)
             return stream.read(stop - start)
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of regular files, in their order; empty for those that do not exist."""
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
@@ -145,7 +140,6 @@ class Directory:
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write files, one by one."""
         for name, data in files.items():
             self.write(name, data)
 
@@ -173,7 +167,6 @@ class Directory:
             raise self._cannot_write(name, error) from error
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of regular files; None for a file that does not exist."""
         found = {name: self.find(name) for name in names}
         return {name: each.size if each and each.is_file else None for name, each in found.items()}
 
@@ -192,7 +185,6 @@ class Directory:
                 os.rmdir(folder.rpartition("/")[2], dir_fd=parent)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Delete the half-written versions of files, which a killed writer left behind."""
         parts = (name.rpartition("/") for name in names)
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder:
-    """A folder in a storage, with the methods of ``Directory``.
+    """A ``folders.Folder`` in a storage.
 
     A storage has no folders: they exist as parts of the names of files. What the folder holds is
     listed once, when that is first asked for; after that, only this object's own changes count
@@ -50,11 +50,9 @@ class RemoteFolder:
         return lease
 
     def locked(self) -> AbstractContextManager[Lease]:
-        """Return a context that holds the lock of the finished run in the folder."""
         return closing(self.lock())
 
     def refuse_locked(self) -> None:
-        """Raise if a run holds the lock."""
         with suppress(OSError):
             refuse_locked(self.path)
 
@@ -64,7 +62,6 @@ class RemoteFolder:
         return _RewrittenFile(self, name)
 
     def read(self, name: str) -> bytes | None:
-        """Read a file; None if there is none."""
         try:
             return storage.read_file(self.path / name)
         except FileNotFoundError:
@@ -73,18 +70,15 @@ class RemoteFolder:
             raise _error("read", self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes from ``start`` to ``stop`` of a file."""
         return storage.read_part(self.path / name, start, stop)
 
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the content of files, in their order; empty for those that do not exist."""
         try:
             yield from storage.read_files([self.path / name for name in names])
         except OSError as error:
             raise _error("read", self.path, error) from error
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file and return its name; it is complete or not there at all."""
         try:
             storage.write_file(self.path / name, data)
         except OSError as error:
@@ -94,7 +88,6 @@ class RemoteFolder:
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write files, many at once."""
         try:
             storage.write_files({self.path / name: data for name, data in files.items()})
         except OSError as error:
@@ -103,7 +96,6 @@ class RemoteFolder:
             self._listed |= {name: len(data) for name, data in files.items()}
 
     def find(self, name: str) -> Entry | None:
-        """Return what there is of this name; None if there is nothing."""
         files = self._list()
         if name in files:
             return Entry(files[name], is_file=True)
@@ -111,17 +103,14 @@ class RemoteFolder:
         return Entry(0, is_folder=True) if is_folder else None
 
     def is_file(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
         return name in self._list()
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of files as they are now; None for a file that does not exist."""
         self._listed = None
         files = self._list()
         return {name: files.get(name) for name in names}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files; those that do not exist are left alone."""
         names = sorted(names)
         try:
             storage.remove_files([self.path / name for name in names])
@@ -135,7 +124,6 @@ class RemoteFolder:
         """Do nothing: a storage keeps no half-written file."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and kind of everything in a subfolder, sorted by name."""
         prefix = f"{name}/" if name else ""
         found: dict[str, Entry] = {}
         for file, size in self._list().items():
