@@ -274,7 +274,7 @@ class FolderRequest:
     verify: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.out, str):  # in a notebook it is easily forgotten that it is a Path
+        if self.out is not None:  # in a notebook it is easily forgotten that it is a Path
             object.__setattr__(self, "out", to_place(self.out))
 
 

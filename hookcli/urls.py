@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from hookcli.errors import RequestError
+
+T = TypeVar("T")
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
 _SECRET = re.compile(
@@ -37,12 +39,27 @@ class Url(str):
         """The last part of the address."""
         return self.rstrip("/").rpartition("/")[2]
 
+    def absolute(self) -> Url:
+        """Return the address, which is a full one."""
+        return self
+
+    resolve = absolute
+
+    def as_uri(self) -> str:
+        """Return the address."""
+        return str(self)
+
 
 Place: TypeAlias = Path | Url
 """Where a folder or file is: its path on this machine, or its URL."""
 
 
-def is_url(name: str) -> bool:
+def choose(name: str | Path, local: T, remote: T) -> T:
+    """Return the first for what is on this machine, and the second for what is elsewhere."""
+    return remote if _is_url(str(name)) else local
+
+
+def _is_url(name: str) -> bool:
     """Return whether a name is the URL of something elsewhere; ``file://`` is on this machine."""
     scheme = _SCHEME.match(name)
     return scheme is not None and scheme[1] != "file"
@@ -54,9 +71,8 @@ def to_place(name: str | Path) -> Place:
     Raises:
         RequestError: it is no URL, or holds a password, which would be shown and saved with it.
     """
-    if isinstance(name, Path):
-        return name
-    if not is_url(name):
+    name = str(name)
+    if not _is_url(name):
         return Path(to_local(name))
     try:
         parts = urlsplit(name)

@@ -53,12 +53,11 @@ def run_on_cluster(
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals = Chunk()
     settings, first = _pin_model(prepared), prepared.model.first.source
-    out = settings.plan.out_dir
     setup = WorkerSetup(
         settings,
         prepared.model.fitter,
         first,
-        out.absolute() if isinstance(out, Path) else out,
+        settings.plan.out_dir.absolute(),
         Path.cwd(),
         cluster.cpus,
         read_weights(settings.config.run.model),

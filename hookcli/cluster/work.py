@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from hookcli import errors
 from hookcli.cluster.code import hash_own_code
-from hookcli.images.prepare import file_state
+from hookcli.images.read import file_state
 from hookcli.models.zoo.fingerprint import hash_weights
 from hookcli.run.environment import list_libraries
-from hookcli.store.places.folders import opened
+from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import REQUEST
 
 if TYPE_CHECKING:
     from hookcli.cluster.weights import SentWeights
     from hookcli.config import RunConfig
     from hookcli.images.fit import Fitter
-    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.plan.prepare import RunSettings
     from hookcli.run.chunk_runner import BeganWith
@@ -58,7 +58,7 @@ class WorkerSetup:
 
     settings: RunSettings
     fitter: Fitter
-    first: ImageSource | ImageFile
+    first: ImageSource
     folder: Place
     home: Path
     threads: int
@@ -90,7 +90,7 @@ class Work:
     """
 
     number: int
-    sources: tuple[ImageSource | ImageFile, ...]
+    sources: tuple[ImageSource, ...]
     place: int
     begun: BeganWith
 
@@ -172,7 +172,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
             "code of your own": hash_own_code(config),
             "weights": hash_weights(loaded.module),
             "device": loaded.info.device.partition(":")[0],
-            "first image": str(file_state(setup.first.path, verify=False).size),
+            "first image": str(file_state(setup.first.file).size),
             "run folder": _hash_request(setup.folder),
         },
     )
@@ -180,7 +180,7 @@ def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> Wo
 
 def _hash_request(folder: Place) -> str:
     try:
-        with opened(folder) as inside:
+        with open_folder(folder) as inside:
             data = inside.read(REQUEST)
     except (OSError, errors.HookcliError):
         data = None

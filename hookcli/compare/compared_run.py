@@ -33,7 +33,7 @@ from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
 from hookcli.store.shards import AGAIN, UPGRADE
-from hookcli.urls import is_url, to_local
+from hookcli.urls import choose, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ def load_compared_run(name: str) -> ComparedRun:
         OutputError: a storage cannot be used.
     """
     try:
-        is_run = not name.endswith(".json") if is_url(name) else Path(to_local(name)).is_dir()
+        is_run = choose(name, Path(to_local(name)).is_dir(), not name.endswith(".json"))
         return _read_run(name) if is_run and name != "-" else _read_golden(name)
     except LaterVersionError as error:
         raise RequestError(f"{name!r} {error}", UPGRADE) from error
@@ -247,7 +247,10 @@ def _read_document(name: str) -> object:
 
 
 def _read_file(name: str) -> bytes:
-    return storage.read_file(name) if is_url(name) else read_regular(to_local(name), MOST_BYTES)
+    read: Callable[[str], bytes] = choose(
+        name, lambda file: read_regular(to_local(file), MOST_BYTES), storage.read_file
+    )
+    return read(name)
 
 
 def _read_stdin() -> bytes:

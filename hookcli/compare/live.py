@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hookcli.distance.metrics import Distance
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
-    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
 
@@ -117,9 +117,7 @@ def list_skipped(a: PreparedModel, b: PreparedModel) -> list[SkippedImage]:
     return list({image.file: image for image in (*b.skipped, *a.skipped)}.values())
 
 
-def pair_sources(
-    a: PreparedModel, b: PreparedModel
-) -> list[tuple[ImageSource | ImageFile, ImageSource | ImageFile]]:
+def pair_sources(a: PreparedModel, b: PreparedModel) -> list[tuple[ImageSource, ImageSource]]:
     """Return each image of A that B can use too, with the image of B that it is compared with.
 
     That is the same image, or the one image of B.

@@ -13,7 +13,6 @@ from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.change import change
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
-from hookcli.images.read import ImageFile
 from hookcli.models.device import use_threads
 from hookcli.passes.call import run_model, to_batch
 from hookcli.records.calls import Uncalled
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from hookcli.config import At
     from hookcli.images.prepare import PreparedImage
-    from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import PreparedModel
     from hookcli.records.calls import Call
     from hookcli.records.edit_effects import EditEffects
@@ -128,7 +126,7 @@ def list_variant_changes(a: Variant, b: Variant) -> Iterator[ChangedFact]:
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
     if a.prepared.request.images != b.prepared.request.images:
-        yield ChangedFact("image", *(_name_of(variant.prepared.sources[0]) for variant in (a, b)))
+        yield ChangedFact("image", *(variant.prepared.sources[0].name for variant in (a, b)))
 
 
 def list_uncalled(prepared: PreparedModel, called: set[str]) -> tuple[Uncalled, ...]:
@@ -171,10 +169,6 @@ def _facts(variant: Variant) -> dict[str, object]:
         "versions": {},
         "command": compare_command(variant.prepared.request, variant.at),
     }
-
-
-def _name_of(source: ImageSource | ImageFile) -> str:
-    return source.name if isinstance(source, ImageFile) else source.file
 
 
 def _no_channels_last() -> RequestError:

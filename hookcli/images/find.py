@@ -7,34 +7,29 @@ reads the file.
 from __future__ import annotations
 
 import codecs
-import glob
 import os
 import re
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
-from hookcli.files import NotRegularError, read_regular
-from hookcli.images import folders, remote
+from hookcli.files import NotRegularError
 from hookcli.images.remote import storage_error
+from hookcli.images.sides import side_of
 from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
 from hookcli.records.images import SkippedImage
-from hookcli.store.places import storage
-from hookcli.urls import is_url, to_local, to_place
+from hookcli.store.ownership import is_run
+from hookcli.store.places.storage import StorageError
+from hookcli.urls import to_local, to_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from hookcli.images.folders import Identity
     from hookcli.urls import Place
 
 _Found: TypeAlias = str | SkippedImage
-
-_OUTPUT = "is the folder that this run writes to"
-_RUN = "is the folder of a run; name a folder in it"
 
 
 def find_files(
@@ -70,10 +65,7 @@ def find_files(
     """
     if words.count("-") > 1:
         raise RequestError("standard input is named twice", "give '-' once, for all names")
-    left_out = None
-    if isinstance(leave_out, Path) and leave_out.is_dir():
-        left_out = folders.identity(leave_out)
-    rules = _Rules(recursive, keep_folders, left_out, str(leave_out or ""))
+    rules = _Rules(recursive, keep_folders, str(leave_out or ""))
     found: list[_Found] = []
     for word in map(to_local, words):
         if word == "-" or word.startswith("@"):
@@ -81,12 +73,9 @@ def find_files(
             found += _expand(names, rules) or [
                 SkippedImage(word, "is a list that contains no names")
             ]
-        elif is_url(word) and _is_url_pattern(word):
-            matched = dict.fromkeys(_expand_urls(word, rules))
-            found += matched or [SkippedImage(word, "matches no file")]
-        elif _is_glob(word):
+        elif side_of(word).is_pattern(word):
             # A dictionary, since ** can match a file twice.
-            matched = dict.fromkeys(_expand(_matches(word, rules), rules))
+            matched = dict.fromkeys(_expand_or_skip(word, rules, _match))
             found += matched or [SkippedImage(word, "matches no file")]
         else:
             found += _expand([word], rules)
@@ -98,8 +87,7 @@ def find_files(
 class _Rules:
     recursive: bool
     keep_folders: bool
-    left_out: Identity | None
-    out: str
+    leave_out: str
 
 
 def _read(word: str, stdin: IO[bytes] | None) -> bytes:
@@ -110,8 +98,9 @@ def _read(word: str, stdin: IO[bytes] | None) -> bytes:
     """
     try:
         if word != "-":
-            name = to_local(word[1:])
-            return storage.read_file(name) if is_url(name) else read_regular(Path(name))
+            name = to_local(word[1:]) or "."
+            with side_of(name).open_file(name) as file:
+                return file.read()
         stream = stdin or (sys.stdin and sys.stdin.buffer)
         return stream.read() if stream else b""
     except NotRegularError as error:
@@ -145,123 +134,77 @@ def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
     return [os.fsdecode(name) for name in names if name]
 
 
-def _is_glob(word: str) -> bool:
-    return not is_url(word) and any(each in word for each in "*?[") and not os.path.lexists(word)
-
-
-def _matches(pattern: str, rules: _Rules) -> list[str]:
-    """Return what a glob matches, without anything in folders of runs that its stars lead into."""
-    try:
-        found = glob.glob(pattern, recursive=True)  # noqa: PTH207
-    except ValueError:  # a NUL in it
-        return []
-    start = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120
-    known = dict.fromkeys((start, "", "/", "//"), False)
-
-    def is_in_run(folder: str) -> bool:
-        if folder not in known:
-            known[folder] = is_in_run(os.path.dirname(folder)) or _is_left_out(folder, rules)  # noqa: PTH120
-        return known[folder]
-
-    wanted = [name for name in found if not is_in_run(os.path.dirname(name.rstrip("/")))]  # noqa: PTH120
-    return sorted(wanted, key=lambda name: os.fsencode(name).split(b"/"))
-
-
-def _is_left_out(folder: str, rules: _Rules) -> bool:
-    try:
-        return folders.identity(folder) == rules.left_out or folders.is_run(
-            folder, folders.entries(folder)
-        )
-    except OSError:
-        return False
-
-
 def _expand(names: Iterable[str], rules: _Rules) -> list[_Found]:
-    """Return ``names``, with each folder replaced by the images in it."""
-    found: list[_Found] = []
-    for name in map(to_local, names):
-        if is_url(name):
-            found += _expand_url(name, rules)
-        elif rules.keep_folders or not os.path.isdir(name):  # noqa: PTH112 - pathlib's may raise
-            found.append(name)
-        else:
-            found += (
-                _walk(name, rules)
-                or _walk(name, rules, TENSOR_SUFFIXES)
-                or [SkippedImage(name, "is a folder without images")]
-            )
-    return found
-
-
-def _is_url_pattern(url: str) -> bool:
-    to_place(url)
-    storage.check_url(url)
-    return remote.is_pattern(url)
-
-
-def _expand_urls(pattern: str, rules: _Rules) -> list[_Found]:
-    """Return the images that a glob in a storage matches, as ``_matches`` does on this machine."""
-    try:
-        matched = remote.match(pattern, rules.out)
-    except storage.StorageError as error:
-        raise storage_error(pattern, error) from error
-    except OSError as error:
-        return [SkippedImage(pattern, f"cannot be read: {error.strerror or error}")]
-    return _expand(matched, rules)
-
-
-def _expand_url(name: str, rules: _Rules) -> list[_Found]:
-    """Return the images in a folder of a storage; the URL of a file is returned as it is.
+    """Return ``names``, with each folder replaced by the images in it.
 
     Raises:
-        RequestError: the storage cannot be used, or the URL holds a password.
+        RequestError: a name cannot be used.
+        OutputError: a storage cannot be reached.
     """
-    url = str(to_place(name))
-    storage.check_url(url)
+    return [
+        each for name in map(to_local, names) for each in _expand_or_skip(name, rules, _list_images)
+    ]
+
+
+def _expand_or_skip(
+    name: str, rules: _Rules, expand: Callable[[str, _Rules], list[_Found]]
+) -> list[_Found]:
+    """Return what a name stands for, or that it cannot be read.
+
+    Raises:
+        OutputError: a storage cannot be reached.
+    """
     try:
-        if rules.keep_folders or not remote.is_folder(url):
-            return [url]
-        found: list[_Found] = []
-        for suffixes in (image_suffixes(), TENSOR_SUFFIXES):
-            found += remote.list_images(
-                url, suffixes, recursive=rules.recursive, leave_out=rules.out
-            )
-            if found:
-                return found
-        return [remote.explain_none(url, rules.out)]
-    except storage.StorageError as error:
-        raise storage_error(url, error) from error
+        return expand(name, rules)
+    except StorageError as error:
+        raise storage_error(name, error) from error
     except OSError as error:
         return [SkippedImage(name, f"cannot be read: {error.strerror or error}")]
 
 
-def _walk(root: str, rules: _Rules, suffixes: tuple[str, ...] = ()) -> list[_Found]:
-    """Return the images in a folder, depth first, and the folders in it that cannot be read.
+def _list_images(name: str, rules: _Rules) -> list[_Found]:
+    """Return the images in a folder; any other name is returned as it is."""
+    side = side_of(name)
+    side.check(name)
+    if rules.keep_folders or not side.is_folder(name):
+        return [name]
+    for suffixes in (image_suffixes(), TENSOR_SUFFIXES):
+        found = side.list_images(
+            name, suffixes, recursive=rules.recursive, leave_out=rules.leave_out
+        )
+        if found:
+            return found
+    return [SkippedImage(name, _explain_none(name, rules))]
 
-    With ``suffixes``, the files that have one of them are returned instead of images.
-    """
-    found: list[_Found] = []
-    visited: set[Identity] = set()
-    waiting = [(root, True)]
-    while waiting:
-        name, is_folder = waiting.pop()
-        if not is_folder:
-            found.append(name)
-            continue
-        try:
-            identity = folders.identity(name)
-            if identity in visited:
-                continue
-            visited.add(identity)
-            inside = folders.entries(name)
-        except OSError as error:
-            found.append(SkippedImage(name, f"cannot be read: {error.strerror or error}"))
-            continue
-        is_output = identity == rules.left_out
-        if is_output or folders.is_run(name, inside):
-            reason = _OUTPUT if is_output else _RUN
-            found += [SkippedImage(root, reason)] if name == root else []
-        else:
-            wanted = folders.wanted(inside, suffixes or image_suffixes(), recursive=rules.recursive)
-            waiting += reversed(list(wanted))
-    return found
+
+def _explain_none(folder: str, rules: _Rules) -> str:
+    """Return why a folder without images is skipped."""
+    if side_of(folder).is_same(folder, rules.leave_out):
+        return "is the folder that this run writes to"
+    if is_run(to_place(folder)):
+        return "is the folder of a run; name a folder in it"
+    return "is a folder without images"
+
+
+def _match(pattern: str, rules: _Rules) -> list[_Found]:
+    """Return the images that a glob matches, without folders of runs that its stars lead into."""
+    side = side_of(pattern)
+    start = _cut(re.split(r"[*?[]", pattern, maxsplit=1)[0])
+    known = dict.fromkeys((start, ""), False)
+
+    def is_in_run(folder: str) -> bool:
+        if folder not in known:
+            known[folder] = (
+                is_in_run(_cut(folder))
+                or side.is_same(folder, rules.leave_out)
+                or is_run(to_place(folder))
+            )
+        return known[folder]
+
+    wanted = [name for name in side.glob(pattern) if not is_in_run(_cut(name.rstrip("/")))]
+    return _expand(sorted(wanted, key=lambda name: os.fsencode(name).split(b"/")), rules)
+
+
+def _cut(name: str) -> str:
+    """Return a path or a URL without its last part."""
+    return name.rpartition("/")[0]

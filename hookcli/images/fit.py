@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hookcli.config import CLIP_FRAMES
 from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
 from hookcli.images.decode import UndecodableError
-from hookcli.images.read import ImageFile, ImageSource, read_images, with_frames
+from hookcli.images.read import read_images, with_frames
 from hookcli.records.images import SkippedImage
 from hookcli.records.text import and_more, shape_text
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hookcli.config import ImageRequest, OnError
+    from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.models.preprocessing import Preprocessing
 
@@ -53,23 +54,24 @@ class Fitter:
     prepare: Preprocessing
     second: tuple[Image.Image, ...] = ()
 
-    def fit(self, source: ImageSource) -> ImageSource:
-        """Return the image with the frames or the pair that the model needs.
+    def fit(self, source: ImageSource) -> ImageContent:
+        """Read an image, with the frames or the pair that the model needs.
 
         Raises:
             UndecodableError: the model cannot be given this image.
         """
-        if source.ready is not None:
-            return source  # it has been fitted, and its pictures are no longer kept
-        if source.pixels is None:
-            reason = self.prepare.refuse(source.pictures[0])
+        content = source.read()
+        if content.ready is not None:
+            return content  # it has been fitted, and its pictures are no longer kept
+        if content.pixels is None:
+            reason = self.prepare.refuse(content.pictures[0])
         else:
-            reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(source.pixels.shape)
+            reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(content.pixels.shape)
         if reason:
             raise UndecodableError(reason)
-        if self.prepare.task == "video" and source.pixels is None:
-            return with_frames(source, CLIP_FRAMES)
-        return replace(source, pictures=(*source.pictures, *self.second))
+        if self.prepare.task == "video" and content.pixels is None:
+            return with_frames(source.file, content, CLIP_FRAMES)
+        return replace(content, pictures=(*content.pictures, *self.second))
 
 
 @contextmanager
@@ -137,22 +139,23 @@ def make_fitter(request: ImageRequest, loaded: LoadedModel) -> Fitter:
 
 
 def fit_sources(
-    fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
-) -> tuple[list[ImageSource | ImageFile], list[SkippedImage]]:
+    fitter: Fitter, sources: Sequence[ImageSource]
+) -> tuple[list[ImageSource], list[SkippedImage]]:
     """Return the images that fit this model, and the images that do not.
 
-    Files that are read later are returned unchanged.
+    Images that are read later are returned unchanged.
 
     Raises:
         NoImageError: no image fits.
     """
-    fitting: list[ImageSource | ImageFile] = []
+    fitting: list[ImageSource] = []
     skipped = []
     for source in sources:
         try:
-            fitting.append(source if isinstance(source, ImageFile) else fitter.fit(source))
+            kept = None if source.kept is None else fitter.fit(source)
+            fitting.append(replace(source, kept=kept))
         except UndecodableError as error:
-            skipped.append(SkippedImage(source.file, str(error)))
+            skipped.append(SkippedImage(source.name, str(error)))
     require_image(fitting, skipped)
     return fitting, skipped
 
@@ -161,7 +164,7 @@ def _read_pair(file: str | None) -> tuple[Image.Image, ...]:
     if file is None:
         return ()
     sources, skipped = read_images([file])
-    if skipped or sources[0].pixels is not None:
+    if skipped or sources[0].holds_pixels:
         reason = skipped[0].reason if skipped else _NO_PAIR
         raise NoImageError(f"the second image cannot be used: {file!r} {reason}")
-    return sources[0].pictures
+    return sources[0].read().pictures

@@ -15,13 +15,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import HookcliError, ModelError
-from hookcli.files import NotRegularError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.fit import refuse_unlike
-from hookcli.images.read import ImageFile, find_state, hash_image
-from hookcli.images.remote import storage_error
-from hookcli.records.images import FileState
-from hookcli.store.places.storage import StorageError, list_options, use_options
+from hookcli.store.places.storage import list_options, use_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.images.fit import Fitter
-    from hookcli.images.read import ImageSource
+    from hookcli.images.read import ImageContent, ImageSource
+    from hookcli.records.images import FileState
 
 T = TypeVar("T")
 
@@ -60,18 +57,16 @@ class PreparedImage:
     note: str = ""
 
 
-def prepare_pixels(fitter: Fitter, source: ImageSource) -> Tensor:
+def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
     """Return the pixels of an image that fits, on the CPU; nothing else refers to their memory."""
-    if source.ready is not None:
-        return torch.from_numpy(source.ready).clone()
-    if source.pixels is None:
-        return fitter.prepare.to_pixels(source.pictures).float()
-    return fitter.prepare.repeat(torch.from_numpy(source.pixels.astype("float32")))
+    if content.ready is not None:
+        return torch.from_numpy(content.ready).clone()
+    if content.pixels is None:
+        return fitter.prepare.to_pixels(content.pictures).float()
+    return fitter.prepare.repeat(torch.from_numpy(content.pixels.astype("float32")))
 
 
-def release_pictures(
-    fitter: Fitter, sources: Sequence[ImageSource | ImageFile]
-) -> list[ImageSource | ImageFile]:
+def release_pictures(fitter: Fitter, sources: Sequence[ImageSource]) -> list[ImageSource]:
     """Return the same images, with the model's pixels in place of the pictures.
 
     A large picture takes 340 MB for as long as it is kept. A detection model is given the whole
@@ -80,38 +75,41 @@ def release_pictures(
     if fitter.prepare.task == "detection":
         return list(sources)
     return [
-        source
-        if isinstance(source, ImageFile) or not source.pictures
-        else _without_pictures(fitter, source)
+        replace(source, kept=_without_pictures(fitter, source.kept))
+        if source.kept and source.kept.pictures
+        else source
         for source in sources
     ]
 
 
-def _without_pictures(fitter: Fitter, source: ImageSource) -> ImageSource:
-    ready = prepare_pixels(fitter, source)
-    note = _describe(fitter, source)
-    return replace(source, pictures=(), ready=ready.numpy(), note=note)
+def _without_pictures(fitter: Fitter, content: ImageContent) -> ImageContent:
+    ready = prepare_pixels(fitter, content)
+    note = _describe(fitter, content)
+    return replace(content, pictures=(), ready=ready.numpy(), note=note)
 
 
-def _describe(fitter: Fitter, source: ImageSource) -> str:
+def _describe(fitter: Fitter, content: ImageContent) -> str:
     """Return what the image was turned into before the transform; empty if it was not changed."""
-    count = max(len(source.pictures), source.frame_count)
-    return fitter.prepare.describe(source.pictures, count)
+    count = max(len(content.pictures), content.frame_count)
+    return fitter.prepare.describe(content.pictures, count)
 
 
-def prepare_image(fitter: Fitter, image: ImageSource | ImageFile) -> PreparedImage:
+def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:
     """Read an image, if that has not been done, and make pixels of it."""
-    if not isinstance(image, ImageFile):
-        return _prepared(fitter, image, FileState(image.file, sha256=image.sha256))
-    state = file_state(image.file)
+    state = source.state()
     try:
-        source = image.read()
-        return _prepared(fitter, fitter.fit(source), replace(state, sha256=source.sha256))
+        content = source.kept or fitter.fit(source)
     except UndecodableError as error:
-        state = replace(
-            file_state(image.file, verify=True), size=state.size, mtime_ns=state.mtime_ns
-        )
-        return PreparedImage(image.key, image.name, state, reason=str(error))
+        now = replace(source.state(verify=True), size=state.size, mtime_ns=state.mtime_ns)
+        return PreparedImage(source.key, source.name, now, reason=str(error))
+    return PreparedImage(
+        source.key,
+        source.name,
+        replace(state, sha256=content.sha256),
+        prepare_pixels(fitter, content),
+        size=content.size,
+        note=_describe(fitter, content) if content.ready is None else content.note,
+    )
 
 
 class FirstImage:
@@ -120,7 +118,7 @@ class FirstImage:
     def __init__(
         self,
         fitter: Fitter,
-        images: Sequence[ImageSource | ImageFile],
+        images: Sequence[ImageSource],
         accepts: Callable[[Tensor], bool] = lambda _: True,
     ) -> None:
         """Read no image yet.
@@ -135,7 +133,7 @@ class FirstImage:
         self._is_known = False
 
     @property
-    def source(self) -> ImageSource | ImageFile:
+    def source(self) -> ImageSource:
         """The image; the first of all until its pixels have been asked for."""
         return self._images[self._place]
 
@@ -152,9 +150,7 @@ class FirstImage:
         return None
 
 
-def prepare_like(
-    fitter: Fitter, image: ImageSource | ImageFile, first: Sequence[int] | None
-) -> PreparedImage:
+def prepare_like(fitter: Fitter, image: ImageSource, first: Sequence[int] | None) -> PreparedImage:
     """Prepare an image, and skip it if it is unlike the first that the model accepted.
 
     This is like ``prepare_image`` unless the model is one of which nothing else is known.
@@ -172,27 +168,9 @@ def prepare_like(
     return replace(ready, pixels=None, reason=reason) if reason else ready
 
 
-def file_state(file: str, *, verify: bool = False) -> FileState:
-    """Return the state of the file now; with ``verify`` it is read and hashed.
-
-    Raises:
-        OutputError: its storage cannot be reached.
-    """
-    state = FileState(file)
-    try:
-        state = FileState(file, *find_state(file))
-        return replace(state, sha256=hash_image(file)) if verify else state
-    except NotRegularError:
-        return state
-    except StorageError as error:
-        raise storage_error(file, error) from error
-    except (OSError, ValueError):
-        return FileState(file)
-
-
 def prepare_images(
     fitter: Fitter,
-    images: Sequence[ImageSource | ImageFile],
+    images: Sequence[ImageSource],
     workers: int,
     warn: Callable[[str], None],
     close_in_worker: int | None = None,
@@ -235,7 +213,7 @@ def prepare_images(
 
 def _stream(
     fitter: Fitter,
-    images: Sequence[ImageSource | ImageFile],
+    images: Sequence[ImageSource],
     workers: int,
     close_in_worker: int | None,
 ) -> Iterator[PreparedImage]:
@@ -278,7 +256,7 @@ def _is_shared_memory_short() -> bool:
 class _Images(Dataset["PreparedImage | HookcliError"]):
     """The images as workers index them; torch would change the message of an error on its way."""
 
-    def __init__(self, fitter: Fitter, images: Sequence[ImageSource | ImageFile]) -> None:
+    def __init__(self, fitter: Fitter, images: Sequence[ImageSource]) -> None:
         self._fitter, self._images = fitter, images
 
     def __len__(self) -> int:
@@ -305,14 +283,3 @@ def _begin_worker(close: int | None, options: tuple[tuple[str, str], ...], _work
     if close is not None:
         with contextlib.suppress(OSError):
             os.close(close)
-
-
-def _prepared(fitter: Fitter, source: ImageSource, state: FileState) -> PreparedImage:
-    return PreparedImage(
-        source.key,
-        source.file,
-        state,
-        prepare_pixels(fitter, source),
-        size=source.size,
-        note=_describe(fitter, source) if source.ready is None else source.note,
-    )

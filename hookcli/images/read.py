@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.files import NotRegularError, open_regular, read_regular
-from hookcli.images import remote
+from hookcli.files import NotRegularError
 from hookcli.images.decode import UndecodableError, decode
 from hookcli.images.keys import KeyMaker
+from hookcli.images.remote import storage_error
+from hookcli.images.sides import side_of
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
 from hookcli.models.frames import spread_evenly
-from hookcli.records.images import SkippedImage
-from hookcli.store.places import storage
-from hookcli.urls import is_url
+from hookcli.records.images import FileState, SkippedImage
+from hookcli.store.places.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageSource:
-    """An image of a run: pictures, or pixels that are used unchanged.
+class ImageContent:
+    """What was read of an image: pictures, or pixels that are used unchanged.
 
     Attributes:
-        key: the image's key, safe as a file name and unique in the run.
-        file: the file as the user gave it; for a row of a tensor file, followed by the row.
         sha256: the hash of the file's bytes; for a clip, of its frames' bytes in order.
         size: the width and height.
         pictures: the upright pictures, RGB with 8 bits per channel: one, or the frames of a clip.
@@ -44,11 +42,8 @@ class ImageSource:
         frame_count: how many pictures an animated file or a folder holds.
         ready: the pixels that the model is given, if the pictures are no longer kept.
         note: what the pictures were turned into for the model, if they are not used as they are.
-        row: what identifies the image in a tensor file; empty for other files.
     """
 
-    key: str
-    file: str
     sha256: str
     size: tuple[int, int]
     pictures: tuple[Image.Image, ...] = ()
@@ -56,63 +51,73 @@ class ImageSource:
     frame_count: int = 1
     ready: Pixels | None = None
     note: str = ""
-    row: str = ""
-
-    @property
-    def path(self) -> str:
-        """The file, without the row."""
-        return self.file.removesuffix(self.row)
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFile:
-    """An image that is read when it is needed.
+class ImageSource:
+    """An image of a run, wherever it is; can be sent to another process.
 
     Attributes:
         key: the image's key, safe as a file name and unique in the run.
-        file: the file as it was found.
+        file: the file or folder as it was found, by its path or its URL.
         row: what identifies the image in a tensor file; empty for other files.
+        kept: its content if the image was read already, as in a run over few images; None if it
+            is read each time that it is needed.
     """
 
     key: str
     file: str
     row: str = ""
-
-    @property
-    def path(self) -> str:
-        """The file, without the row."""
-        return self.file
+    kept: ImageContent | None = None
 
     @property
     def name(self) -> str:
         """The file and the row, as they are shown to people."""
         return f"{self.file}{self.row}"
 
-    def read(self) -> ImageSource:
-        """Read the image.
+    @property
+    def holds_pixels(self) -> bool:
+        """Whether the image is exact pixels, of a tensor file, and no picture."""
+        return _is_tensor_file(self.file) if self.kept is None else self.kept.pixels is not None
+
+    def read(self) -> ImageContent:
+        """Read the image, unless its content is kept.
 
         Raises:
             UndecodableError: the image cannot be used.
+            OutputError: its storage cannot be reached.
         """
-        for source in _read_or_refuse(self.file, 0):
-            if source.file == self.name:
-                return replace(source, key=self.key)
-        raise UndecodableError("has changed: the row is no longer there")
+        if self.kept is not None:
+            return self.kept
+        rows = _read_or_refuse(self.file, 0)
+        content = next((each.kept for each in rows if each.row == self.row), None)
+        if content is None:
+            raise UndecodableError("has changed: the row is no longer there")
+        return content
+
+    def state(self, *, verify: bool = False) -> FileState:
+        """Return what shows whether the image has changed: the state of its file, or a hash.
+
+        If the content is kept, it is its hash. The name may then be one of a row or a clip.
+
+        Raises:
+            OutputError: its storage cannot be reached.
+        """
+        if self.kept is not None:
+            return FileState(self.name, sha256=self.kept.sha256)
+        return file_state(self.file, verify=verify)
 
 
-def list_images(files: Sequence[str]) -> list[ImageFile]:
+def list_images(files: Sequence[str]) -> list[ImageSource]:
     """Return one image per file, or per row of a tensor file, in order; no picture is decoded."""
-    images: list[ImageFile] = []
+    images: list[ImageSource] = []
     keys = KeyMaker()
     for file in files:
-        rows = [""]
+        found = [ImageSource(Path(file).stem, file)]
         if _is_tensor_file(file):
             with contextlib.suppress(UndecodableError):
-                rows = [source.file.removeprefix(file) for source in _read_or_refuse(file, 0)]
-        stem = Path(file).stem
-        for row in rows:
-            name = Path(f"{stem}{row}").name  # a tensor's name may contain a slash
-            images.append(ImageFile(keys.make_key(name), file, row))
+                found = [replace(each, kept=None) for each in _read_or_refuse(file, 0)]
+        images += [replace(each, key=keys.make_key(each.key)) for each in found]
     return images
 
 
@@ -138,6 +143,24 @@ def read_images(
     return sources, skipped
 
 
+def file_state(file: str, *, verify: bool = False) -> FileState:
+    """Return the state of the file now; with ``verify`` it is read and hashed.
+
+    Raises:
+        OutputError: its storage cannot be reached.
+    """
+    state = FileState(file)
+    try:
+        state = FileState(file, *side_of(file).find_state(file))
+        return replace(state, sha256=_hash(file)) if verify else state
+    except NotRegularError:
+        return state
+    except StorageError as error:
+        raise storage_error(file, error) from error
+    except (OSError, ValueError):
+        return FileState(file)
+
+
 def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
     """Yield the images in one file.
 
@@ -151,8 +174,8 @@ def _read_or_refuse(file: str, clip_frames: int) -> Iterator[ImageSource]:
         raise UndecodableError("does not exist") from error
     except NotRegularError as error:
         raise UndecodableError("is not a regular file") from error
-    except storage.StorageError as error:
-        raise remote.storage_error(file, error) from error
+    except StorageError as error:
+        raise storage_error(file, error) from error
     except OSError as error:
         raise _cannot_read(error) from error
     except ValueError as error:  # the name contains a NUL
@@ -163,20 +186,20 @@ def _cannot_read(error: OSError) -> UndecodableError:
     return UndecodableError(f"cannot be read: {error.strerror or error}")
 
 
-def with_frames(source: ImageSource, most: int) -> ImageSource:
-    """Return the image with up to ``most`` frames at even distances, if its file is an animation.
+def with_frames(file: str, content: ImageContent, most: int) -> ImageContent:
+    """Return the content with up to ``most`` frames at even distances, if it is of an animation.
 
     Raises:
         UndecodableError: the first picture could be decoded, but the frames cannot.
     """
-    if len(source.pictures) != 1:
-        return source
+    if len(content.pictures) != 1:
+        return content
     try:
-        with _open(source.file) as stream:
+        with side_of(file).open_file(file) as stream:
             pictures, count = decode(stream, most)
     except OSError as error:  # the file was removed after it was first read
         raise _cannot_read(error) from error
-    return replace(source, pictures=tuple(pictures), frame_count=count)
+    return replace(content, pictures=tuple(pictures), frame_count=count)
 
 
 def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
@@ -186,28 +209,21 @@ def _read(file: str, clip_frames: int) -> Iterator[ImageSource]:
         UndecodableError: the file cannot be used.
         OSError: the file cannot be read.
     """
-    path = Path(file)
-    if remote.is_folder(file) if is_url(file) else path.is_dir():
+    stem, side = Path(file).stem, side_of(file)
+    if side.is_folder(file):
         if not clip_frames:
             raise UndecodableError("is a directory; a folder of frames needs --clip")
-        yield _read_clip(file, clip_frames)
+        yield ImageSource(side.name_folder(file), file, kept=_read_clip(file, clip_frames))
     elif _is_tensor_file(file):
-        digest, rows = _read_tensor_file(file, *find_state(file))
+        digest, rows = _read_tensor_file(file, *side.find_state(file))
         for row, pixels in rows:
             size = pixels.shape[-1], pixels.shape[-2]
-            key, name = f"{path.stem}{row}", f"{file}{row}"
-            yield ImageSource(key, name, digest, size, pixels=pixels, row=row)
+            yield ImageSource(f"{stem}{row}", file, row, ImageContent(digest, size, pixels=pixels))
     else:
         sha256 = hashlib.sha256()
         pictures = _read_pictures(file, sha256)
-        yield ImageSource(path.stem, file, sha256.hexdigest(), pictures[0].size, pictures)
-
-
-def holds_pixels(source: ImageSource | ImageFile) -> bool:
-    """Return whether an image is exact pixels, of a tensor file, and no picture."""
-    if isinstance(source, ImageFile):
-        return _is_tensor_file(source.file)
-    return source.pixels is not None
+        content = ImageContent(sha256.hexdigest(), pictures[0].size, pictures)
+        yield ImageSource(stem, file, kept=content)
 
 
 def _is_tensor_file(file: str) -> bool:
@@ -218,40 +234,20 @@ def _is_tensor_file(file: str) -> bool:
 def _read_tensor_file(
     file: str, _size: int, _mtime_ns: int
 ) -> tuple[str, list[tuple[str, Pixels]]]:
-    data = storage.read_file(file) if is_url(file) else read_regular(file)
+    with side_of(file).open_file(file) as stream:
+        data = stream.read()
     if not data:
         raise UndecodableError("is empty")
     return hashlib.sha256(data).hexdigest(), list(tensor_rows(Path(file), data))
 
 
-def _open(file: str) -> BufferedReader | io.BytesIO:
-    """Open a picture; one in a storage is read at once.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    return io.BytesIO(storage.read_file(file)) if is_url(file) else open_regular(file)
-
-
-def find_state(file: str) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed in ns since 1970.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    if is_url(file):
-        return storage.find_state(file)
-    facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
-    return facts.st_size, facts.st_mtime_ns
-
-
-def hash_image(file: str) -> str:
+def _hash(file: str) -> str:
     """Return the sha256 of a file, in hexadecimal.
 
     Raises:
         OSError: the file cannot be read.
     """
-    with _open(file) as stream:
+    with side_of(file).open_file(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -263,7 +259,7 @@ def _read_pictures(file: str, sha256: hashlib._Hash) -> tuple[Image.Image, ...]:
     Raises:
         UndecodableError: the file cannot be used, or was changed after it was hashed.
     """
-    with _open(file) as stream:
+    with side_of(file).open_file(file) as stream:
         before = _state(stream)
         hashlib.file_digest(stream, lambda: sha256)
         if not stream.seek(0, io.SEEK_END):
@@ -281,15 +277,9 @@ def _state(stream: BufferedReader | io.BytesIO) -> tuple[int, int] | None:
     return facts.st_size, facts.st_mtime_ns
 
 
-def _list_frames(folder: str) -> list[str]:
-    """Return the files in a folder, sorted by name, without hidden ones."""
-    inside = sorted(Path(folder).iterdir())
-    return [str(file) for file in inside if file.is_file() and not file.name.startswith(".")]
-
-
-def _read_clip(file: str, most: int) -> ImageSource:
+def _read_clip(folder: str, most: int) -> ImageContent:
     """Return the frames in a folder, in the order of their names."""
-    files = list(remote.list_frames(file)) if is_url(file) else _list_frames(file)
+    files = side_of(folder).list_frames(folder)
     if not files:
         raise UndecodableError("is a directory without images")
     chosen = spread_evenly(len(files), min(most, len(files)))
@@ -301,7 +291,5 @@ def _read_clip(file: str, most: int) -> ImageSource:
         except UndecodableError as error:
             name = Path(frame).name
             raise UndecodableError(f"has a frame, {name!r}, that {error}") from error
-    name = Path(file).name if is_url(file) else Path(file).resolve().name
-    return ImageSource(
-        name, file, sha256.hexdigest(), pictures[0].size, tuple(pictures), frame_count=len(files)
-    )
+    digest, size = sha256.hexdigest(), pictures[0].size
+    return ImageContent(digest, size, tuple(pictures), frame_count=len(files))

@@ -6,10 +6,10 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from hookcli.images.read import ImageFile
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hookcli.images.read import ImageSource
 
 _WORTH_WORKERS = 24
 _MOST_WORKERS = 4
@@ -17,9 +17,9 @@ _MOST_WORKERS = 4
 _LARGE = 250_000
 
 
-def count_workers(asked: int | None, sources: Sequence[object]) -> int:
+def count_workers(asked: int | None, sources: Sequence[ImageSource]) -> int:
     """Return the number of processes that prepare images; 0 if there are too few images to pay."""
-    if not any(isinstance(source, ImageFile) for source in sources):
+    if all(source.kept is not None for source in sources):
         return 0
     if asked is not None:
         return asked
@@ -31,10 +31,10 @@ def count_workers(asked: int | None, sources: Sequence[object]) -> int:
     return min(_MOST_WORKERS, cores - 1) if cores > 2 else 0  # one costs more than it saves
 
 
-def _are_large(sources: Sequence[object]) -> bool:
+def _are_large(sources: Sequence[ImageSource]) -> bool:
     """Return whether decoding the first files takes long enough for processes of their own."""
     sizes = [0]
     for source in sources[:_WORTH_WORKERS]:
         with contextlib.suppress(OSError, ValueError):
-            sizes.append(os.stat(source.file).st_size if isinstance(source, ImageFile) else 0)  # noqa: PTH116
+            sizes.append(os.stat(source.file).st_size)  # noqa: PTH116
     return sum(sizes) > _LARGE * len(sizes)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import NoLayerMatchedError, RequestError
-from hookcli.images.read import ImageFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share
 def choose_attention(
     request: AttentionRequest | None,
     loaded: LoadedModel,
-    sources: Sequence[ImageSource | ImageFile],
+    sources: Sequence[ImageSource],
     style: GridStyle,
     images: int,
 ) -> AttentionSettings | None:
@@ -126,7 +125,7 @@ def choose_attention_layers(
 def find_patch(
     pixel: tuple[int, int] | None,
     loaded: LoadedModel,
-    sources: Sequence[ImageSource | ImageFile],
+    sources: Sequence[ImageSource],
 ) -> tuple[float, float] | None:
     """Return where the network sees the pixel of ``--patch``, as shares of width and height.
 
@@ -136,10 +135,10 @@ def find_patch(
     """
     if pixel is None:
         return None
-    if len(sources) != 1 or isinstance(sources[0], ImageFile):
+    if len(sources) != 1:
         raise RequestError("--patch is a pixel of one image", "give one image")
-    source = sources[0]
-    width, height = source.size
+    image = sources[0].read()
+    width, height = image.size
     across, down = pixel
     if not (0 <= across < width and 0 <= down < height):
         raise RequestError(
@@ -148,7 +147,7 @@ def find_patch(
     reach = max(1, round(min(width, height) * _BOX_SHARE / 2))
     left, top = max(0, across - reach), max(0, down - reach)
     box = (left, top, min(2 * reach, width - left), min(2 * reach, height - top))
-    inside = loaded.find_box(source.size, box, as_pixels=source.pixels is not None)[0]
+    inside = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)[0]
     if float(inside.sum()) <= 0:
         raise RequestError(
             f"--patch {across},{down} is cut away: the network sees the middle of the image",

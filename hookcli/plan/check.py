@@ -244,8 +244,7 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
         raise OutputError(
             f"{str(file)!r} is a link, which is never followed", "name the file itself"
         )
-    out = folder.out if isinstance(folder.out, Path) else None
-    holder = find_holder(file, out)
+    holder = find_holder(file, folder.out)
     if holder is not None:
         raise OutputError(
             f"{str(file)!r} is a file of the run in {str(holder)!r}", "name a file outside of runs"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookcli.config import GridStyle, RunConfig, SaveStyle
-    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
@@ -82,7 +82,7 @@ def make_plan(
     config: RunConfig,
     loaded: LoadedModel,
     layers: Sequence[LayerInfo],
-    sources: Sequence[ImageSource | ImageFile],
+    sources: Sequence[ImageSource],
     style: GridStyle,
     out_dir: Place,
 ) -> Plan:
@@ -225,10 +225,10 @@ def _count_tiles(
 
 
 def _measure_top(
-    sources: Sequence[ImageSource | ImageFile], layers: Sequence[LayerInfo], channels: Sequence[int]
+    sources: Sequence[ImageSource], layers: Sequence[LayerInfo], channels: Sequence[int]
 ) -> float:
     """Return the bytes that ``top_images.csv`` takes for one image per channel."""
-    names = sum(len(source.key) + len(source.file) for source in sources) / max(1, len(sources))
+    names = sum(len(source.key) + len(source.name) for source in sources) / max(1, len(sources))
     return sum(
         width * (names + len(layer.label) + _TOP_BYTES)
         for layer, width in zip(layers, channels, strict=True)

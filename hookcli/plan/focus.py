@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.images.read import ImageFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,7 @@ _LEAST_SHARE = 0.25  # a pixel that the network sees is in the box if this share
 
 
 def find_focus(
-    box: Box | None, loaded: LoadedModel, sources: Sequence[ImageSource | ImageFile]
+    box: Box | None, loaded: LoadedModel, sources: Sequence[ImageSource]
 ) -> Tensor | None:
     """Return (2, H, W): the share of each pixel inside the box of ``--focus``, and outside.
 
@@ -32,16 +31,16 @@ def find_focus(
     """
     if box is None:
         return None
-    if len(sources) != 1 or isinstance(sources[0], ImageFile):
+    if len(sources) != 1:
         raise RequestError("--focus is a box in one image", "give one image")
-    source = sources[0]
+    image = sources[0].read()
     left, top, width, height = box
-    if left + width > source.size[0] or top + height > source.size[1]:
+    if left + width > image.size[0] or top + height > image.size[1]:
         raise RequestError(
             f"--focus {left},{top},{width},{height} is not inside the image, which is "
-            f"{source.size[0]} by {source.size[1]} pixels"
+            f"{image.size[0]} by {image.size[1]} pixels"
         )
-    shares = loaded.find_box(source.size, box, as_pixels=source.pixels is not None)
+    shares = loaded.find_box(image.size, box, as_pixels=image.pixels is not None)
     if float(shares[1].max()) < _LEAST_SHARE:
         raise RequestError(
             "--focus covers all that the network sees, and leaves nothing to compare with"

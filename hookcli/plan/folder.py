@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.files import hash_file, safe_name
-from hookcli.images.read import ImageFile
-from hookcli.images.suffixes import image_suffixes
-from hookcli.images.tensor_files import TENSOR_SUFFIXES
+from hookcli.images.sides import side_of
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.places import names
-from hookcli.urls import is_url, to_local
+from hookcli.urls import to_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,37 +24,28 @@ if TYPE_CHECKING:
     from hookcli.urls import Place
 
 
-def name_folder(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> Place:
+def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:
     """Return the run folder: the one that was asked for, or ``hookcli-runs/MODEL-IMAGE``."""
     name, given = sources[0].key, config.run.images.names
     if len(sources) > 1 or len(given) > 1:
-        name = _name_source(given[0])
+        first = to_local(given[0])
+        name = side_of(first).name_folder(first)
     run = f"{safe_name(config.run.model.name)}-{safe_name(name)}"
     return config.folder.out or Path("hookcli-runs") / run
 
 
-def _name_source(word: str) -> str:
-    """Return the name of the folder that a word stands for, or that the file it names is in."""
-    word = to_local(word)
-    if is_url(word):
-        is_file = word.lower().endswith((*image_suffixes(), *TENSOR_SUFFIXES))
-        return (word.rpartition("/")[0] if is_file else word).rstrip("/").rpartition("/")[2]
-    first = Path(os.path.realpath(word))  # pathlib's resolve raises if it is no file name
-    return (first if os.path.isdir(first) else first.parent).name  # noqa: PTH112
-
-
-def choose_style(config: RunConfig, sources: Sequence[object]) -> GridStyle:
+def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle:
     """Return how feature maps are drawn, with ``auto`` replaced; gradients are drawn with signs."""
     grids = replace(config.grids, signed=config.backward is not None)
     if grids.mode != "auto":
         return grids
     given = set(config.run.images.names)
-    named = all(not isinstance(source, ImageFile) or source.file in given for source in sources)
+    named = all(source.kept or source.file in given for source in sources)
     mode: GridMode = "layers" if named else "sheet"
     return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
 
 
-def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) -> names.PlannedNames:
+def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> names.PlannedNames:
     """Return the names of the files that a run over these images may write."""
     mode = choose_style(config, sources).mode
     drawn = {"layers": {names.GRIDS, names.MAPS}, "sheet": {names.SHEETS}}
@@ -84,9 +73,7 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource | ImageFile]) ->
     )
 
 
-def check_run_folder(
-    config: RunConfig, sources: Sequence[ImageSource | ImageFile], *, cleans_up: bool
-) -> None:
+def check_run_folder(config: RunConfig, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
     """Check that the run may be written; with ``--resume`` finish one that is complete.
 
     Args:
@@ -103,12 +90,7 @@ def check_run_folder(
     if config.folder.resume:
         weights = config.run.model.weights
         known = hash_file(weights) if os.path.isfile(weights) else ""  # noqa: PTH113  pathlib's may raise
-        images = {
-            source.name if isinstance(source, ImageFile) else source.file: (
-                "" if isinstance(source, ImageFile) else source.sha256
-            )
-            for source in sources
-        }
+        images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
         finish_resume(folder, to_command(config), known, images, cleans_up=cleans_up)
     check_folder(
         folder,

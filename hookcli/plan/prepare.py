@@ -15,7 +15,7 @@ from hookcli.errors import RequestError
 from hookcli.files import full_name
 from hookcli.images.find import find_files
 from hookcli.images.fit import fit_sources, make_fitter, require_image
-from hookcli.images.read import ImageFile, holds_pixels, list_images, read_images
+from hookcli.images.read import list_images, read_images
 from hookcli.images.workers import count_workers
 from hookcli.plan.check import check_at, check_request, check_run, check_score
 from hookcli.plan.clock import Clock
@@ -62,11 +62,11 @@ class FoundImages:
     """The images that a request names.
 
     Attributes:
-        sources: the images in order; of many only their files.
+        sources: the images in order; the content of a few is kept, and many are read later.
         skipped: what was named but cannot be used.
     """
 
-    sources: list[ImageSource | ImageFile]
+    sources: list[ImageSource]
     skipped: list[SkippedImage]
 
 
@@ -79,7 +79,7 @@ class PreparedModel:
         loaded: the model.
         layers: the layers that are observed.
         operations: the operations that the first image calls; empty if none is asked for.
-        sources: the images in order; in a long run only their files.
+        sources: the images in order; in a long run they are read when they are needed.
         skipped: what was named but cannot be used.
         fitter: makes images ready for the model.
         first: the first image that can be used, with which the model is tried beforehand.
@@ -91,7 +91,7 @@ class PreparedModel:
     loaded: LoadedModel
     layers: tuple[LayerInfo, ...]
     operations: tuple[FoundOperation, ...]
-    sources: list[ImageSource | ImageFile]
+    sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
     first: FirstImage
@@ -444,7 +444,7 @@ def _try_with(
     loaded: LoadedModel,
     request: RunRequest,
     fitter: Fitter,
-    sources: Sequence[ImageSource | ImageFile],
+    sources: Sequence[ImageSource],
 ) -> tuple[LoadedModel, FirstImage]:
     """Return a model that is tried with the first image that can be used, and this image.
 
@@ -458,7 +458,7 @@ def _try_with(
     accepts = (lambda _: True) if request.on_error == "stop" else partial(goes_through, loaded)
     first = FirstImage(fitter, sources, accepts)
     info = loaded.info
-    if all(map(holds_pixels, sources)):
+    if all(source.holds_pixels for source in sources):
         info = replace(info, preprocessing=UNPREPARED)
         if info.task == OWN and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))
@@ -491,13 +491,11 @@ def find_images(
         keep_folders=images.clip,
         leave_out=leave_out,
     )
-    sources: list[ImageSource | ImageFile] = []
     if len(files) <= _MOST_READ_FIRST or images.clip:
-        read, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip)
-        sources += read
+        sources, unread = read_images(files, clip_frames=CLIP_FRAMES * images.clip)
         skipped += unread
     else:
-        sources += list_images(files)
+        sources = list_images(files)
     require_image(sources, skipped)
     return FoundImages(sources, skipped)
 

@@ -14,7 +14,7 @@ from hookcli.summary.top_images import TopImages
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import RunSettings
     from hookcli.records.pictures import Grid
     from hookcli.run.chunk_runner import ChunkRecords
@@ -38,7 +38,7 @@ class ChunkWriter:
     def __init__(
         self,
         settings: RunSettings,
-        sources: Sequence[ImageSource | ImageFile],
+        sources: Sequence[ImageSource],
         folder: RunFolder,
         totals: Chunk,
         listener: ProgressListener,

@@ -29,8 +29,8 @@ from hookcli.run.document import assemble_document, assemble_facts, describe_ver
 from hookcli.run.top_rows import choose_best, name_shown, rank_images, render_top_rows
 from hookcli.store import tables
 from hookcli.store.places import names
-from hookcli.store.places.folders import opened
-from hookcli.store.run_files import RunFiles
+from hookcli.store.places.folders import open_folder
+from hookcli.store.run_files import open_files
 from hookcli.store.tensors import write_index, write_weights
 from hookcli.summary.tally import list_rows
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import PictureFormat, RunConfig
-    from hookcli.images.read import ImageFile, ImageSource
+    from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import PreparedModel, PreparedRun
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
@@ -119,7 +119,7 @@ def write_folder(
     shards = [file for file in totals.written_files if names.is_shard(file)]
     if shards:
         channels = saved_channels(rows, config.tensors.save)
-        with opened(folder.path) as inside:
+        with open_folder(folder.path) as inside:
             written.append(write_index(folder.write, inside.read_part, shards, channels))
     files = (*totals.written_files, *written)
     folder.complete(facts, files)
@@ -174,7 +174,7 @@ def _write_overview(folder: RunFolder, document: ReportDocument, form: PictureFo
         OutputError: a picture that the run has written is gone.
     """
     try:
-        find_file = RunFiles(folder.path).file
+        find_file = open_files(folder.path).file
         return _write_chart(
             folder, names.OVERVIEW, form, partial(draw_overview, document, find_file)
         )
@@ -220,7 +220,7 @@ def _show_some(
     This is for a run over so many images that the page does not show all of them.
     """
 
-    def show(source: ImageSource | ImageFile) -> str | None:
+    def show(source: ImageSource) -> str | None:
         ready = prepare_image(model.fitter, source)
         if ready.pixels is None or ready.state.sha256 != totals.images[places[source.key]].sha256:
             return None  # the file has changed since

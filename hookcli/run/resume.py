@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.config import chunk_size
-from hookcli.images.prepare import file_state
-from hookcli.images.read import ImageFile
 from hookcli.store.chunks import read_chunk, read_top, remove_chunks
 from hookcli.summary.top_images import TopImages
 
@@ -28,7 +27,7 @@ _THREADS = 16  # images whose state is asked for at once, since a storage takes 
 
 def resume_chunks(
     settings: RunSettings,
-    sources: Sequence[ImageSource | ImageFile],
+    sources: Sequence[ImageSource],
     folder: RunFolder,
     totals: Chunk,
     listener: ProgressListener,
@@ -60,7 +59,7 @@ def resume_chunks(
 
 
 def read_usable_chunks(
-    settings: RunSettings, sources: Sequence[ImageSource | ImageFile], folder: RunFolder, count: int
+    settings: RunSettings, sources: Sequence[ImageSource], folder: RunFolder, count: int
 ) -> list[Chunk]:
     """Return the first ``count`` saved chunks, up to the first that cannot be used.
 
@@ -78,7 +77,7 @@ def read_usable_chunks(
 
 def _read_usable(
     settings: RunSettings,
-    sources: Sequence[ImageSource | ImageFile],
+    sources: Sequence[ImageSource],
     folder: RunFolder,
     number: int,
 ) -> Chunk | None:
@@ -98,15 +97,7 @@ def _read_usable(
         return chunk if all(threads.map(is_same, chunk.files, planned)) else None
 
 
-def _is_same(known: FileState, image: ImageSource | ImageFile, *, verify: bool) -> bool:
-    """Return whether an image is as it was when its chunk was run.
-
-    An image that has been read already is compared by its hash. It may be a row of a tensor file
-    or a clip, whose name is not that of a file.
-    """
-    if not isinstance(image, ImageFile):
-        return (image.file, image.sha256) == (known.file, known.sha256)
-    now = file_state(image.file, verify=verify)
-    if (now.file, now.size, now.mtime_ns) != (known.file, known.size, known.mtime_ns):
-        return False
-    return not verify or now.sha256 == known.sha256
+def _is_same(known: FileState, source: ImageSource, *, verify: bool) -> bool:
+    """Return whether an image is as it was when its chunk was run."""
+    now = source.state(verify=verify)
+    return replace(now, sha256=now.sha256 or known.sha256) == known

@@ -8,7 +8,6 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
-from hookcli.images.read import ImageFile
 from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_FIRING, MOST_RANKED
 from hookcli.render.report.document import choose_pictured
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.summary.top_images import TopImages
 
 
-def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) -> bytes:
+def render_top_rows(sources: Sequence[ImageSource], top: TopImages) -> bytes:
     """Return ``top_images.csv``: the images that fire each channel most, call by call.
 
     The table can have more rows than all others together, so names are escaped once and not in
@@ -34,8 +33,7 @@ def render_top_rows(sources: Sequence[ImageSource | ImageFile], top: TopImages) 
     @functools.cache
     def name(at: int) -> str:
         source = sources[at]
-        file = source.name if isinstance(source, ImageFile) else source.file
-        return tables.render_fields(source.key, file)
+        return tables.render_fields(source.key, source.name)
 
     pieces = [b"call_id,channel,rank,image,file,value\n"]
     for call_id, rows in itertools.groupby(top.rows(), key=operator.itemgetter(0)):

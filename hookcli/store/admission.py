@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.files import cannot_write
 from hookcli.store.ownership import find_run
-from hookcli.store.places.folders import opened
-from hookcli.store.places.locks import refuse_locked
+from hookcli.store.places.folders import find_folder
 from hookcli.store.places.names import MANIFEST, REQUEST
 from hookcli.store.strangers import refuse_strangers
 
 if TYPE_CHECKING:
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.folders import AnyFolder
+    from hookcli.store.places.folders import Folder
     from hookcli.store.places.names import PlannedNames
     from hookcli.urls import Place
 
@@ -31,23 +28,18 @@ def check_folder(
         OutputError: the folder is protected, in use, or not a folder, or a file that no run wrote
             has a name that the new run may write.
     """
-    if isinstance(place, Path):
-        if not place.exists() and not place.is_symlink():
-            return None
-        if not place.is_dir():
-            raise file_in_the_way_error(place)
-    try:
-        with opened(place) as folder:
-            refuse_locked(folder)
-            return find_replaceable_run(
-                folder, planned, replace_run=replace_run, replace_any=replace_any
-            )
-    except OSError as error:
-        raise cannot_write(place, error) from error
+    folder = find_folder(place)
+    if folder is None:
+        return None
+    with folder:
+        folder.refuse_locked()
+        return find_replaceable_run(
+            folder, planned, replace_run=replace_run, replace_any=replace_any
+        )
 
 
 def find_replaceable_run(
-    folder: AnyFolder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
+    folder: Folder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
     """Return the run that is in a folder, or None, if a new run may be written there.
 
@@ -69,11 +61,6 @@ def find_replaceable_run(
         )
     refuse_strangers(folder, held, planned)
     return held
-
-
-def file_in_the_way_error(path: Place) -> OutputError:
-    """Return the error for a file where a folder is expected."""
-    return OutputError(f"{str(path)!r} is a file, not a folder", "choose another folder with -o")
 
 
 def _no_replacing(name: str, held: HeldRun) -> OutputError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hookcli.documents import encode_escaped
 from hookcli.store.chunks import hash_line
 from hookcli.store.journal import read_journal, write_journal
-from hookcli.store.places.folders import opened
+from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import chunk_file, chunk_journal
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ChunkFiles:
         """
         text = encode_escaped(chunk)
         last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
-        with opened(place) as folder:
+        with open_folder(place) as folder:
             before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}
             folder.remove_partial({*before, *self._files, last, journal})
             write_journal(folder, journal, {*before, *self._files, last})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from importlib import metadata
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,9 @@ from hookcli.files import cannot_write
 from hookcli.records.command import list_differences
 from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
-from hookcli.store.places.folders import opened
-from hookcli.store.places.locks import locked, refuse_locked
+from hookcli.store.places.folders import find_folder, open_folder
 from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 from hookcli.store.tables import to_plain
 
 if TYPE_CHECKING:
@@ -38,10 +36,9 @@ def replace_page(path: Place, page: bytes) -> Place:
     """
     try:
         with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(opened(path))
+            folder = stack.enter_context(open_folder(path))
             if folder.is_file(REQUEST):
-                stack.enter_context(locked(folder))
-                folder.look_again()
+                stack.enter_context(folder.locked())
             held = find_run(folder)
             if held is None:
                 raise RequestError(
@@ -89,10 +86,11 @@ def finish_resume(
             has a different size.
         OutputError: another process is writing into the folder.
     """
-    if isinstance(path, Path) and not path.is_dir():
+    folder = find_folder(path)
+    if folder is None:
         return
-    with opened(path) as folder:
-        refuse_locked(folder)
+    with folder:
+        folder.refuse_locked()
         held, data = find_run(folder), folder.read(MANIFEST)
         if held is None or held.complete is None or data is None:
             return
@@ -112,7 +110,7 @@ def finish_resume(
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, {difference}", _RUN_AGAIN
             )
-        for damage in list_damage(held.complete.sizes, RunFiles(path).measure).values():
+        for damage in list_damage(held.complete.sizes, open_files(path).measure).values():
             raise RequestError(
                 f"--resume: the run in {str(path)!r} is complete, but {damage}", _RUN_AGAIN
             )
@@ -121,7 +119,7 @@ def finish_resume(
         }
         if cleans_up and left and folder.is_file(REQUEST):
             try:
-                with locked(folder):
+                with folder.locked():
                     folder.remove(left)
             except OSError as error:
                 raise cannot_write(path, error) from error

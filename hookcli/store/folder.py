@@ -16,10 +16,9 @@ from hookcli.documents import Request, decode_both
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, is_full, not_ours_error
 from hookcli.records.command import list_differences
-from hookcli.store.admission import file_in_the_way_error, find_replaceable_run
-from hookcli.store.journal import start_journal
-from hookcli.store.places.folders import make_folder
-from hookcli.store.places.locks import lock_folder
+from hookcli.store.admission import find_replaceable_run
+from hookcli.store.journal import Journal
+from hookcli.store.places.folders import file_in_the_way_error, open_folder
 from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
 from hookcli.store.tables import encode_json, plain_object, render_json
 
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from hookcli.store.journal import Journal, RemoteJournal
     from hookcli.store.ownership import HeldRun
-    from hookcli.store.places.locks import AnyLock
+    from hookcli.store.places.folders import Lock
     from hookcli.store.places.names import PlannedNames
     from hookcli.urls import Place
 
@@ -79,19 +77,17 @@ class RunFolder:
         self._claimed: set[str] = set()  # the known names that this process has checked
         self._mutex = threading.Lock()
         self._stack = contextlib.ExitStack()
-        self._lock: AnyLock | None = None
-        self._journal: Journal | RemoteJournal | None = None
+        self._lock: Lock | None = None
+        self._journal: Journal | None = None
 
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as stack:
             try:
-                self._folder = make_folder(self.path)
-                stack.callback(self._folder.close)
+                self._folder = stack.enter_context(open_folder(self.path, make=True))
                 stack.callback(self._close)
                 # Without a run.json there is nothing to lock yet, and the files are judged first.
                 held = None if self._folder.is_file(REQUEST) else self._admit()
-                self._lock = lock_folder(self._folder)
-                self._folder.look_again()
+                self._lock = self._folder.lock()
                 self._begin(held if self._lock.is_new else self._admit())
             except FileExistsError as error:
                 raise file_in_the_way_error(self.path) from error
@@ -260,7 +256,7 @@ class RunFolder:
 
     def _start_journal(self, names: Iterable[str]) -> None:
         """Start a journal with ``names``, in place of the one so far."""
-        journal = start_journal(self._folder, names)
+        journal = Journal(self._folder, names)
         self._known |= JOURNALS
         if self._journal is not None:
             self._journal.close()

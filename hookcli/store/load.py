@@ -23,6 +23,7 @@ from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.text import shape_text
 from hookcli.store.ownership import list_damage
 from hookcli.store.pictures import find_grid, open_grid
+from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import (
     INDEX,
     LAYERS,
@@ -33,7 +34,7 @@ from hookcli.store.places.names import (
     is_grid,
     is_records_file,
 )
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 from hookcli.store.shards import (
     AGAIN,
     SavedTensor,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     import pyarrow
     from PIL import Image
 
+    from hookcli.store.run_files import RunFiles
     from hookcli.store.shards import Array
     from hookcli.urls import Place
 
@@ -153,7 +155,7 @@ class Run:
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
             if not names:  # written by an earlier version
-                names = list(filter(is_records_file, self.files.list_inside(RECORDS)))
+                names = list(filter(is_records_file, self._list_records()))
                 names += [RECORDS] * (self.files.measure(RECORDS) is not None)
             files = [self.files.file(each) for each in names if self.files.has(each)]
             if not files:
@@ -161,6 +163,10 @@ class Run:
             return read_records(files)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise cannot_read(self.folder / RECORDS, error) from error
+
+    def _list_records(self) -> list[str]:
+        with open_folder(self.folder) as folder:
+            return [name for name, _ in folder.entries(RECORDS)]
 
     def figures(self) -> pyarrow.Table:
         """Return the rows of ``layers.csv`` as a table with typed columns.
@@ -306,7 +312,7 @@ def load_run(folder: str | Path) -> Run:
         OutputError: a storage cannot be used.
     """
     folder = to_place(folder)
-    files = RunFiles(folder)
+    files = open_files(folder)
     if not files.exists():
         raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
     if not files.has(MANIFEST):

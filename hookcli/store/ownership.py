@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
 from hookcli.store.journal import read_journals
-from hookcli.store.places.folders import opened
+from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
 from hookcli.store.places.storage import StorageError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hookcli.store.places.folders import AnyFolder
+    from hookcli.store.places.folders import Folder
     from hookcli.urls import Place
 
 R = TypeVar("R", Request, FileList)
@@ -44,7 +44,7 @@ class HeldRun:
     complete: FileList | None
 
 
-def find_run(folder: AnyFolder) -> HeldRun | None:
+def find_run(folder: Folder) -> HeldRun | None:
     """Return the run that is in a folder; None if there is none, whatever else is there.
 
     Raises:
@@ -72,7 +72,7 @@ def is_run(place: Place) -> bool:
         OutputError: its storage cannot be used.
     """
     try:
-        with opened(place) as folder:
+        with open_folder(place) as folder:
             return find_run(folder) is not None
     except OSError:
         return False
@@ -82,7 +82,7 @@ def is_run(place: Place) -> bool:
         return False
 
 
-def find_holder(file: Path, out: Path | None = None) -> Path | None:
+def find_holder(file: Path, out: Place | None = None) -> Path | None:
     """Return the run folder in which a file has the name of one of the run's files, or None.
 
     Args:

@@ -9,15 +9,17 @@ import stat
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.files import write_atomic
 from hookcli.store.places import storage
-from hookcli.store.places.folders import opened
 from hookcli.store.places.names import is_run_file
 from hookcli.store.places.remote_folder import RemoteFolder
+from hookcli.urls import choose
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hookcli.urls import Place, Url
 
 
@@ -25,87 +27,92 @@ class OutsideError(OSError):
     """A file of a run folder is a link to a file outside of it."""
 
 
-class RunFiles:
-    """The files of a run folder.
+class LocalFiles:
+    """The files of a run folder on this machine.
 
-    Those in a storage are copied to this machine when they are first asked for, into a folder that
-    is deleted when this object is.
-
-    Attributes:
-        place: the run folder.
+    A run folder may come from a stranger, and a file of it may be a link to a file of the reader.
     """
 
-    def __init__(self, place: Place) -> None:
-        """Describe them; nothing is read yet."""
+    def __init__(self, place: Path) -> None:
         self.place = place
-        self._copies: Path | None = None
-        self._remote = None if isinstance(place, Path) else RemoteFolder(place)
 
     def exists(self) -> bool:
-        """Return whether there is such a folder.
-
-        Raises:
-            OutputError: the storage cannot be read.
-        """
-        if self._remote is not None:
-            return next(self._remote.entries(), None) is not None
-        return isinstance(self.place, Path) and self.place.is_dir()
+        """Return whether there is such a folder."""
+        return self.place.is_dir()
 
     def has(self, name: str) -> bool:
         """Return whether there is anything of this name."""
-        if isinstance(self.place, Path):
-            return (self.place / name).exists()
-        return self.measure(name) is not None
+        return (self.place / name).exists()
 
     def measure(self, name: str) -> int | None:
-        """Return the size of a regular file in the run folder; None if there is none.
-
-        Raises:
-            OutputError: the storage cannot be read.
-        """
+        """Return the size of a regular file in the run folder; None if there is none."""
         try:
-            if self._remote is not None:
-                found = self._remote.find(name)
-                return found.size if found and found.is_file else None
             status = self.file(name).stat()
         except (OSError, ValueError):  # ValueError: not a possible name of a file
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
-    def list_inside(self, folder: str) -> list[str]:
-        """Return the names of everything in a subfolder, sorted.
-
-        Raises:
-            OutputError: the folder cannot be read.
-        """
-        with opened(self.place) as inside:
-            return [name for name, _ in inside.entries(folder)]
-
     def file(self, name: str) -> Path:
-        """Return the path of a file on this machine.
-
-        A file of a run folder that comes from a stranger may be a link to a file of the reader.
+        """Return the path of a file.
 
         Raises:
             OutsideError: it is a link to a file outside of the run folder, or to itself.
-            OSError: a file in a storage cannot be read.
-            OutputError: its copy cannot be written.
         """
-        if not isinstance(self.place, Path):
-            return self._copy(self.place, name)
         path = self.place / name
         real, inside = os.path.realpath(path), os.path.realpath(self.place)
         if not Path(real).is_relative_to(inside) or Path(real).is_symlink():
             raise OutsideError(errno.ELOOP, "it is a link out of the run folder", str(path))
         return path
 
-    def _copy(self, place: Url, name: str) -> Path:
+
+class RemoteFiles:
+    """The files of a run folder in a storage, copied to this machine when they are asked for.
+
+    The copies are in a folder that is deleted when this object is. Any other method raises an
+    OutputError if the storage cannot be read.
+    """
+
+    def __init__(self, place: Url) -> None:
+        self.place = place
+        self._folder = RemoteFolder(place)
+        self._copies: Path | None = None
+
+    def exists(self) -> bool:
+        """Return whether anything is in the folder."""
+        return next(self._folder.entries(), None) is not None
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return self._folder.is_file(name)
+
+    def measure(self, name: str) -> int | None:
+        """Return the size of a file; None if there is none."""
+        found = self._folder.find(name)
+        return found.size if found and found.is_file else None
+
+    def file(self, name: str) -> Path:
+        """Return the path of the copy of a file.
+
+        Raises:
+            OSError: it cannot be read.
+            OutputError: the copy cannot be written.
+        """
         if not is_run_file(name):
-            raise FileNotFoundError(2, "is no file of a run", name)
+            raise FileNotFoundError(errno.ENOENT, "is no file of a run", name)
         if self._copies is None:
             self._copies = Path(tempfile.mkdtemp(prefix="hookcli-"))
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
         copy = self._copies / name
         if not copy.exists():
-            write_atomic(copy, storage.read_file(place / name))
+            write_atomic(copy, storage.read_file(self.place / name))
         return copy
+
+
+RunFiles: TypeAlias = "LocalFiles | RemoteFiles"
+"""The files of a run folder, which need not be open, in the same words for both kinds."""
+
+
+def open_files(place: Place) -> RunFiles:
+    """Return the files of a run folder; nothing is read yet."""
+    kind: Callable[[Place], RunFiles] = choose(place, LocalFiles, RemoteFiles)
+    return kind(place)

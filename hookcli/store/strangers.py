@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.files import not_ours_error
-from hookcli.store.places.directory import PARTIAL
+from hookcli.store.places.entry import PARTIAL
 from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.entry import Entry
-    from hookcli.store.places.folders import AnyFolder
+    from hookcli.store.places.folders import Folder
     from hookcli.store.places.names import PlannedNames
 
 
-def refuse_strangers(folder: AnyFolder, held: HeldRun | None, planned: PlannedNames) -> None:
+def refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
     """Raise if a file that no run wrote has a name that the new run may write.
 
     Raises:
@@ -40,7 +40,7 @@ def _without_partial(name: str) -> str:
     return f"{top}/{last}" if top else last
 
 
-def _walk(folder: AnyFolder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
+def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
     """Yield everything in the run folder and in its subfolders that the new run would use.
 
     Raises:

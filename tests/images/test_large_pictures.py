@@ -382,7 +382,7 @@ def test_libtiff_is_not_given_the_number_of_a_file_that_it_would_map(monkeypatch
     monkeypatch.setattr(decoding, "_MOST_READ", 1000)
     ((large,), _) = read_images(["photo.tif"])
     assert asked == [None, Path("photo.tif").stat().st_size]
-    assert small.pictures[0].tobytes() == large.pictures[0].tobytes()
+    assert small.read().pictures[0].tobytes() == large.read().pictures[0].tobytes()
 
 
 def test_a_compressed_tiff_is_read_where_its_file_has_the_number_of_stderr():
@@ -434,7 +434,7 @@ def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
     first = prepare_image(fitter, kept)
     first.pixels.zero_()  # a model may write over its input
     again = prepare_image(fitter, kept)
-    assert (kept.pictures, again.size) == ((), (451, 300))
+    assert (kept.kept.pictures, again.size) == ((), (451, 300))
     assert torch.equal(again.pixels, before.pixels)
     assert again.pixels.stride() == before.pixels.stride()
     assert replace(again, pixels=None) == replace(before, pixels=None)
@@ -443,8 +443,8 @@ def test_what_is_kept_instead_of_a_picture_gives_the_same_pixels_each_time(cat):
 def test_a_pair_is_still_told_as_a_pair(cat):
     loaded = build_skeleton(ModelRequest("raft_small"))
     ((source,), _) = read_images([str(cat)])
-    fitter = Fitter(loaded.prepare, source.pictures)
-    (kept,) = release_pictures(fitter, [fitter.fit(source)])
+    fitter = Fitter(loaded.prepare, source.read().pictures)
+    (kept,) = release_pictures(fitter, [replace(source, kept=fitter.fit(source))])
     assert prepare_image(fitter, kept).note == "a pair of images, resized to 448 by 304 pixels"
 
 

@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 from torchvision.models import get_model
 
 from hookcli.cli.completion import complete_model, names_file, save_model_names
-from hookcli.images.prepare import file_state
-from hookcli.images.read import list_images, read_images
+from hookcli.images.read import file_state, list_images, read_images
 
 SMALL = ("--weights", "random", "--size", "64", "--layers", "conv1", "--device", "cpu", "-o", "run")
 NO_FILE = "is not a regular file"
@@ -160,7 +159,7 @@ def test_it_is_no_frame_of_a_clip(no_file):
     photo("clip/a.png")
     no_file("clip/b.png")
     ((source,), skipped) = read_images(["clip"], clip_frames=16)
-    assert (source.frame_count, skipped) == (1, [])
+    assert (source.read().frame_count, skipped) == (1, [])
 
 
 def test_the_state_of_no_file_is_told_without_reading_it(no_file):

@@ -11,8 +11,8 @@ from PIL import Image
 
 from hookcli.errors import OutputError, RequestError
 from hookcli.images.find import find_files
-from hookcli.images.prepare import _begin_worker, file_state
-from hookcli.images.read import read_images
+from hookcli.images.prepare import _begin_worker
+from hookcli.images.read import file_state, read_images
 from hookcli.store.places import storage
 from hookcli.urls import Url
 from tests.store.test_remote_folder import memory  # noqa: F401
@@ -138,8 +138,10 @@ def test_an_image_at_a_url_is_that_of_the_file_here(tmp_path):
     (there,), _ = read_images([f"{PHOTOS}/a.png"])
     (here,), _ = read_images([str(tmp_path / "a.png")])
     assert there.file == f"{PHOTOS}/a.png"
-    assert (there.key, there.sha256, there.size) == (here.key, here.sha256, here.size)
-    assert there.pictures[0].tobytes() == here.pictures[0].tobytes()
+    assert there.key == here.key
+    one, two = there.read(), here.read()
+    assert (one.sha256, one.size) == (two.sha256, two.size)
+    assert one.pictures[0].tobytes() == two.pictures[0].tobytes()
 
 
 def test_rows_of_a_tensor_file_at_a_url_are_images():
@@ -155,7 +157,7 @@ def test_a_folder_of_frames_at_a_url_is_a_clip():
         put(f"clip/{number}.png", picture(number))
     put("clip/.hidden", b"")
     (clip,), _ = read_images([f"{PHOTOS}/clip"], clip_frames=2)
-    assert (clip.key, clip.frame_count, len(clip.pictures)) == ("clip", 3, 2)
+    assert (clip.key, clip.read().frame_count, len(clip.read().pictures)) == ("clip", 3, 2)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def assert_figures(layer, expected):
 def read(name):
     sources, skipped = read_images([name])
     assert skipped == []
-    return [(source.file, source.key, source.pixels) for source in sources]
+    return [(source.name, source.key, source.read().pixels) for source in sources]
 
 
 def reason(name):
@@ -328,7 +328,7 @@ def test_half_precision_that_numpy_does_not_know_is_read_or_skipped_with_a_reaso
     sources, skipped = read_images(["x.safetensors"])
     assert len(sources) + len(skipped) == 1
     for source in sources:
-        assert np.array_equal(source.pixels.astype(np.float32), tensor.float().numpy())
+        assert np.array_equal(source.read().pixels.astype(np.float32), tensor.float().numpy())
 
 
 def test_skipped_tensors_are_in_the_list_of_the_run(run):

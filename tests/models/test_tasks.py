@@ -265,7 +265,7 @@ def test_the_frames_of_an_animation_are_the_clip():
     from hookcli.images.read import with_frames
 
     (source,), _ = read_images(["a.gif"])
-    pixels = loaded.prepare.to_pixels(with_frames(source, 16).pictures)
+    pixels = loaded.prepare.to_pixels(with_frames(source.file, source.read(), 16).pictures)
     # places 0, 0.2, 0.4, … 3 rounded: three of the first, five of each inner one, three of the last
     assert frame_levels(pixels) == [0] * 3 + [60] * 5 + [120] * 5 + [240] * 3
 
@@ -287,7 +287,7 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     assert [image["key"] for image in document["images"]] == ["frames"]
     assert document["command"][-1] == "--clip"
     (source,), _ = read_images(["frames"], clip_frames=16)
-    pixels = load("mc3_18", size=16).prepare.to_pixels(source.pictures)
+    pixels = load("mc3_18", size=16).prepare.to_pixels(source.read().pictures)
     assert frame_levels(pixels) == [0] * 4 + [100] * 8 + [200] * 4  # 7.5 frames apart
 
 
@@ -296,7 +296,7 @@ def test_a_folder_of_many_frames_gives_16_at_even_distances():
     for place, picture in enumerate(grey_frames(*range(0, 248, 8))):  # 31 frames, every second one
         picture.save(f"frames/{place:03}.png")
     (source,), _ = read_images(["frames"], clip_frames=16)
-    pixels = load("mc3_18", size=16).prepare.to_pixels(source.pictures)
+    pixels = load("mc3_18", size=16).prepare.to_pixels(source.read().pictures)
     assert frame_levels(pixels) == list(range(0, 248, 16))
 
 

@@ -15,7 +15,7 @@ from torchvision.transforms import functional as fn
 
 from hookcli.activations.feature_maps import rank_by_focus
 from hookcli.config import ModelRequest
-from hookcli.images.read import ImageSource
+from hookcli.images.read import ImageContent, ImageSource
 from hookcli.models.load import build_skeleton, load_model
 from hookcli.plan.focus import describe_focus, find_focus
 
@@ -82,7 +82,8 @@ def test_the_box_in_a_tensor_file_is_in_its_own_pixels():
 
 
 def test_a_box_may_reach_the_right_and_the_lower_edge_of_the_image():
-    source = ImageSource("zeros", "zeros.npy", "", (8, 6), pixels=np.zeros((3, 6, 8), np.float32))
+    content = ImageContent("", (8, 6), pixels=np.zeros((3, 6, 8), np.float32))
+    source = ImageSource("zeros", "zeros.npy", kept=content)
     inside, _outside = find_focus((5, 2, 3, 4), build_skeleton(ModelRequest("resnet18")), [source])
     assert edges(inside) == [5, 2, 8, 6]
 

@@ -149,7 +149,7 @@ def test_a_worker_of_a_cluster_tries_the_row_of_a_tensor_file(count):
     first = prepare_run(config).model.first.source
     prepared = prepare_model(config.run, FoundImages([first], []), config.edited_side)
     assert "op:sub" in [each.layer.module_path for each in prepared.operations]
-    assert Path(first.path).name == "rows.npy"
+    assert Path(first.file).name == "rows.npy"
 
 
 def test_a_file_in_a_folder_with_a_bracket_is_a_tensor_file(run):

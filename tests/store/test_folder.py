@@ -20,7 +20,6 @@ from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.places.directory import Directory
-from hookcli.store.places.file_lock import locked
 from hookcli.store.places.names import PlannedNames
 
 REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
@@ -655,7 +654,7 @@ def test_beside_a_living_run_no_other_reason_is_named(how):
 
 def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
     finished_run()
-    with locked(Directory(Path("run"))):
+    with Directory(Path("run")).locked():
         Path("run/layers.csv").unlink()  # the manifest goes after it
         with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
             finish_resume(Path("run"), REQUEST["command"], cleans_up=False)

@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
 from hookcli.store.chunk_folder import ChunkFiles
-from hookcli.store.places import lease, storage
+from hookcli.store.places import lease, remote_folder, storage
 from hookcli.store.places.lease import Lease
 from hookcli.store.places.remote_folder import RemoteFolder
 from hookcli.summary.chunks import Chunk
@@ -32,7 +32,7 @@ def locks():
 
 def test_a_second_run_is_refused_and_told_who_writes():
     with open_run(), pytest.raises(OutputError, match="another run is writing") as caught:
-        Lease(RemoteFolder(RUN))
+        RemoteFolder(RUN).lock()
     assert f"process {os.getpid()} on " in caught.value.message
     assert "its lock expires in 60 s" in caught.value.hint
     assert locks() == []
@@ -49,9 +49,9 @@ def test_a_second_run_is_refused_before_it_begins(run, cat, monkeypatch):
 
 
 def test_a_lock_that_has_expired_is_taken_over():
-    first = Lease(RemoteFolder(RUN))
+    first = RemoteFolder(RUN).lock()
     expire()
-    second = Lease(RemoteFolder(RUN))
+    second = RemoteFolder(RUN).lock()
     assert locks() == ["000002.json"]
     second.check()
     first._renew()
@@ -84,7 +84,7 @@ def test_a_lock_is_renewed_while_the_run_lives(monkeypatch):
 
 
 def test_a_lock_that_could_not_be_renewed_in_time_is_lost(monkeypatch):
-    held = Lease(RemoteFolder(RUN))
+    held = RemoteFolder(RUN).lock()
     later = time.time() + 61
     monkeypatch.setattr(time, "time", lambda: later)  # the machine slept
     with pytest.raises(OutputError, match="was lost: it was not renewed in time"):
@@ -97,7 +97,7 @@ def test_a_lock_that_could_not_be_renewed_in_time_is_lost(monkeypatch):
 
 
 def test_a_renewal_that_takes_too_long_is_none(monkeypatch):
-    held, write = Lease(RemoteFolder(RUN)), storage.write_file
+    held, write = RemoteFolder(RUN).lock(), storage.write_file
 
     def write_slowly(url, data):
         later = time.time() + 61
@@ -114,9 +114,9 @@ def test_a_renewal_that_takes_too_long_is_none(monkeypatch):
 
 def test_a_lock_of_the_same_number_is_not_taken_for_ones_own():
     """While its owner slept, another run took the lock and ended, and a third began."""
-    first = Lease(RemoteFolder(RUN))
+    first = RemoteFolder(RUN).lock()
     storage.remove_file(FIRST)
-    third = Lease(RemoteFolder(RUN))
+    third = RemoteFolder(RUN).lock()
     first._renew()
     with pytest.raises(OutputError, match=r"was lost: process \d+ on .* has it"):
         first.check()
@@ -128,19 +128,19 @@ def test_a_lock_of_the_same_number_is_not_taken_for_ones_own():
 
 def test_a_lock_that_is_let_go_while_it_is_read_is_not_taken_for_an_expired_one(monkeypatch):
     """A third run gets the lock in that moment."""
-    first, read, third = Lease(RemoteFolder(RUN)), storage.read_file, []
+    first, read, third = RemoteFolder(RUN).lock(), storage.read_file, []
 
     def read_late(url):
         monkeypatch.setattr(storage, "read_file", read)
         first.close()
         with pytest.raises(FileNotFoundError):
             read(url)
-        third.append(Lease(RemoteFolder(RUN)))
+        third.append(RemoteFolder(RUN).lock())
         raise FileNotFoundError(url)
 
     monkeypatch.setattr(storage, "read_file", read_late)
     with pytest.raises(OutputError, match="another run is writing"):
-        Lease(RemoteFolder(RUN))
+        RemoteFolder(RUN).lock()
     third[0].check()
     third[0].close()
 
@@ -168,13 +168,13 @@ def test_what_another_run_wrote_until_the_lock_was_taken_is_known(monkeypatch):
         pass
 
     class Late(Lease):
-        def __init__(self, folder):
+        def __init__(self, *of_folder):
             chunk = ChunkFiles()
             chunk.write("seen/dog.jpg", b"new")
             chunk.save(RUN, Chunk(3, written_files=["seen/dog.jpg"]))
-            super().__init__(folder)
+            super().__init__(*of_folder)
 
-    monkeypatch.setattr(lease, "Lease", Late)
+    monkeypatch.setattr(remote_folder, "Lease", Late)
     with open_run(replace_run=True):
         names = [*storage.list_files(RUN)]
     assert names == ["lock/000001.json", "parts/written.jsonl", "run.json"]
@@ -186,12 +186,12 @@ def test_of_two_runs_at_the_same_moment_one_gets_the_lock(monkeypatch):
 
     def create_second(url, data):
         monkeypatch.setattr(storage, "create_file", create)
-        others.append(Lease(RemoteFolder(RUN)))
+        others.append(RemoteFolder(RUN).lock())
         create(url, data)
 
     monkeypatch.setattr(storage, "create_file", create_second)
     with pytest.raises(OutputError, match="another run is writing"):
-        Lease(RemoteFolder(RUN))
+        RemoteFolder(RUN).lock()
     others[0].close()
 
 
@@ -204,7 +204,7 @@ def test_an_answer_that_was_lost_is_no_other_run(monkeypatch):
         create(url, data)
 
     monkeypatch.setattr(storage, "create_file", create_twice)
-    Lease(RemoteFolder(RUN)).close()
+    RemoteFolder(RUN).lock().close()
     assert locks() == []
 
 

@@ -15,7 +15,7 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 from hookcli.summary.chunks import Chunk
 from hookcli.urls import Url
 from tests.store.test_folder import NAMES, REQUEST
@@ -175,7 +175,7 @@ def test_a_run_is_loaded_from_a_url(toy):
 
 def test_a_copy_of_a_file_goes_with_what_read_it(toy):
     copy(toy)
-    run = RunFiles(RUN)
+    run = open_files(RUN)
     file = run.file("manifest.json")
     assert file.read_bytes() == (toy / "manifest.json").read_bytes()
     del run
@@ -185,7 +185,7 @@ def test_a_copy_of_a_file_goes_with_what_read_it(toy):
 def test_only_files_of_runs_are_copied():
     put("../secret")
     with pytest.raises(FileNotFoundError):
-        RunFiles(RUN).file("../secret")
+        open_files(RUN).file("../secret")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def upright(corpus):
 
     def read(name):
         ((source,), _) = read_images([str(corpus / name)])
-        return np.asarray(source.pictures[0]).astype(float)
+        return np.asarray(source.read().pictures[0]).astype(float)
 
     return read
 
@@ -157,7 +157,7 @@ def test_no_file_that_has_frames_stops_a_model_that_wants_them(corpus, files):
     counts, reasons = [], []
     for source in sources:
         try:
-            counts.append(len(with_frames(source, 16).pictures))
+            counts.append(len(with_frames(source.file, source.read(), 16).pictures))
         except UndecodableError as error:
             reasons.append(str(error))
     assert sum(count > 1 for count in counts) > 50

@@ -72,9 +72,7 @@ def export(
     opened = load_run(run)
     warn_of_damage(opened.damage)
     chosen = choose_calls(opened, layers or ["*"])
-    place = to_place(run)
-    name = place.resolve().name if isinstance(place, Path) else place.name
-    folder = out or Path("hookcli-exports") / name
+    folder = out or Path("hookcli-exports") / to_place(run).resolve().name
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
     if any((folder / name).exists() for name in (REQUEST, MANIFEST)):

@@ -29,7 +29,7 @@ from hookcli.config import (
 )
 from hookcli.errors import OutputError, RequestError
 from hookcli.records.calls import ROOT_LABEL
-from hookcli.urls import is_url, to_local
+from hookcli.urls import choose, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +133,7 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run
 
-    if not is_url(folder) and not Path(to_local(folder)).is_dir():
+    if not choose(folder, local=Path(to_local(folder)).is_dir(), remote=True):
         raise RequestError(
             f"there is no folder {folder!r}, and no image is named",
             "hookcli golden MODEL IMAGE..., or the folder of a run",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,4 +51,4 @@ def report(
     file = replace_page(place, page.encode())
     print_files([FileRow(str(file))], output_format, complete=state.complete, missing=state.missing)
     if open_page:
-        webbrowser.open(file.resolve().as_uri() if isinstance(file, Path) else str(file))
+        webbrowser.open(file.resolve().as_uri())

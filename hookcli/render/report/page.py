@@ -44,7 +44,7 @@ from hookcli.render.report.document import (
 )
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 from hookcli.store.places.names import is_sheet
-from hookcli.store.run_files import OutsideError, RunFiles
+from hookcli.store.run_files import OutsideError, open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from hookcli.records.uncalled import UncalledGroup
     from hookcli.render.report.contact import ContactSheet
     from hookcli.render.report.document import FolderState
+    from hookcli.store.run_files import RunFiles
     from hookcli.urls import Place
 
 _FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
@@ -145,7 +146,7 @@ def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, Folder
         RequestError: the folder is not that of a run, or ``report.json`` is not what a run writes.
         OutputError: the file cannot be read.
     """
-    files = RunFiles(run)
+    files = open_files(run)
     document, state = read_report(files)
     return render_report(document, state, files if single_file else None), state
 

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.files import cannot_read, cannot_write, full_name
-from hookcli.store.places.entry import Entry
+from hookcli.files import cannot_read, cannot_write, full_name, write_all
+from hookcli.store.places.entry import PARTIAL, Entry
+from hookcli.store.places.file_lock import FileLock, locked
+from hookcli.store.places.names import JOURNAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 MOST_BYTES = 1 << 30  # the largest file that is read
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,7 +30,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Directory:
-    """A folder that is held by its descriptor until it is closed.
+    """A ``folders.Folder`` on this machine, held by its descriptor while the ``with`` block lasts.
 
     Names are relative to the folder, with ``/`` between their parts. No part of a name may be a
     link, so what is written or deleted is always inside this very folder. A folder that is deleted
@@ -38,6 +41,8 @@ class Directory:
         >>> with Directory(Path("out")) as out:
         ...     out.write("grids/cat/001_conv1.png", data)
     """
+
+    journals = (JOURNAL,)
 
     def __init__(self, path: Path) -> None:
         """Open an existing folder.
@@ -53,23 +58,31 @@ class Directory:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the descriptor of the folder."""
         os.close(self._held)
 
     def is_in_place(self) -> bool:
-        """Return whether the path of the folder still leads to the folder that is held."""
         try:
             return os.path.samestat(self._full.stat(), os.fstat(self._held))
         except OSError:
             return False
 
-    def look_again(self) -> None:
-        """Do nothing: what the folder holds is always looked up."""
+    def lock(self) -> FileLock:
+        return FileLock(self.path, self._held)
 
-    def open_inside(self, name: str, flags: int) -> int:
+    def locked(self) -> AbstractContextManager[None]:
+        return locked(self.path, self._held)
+
+    def refuse_locked(self) -> None:
+        """Raise if a run holds the lock; others may look at the same time."""
+        if self.is_file(REQUEST):
+            with contextlib.suppress(OSError), locked(self.path, self._held, fcntl.LOCK_SH):
+                pass
+
+    def open_log(self, name: str) -> _AppendedFile:
+        """Open a file to append to it."""
+        return _AppendedFile(self._open(name, os.O_WRONLY | os.O_APPEND), self.path / name)
+
+    def _open(self, name: str, flags: int) -> int:
         """Open a file and return its descriptor; links are not followed, and pipes not waited for.
 
         Raises:
@@ -77,22 +90,10 @@ class Directory:
         """
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         with self._parent(name) as parent:
-            return os.open(name.rpartition("/")[2], flags, 0o666, dir_fd=parent)
+            return os.open(name.rpartition("/")[2], flags, dir_fd=parent)
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file that is directly in the folder, replacing any file of the new name.
-
-        Raises:
-            OSError: the file cannot be renamed.
-        """
-        os.replace(old, new, src_dir_fd=self._held, dst_dir_fd=self._held)
-
-    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
-        """Read a regular file of at most ``most`` bytes; None if there is none, or it is larger.
-
-        Raises:
-            OutputError: the file may not be read.
-        """
+    def read(self, name: str) -> bytes | None:
+        """Read a regular file; None if there is none, or it is larger than any that is read."""
         try:
             with self._parent(name) as parent:
                 flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -101,29 +102,19 @@ class Directory:
                     return None
                 with open(os.open(last, flags, dir_fd=parent), "rb") as stream:  # noqa: PTH123
                     facts = os.fstat(stream.fileno())
-                    is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= most
-                    return stream.read(most) if is_small else None
+                    is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES
+                    return stream.read(MOST_BYTES) if is_small else None
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
             raise cannot_read(self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes from ``start`` to ``stop`` of a regular file; links are not followed.
-
-        Raises:
-            OSError: they cannot be read.
-        """
-        with open(self.open_inside(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
+        with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
             stream.seek(start)
             return stream.read(stop - start)
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of regular files, in their order; empty for those that do not exist.
-
-        Raises:
-            OutputError: a file may not be read.
-        """
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
@@ -131,9 +122,6 @@ class Directory:
 
         Missing folders are created. The file is called ``.partial-NAME`` while it is written; what
         a killed writer left under that name must be removed first.
-
-        Raises:
-            OutputError: the file cannot be written, or a part of its name is a link.
         """
         _, _, last = name.rpartition("/")
         try:
@@ -152,35 +140,16 @@ class Directory:
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write files.
-
-        Raises:
-            OutputError: a file cannot be written.
-        """
         for name, data in files.items():
             self.write(name, data)
-
-    def status(self, name: str) -> os.stat_result | None:
-        """Return the file status without following links; None if there is no such file.
-
-        Raises:
-            OutputError: a folder in the name is a link or a file, or may not be searched.
-        """
-        try:
-            with self._parent(name) as parent:
-                return os.stat(name.rpartition("/")[2], dir_fd=parent, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._cannot_write(name, error) from error
 
     def is_file(self, name: str) -> bool:
         """Return whether a name is that of a regular file, and no part of the name is a link."""
         try:
-            status = self.status(name)
+            found = self.find(name)
         except OutputError:
             return False
-        return status is not None and stat.S_ISREG(status.st_mode)
+        return found is not None and found.is_file
 
     def find(self, name: str) -> Entry | None:
         """Return what there is of this name, without following links; None if there is nothing.
@@ -188,15 +157,16 @@ class Directory:
         Raises:
             OutputError: a folder in the name is a link or a file, or may not be searched.
         """
-        status = self.status(name)
-        return None if status is None else _to_entry(status)
+        try:
+            with self._parent(name) as parent:
+                last = name.rpartition("/")[2]
+                return _to_entry(os.stat(last, dir_fd=parent, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of regular files; None for a file that does not exist.
-
-        Raises:
-            OutputError: a folder in a name is a link or a file, or may not be searched.
-        """
         found = {name: self.find(name) for name in names}
         return {name: each.size if each and each.is_file else None for name, each in found.items()}
 
@@ -204,9 +174,6 @@ class Directory:
         """Delete regular files, and the folders that are empty after that.
 
         Anything else is left alone.
-
-        Raises:
-            OutputError: a file cannot be deleted.
         """
         emptied = set()
         for name in sorted(names):
@@ -218,11 +185,6 @@ class Directory:
                 os.rmdir(folder.rpartition("/")[2], dir_fd=parent)
 
     def remove_partial(self, names: Iterable[str]) -> None:
-        """Delete the half-written versions of files, which a killed writer left behind.
-
-        Raises:
-            OutputError: a file cannot be deleted.
-        """
         parts = (name.rpartition("/") for name in names)
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 
@@ -246,11 +208,7 @@ class Directory:
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
         """Yield the name and kind of everything in a subfolder, sorted by name.
 
-        Nothing is yielded if there is no such folder, or a part
-        of its name is a link.
-
-        Raises:
-            OutputError: the folder may not be read.
+        Nothing is yielded if there is no such folder, or a part of its name is a link.
         """
         try:
             with self._parent(f"{name}/." if name else ".") as folder, os.scandir(folder) as inside:
@@ -311,6 +269,26 @@ class Directory:
         parts = name.split("/")[:-1]
         names = ["/".join(parts[: end + 1]) for end in range(len(parts))]
         return any((self.path / each).is_symlink() for each in names)
+
+
+class _AppendedFile:
+    """An open file that is appended to."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor, self._path = descriptor, path
+
+    def add(self, data: bytes) -> None:
+        """Append data; if not all of it can be written, it is removed again."""
+        before = os.fstat(self._descriptor).st_size
+        try:
+            write_all(self._descriptor, data)
+        except OSError as error:
+            os.ftruncate(self._descriptor, before)
+            raise cannot_write(self._path, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
 
 
 def _to_entry(status: os.stat_result) -> Entry:

@@ -1,8 +1,10 @@
-"""What a folder holds under one name."""
+"""What a folder holds under one name, and how a file is named while it is written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+PARTIAL = ".partial-"  # prefix of the name of a file that is being written
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.files import not_ours_error, write_all
-from hookcli.store.places.directory import PARTIAL
+from hookcli.store.places.entry import PARTIAL
 from hookcli.store.places.names import REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hookcli.store.places.directory import Directory
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class FileLock:
@@ -28,15 +28,19 @@ class FileLock:
         is_new: ``run.json`` was created for the lock, and is still empty.
     """
 
-    def __init__(self, folder: Directory) -> None:
+    def __init__(self, path: Path, folder: int) -> None:
         """Take the lock.
+
+        Args:
+            path: the path of the folder, for messages.
+            folder: the descriptor of the folder.
 
         Raises:
             OSError: the file cannot be opened.
             OutputError: the name is not that of a regular file, or another run holds the lock.
         """
-        self._folder = folder
-        self.descriptor, self.is_new = _lock_request(folder)
+        self._path, self._folder = path, folder
+        self.descriptor, self.is_new = _lock_request(path, folder)
 
     def check(self) -> None:
         """Do nothing: such a lock cannot be lost."""
@@ -57,14 +61,15 @@ class FileLock:
             try:
                 _write_whole(self.descriptor, text)
             except OSError:
-                self._folder.remove({REQUEST})  # an empty one marks a run only if it is alone
+                os.unlink(REQUEST, dir_fd=self._folder)  # an empty one marks a run if it is alone
                 raise
             return
-        new = self._folder.open_inside(PARTIAL + REQUEST, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        partial = PARTIAL + REQUEST
+        new = _open(self._folder, os.O_RDWR | os.O_CREAT | os.O_EXCL, partial)
         try:
-            _take_lock(new, self._folder.path)
+            _take_lock(new, self._path)
             write_all(new, text)
-            self._folder.rename(PARTIAL + REQUEST, REQUEST)
+            os.replace(partial, REQUEST, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError:
             os.close(new)
             raise
@@ -79,46 +84,50 @@ class FileLock:
 
 
 @contextlib.contextmanager
-def locked(folder: Directory) -> Iterator[None]:
+def locked(path: Path, folder: int, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold the lock of the run in a folder while the ``with`` block lasts.
+
+    With ``LOCK_SH``, others may look at the same time whether a run holds it.
 
     Raises:
         OSError: there is no ``run.json`` that can be opened.
         OutputError: another process holds the lock.
     """
-    with open(folder.open_inside(REQUEST, os.O_RDONLY)) as file:  # noqa: PTH123
-        _take_lock(file.fileno(), folder.path)
+    with open(_open(folder, os.O_RDONLY)) as file:
+        _take_lock(file.fileno(), path, kind)
         yield
 
 
-def refuse_locked(folder: Directory) -> None:
-    """Raise if a run holds the lock of a folder; others may look at the same time.
-
-    Raises:
-        OSError: there is no ``run.json`` that can be opened.
-        OutputError: another process holds the lock.
-    """
-    with open(folder.open_inside(REQUEST, os.O_RDONLY)) as file:  # noqa: PTH123
-        _take_lock(file.fileno(), folder.path, fcntl.LOCK_SH)
-
-
-def _lock_request(folder: Directory) -> tuple[int, bool]:
+def _lock_request(path: Path, folder: int) -> tuple[int, bool]:
     """Lock ``run.json``; return its descriptor, and whether the file is new and still empty."""
     while True:
-        is_new = folder.status(REQUEST) is None
-        lock = folder.open_inside(REQUEST, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        is_new = _status(folder) is None
+        lock = _open(folder, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             facts = os.fstat(lock)
             if not stat.S_ISREG(facts.st_mode):
-                raise not_ours_error(folder.path / REQUEST)
-            _take_lock(lock, folder.path)
-            now = folder.status(REQUEST)
+                raise not_ours_error(path / REQUEST)
+            _take_lock(lock, path)
+            now = _status(folder)
             if now is not None and os.path.samestat(now, facts):
                 return lock, is_new and now.st_size == 0
         except OutputError:
             os.close(lock)
             raise
         os.close(lock)  # another run has replaced the file meanwhile
+
+
+def _status(folder: int) -> os.stat_result | None:
+    """Return the status of ``run.json`` without following links; None if there is none."""
+    try:
+        return os.stat(REQUEST, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _open(folder: int, flags: int, name: str = REQUEST) -> int:
+    """Open a file directly in a folder; links are not followed, and pipes not waited for."""
+    return os.open(name, flags | _FLAGS, 0o666, dir_fd=folder)
 
 
 def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:

@@ -24,7 +24,9 @@ from hookcli.store.places import storage
 from hookcli.store.places.names import LOCKS, REQUEST, lock_file
 
 if TYPE_CHECKING:
-    from hookcli.store.places.remote_folder import RemoteFolder
+    from collections.abc import Callable
+
+    from hookcli.urls import Url
 
 LASTS = 60.0  # seconds without a renewal after which the lock expires
 _RENEWED = 20.0  # seconds between renewals
@@ -50,13 +52,17 @@ class Lease:
 
     descriptor = None  # such a lock is no open file
 
-    def __init__(self, folder: RemoteFolder) -> None:
+    def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
         """Take the lock.
+
+        Args:
+            path: the folder.
+            write: writes a file of the folder.
 
         Raises:
             OutputError: another run holds it, or the storage cannot keep locks.
         """
-        self._folder, self._path = folder, folder.path
+        self._path, self._write = path, write
         self._holder = Holder(
             f"process {os.getpid()} on {platform.node()}", secrets.token_hex(16), 0.0
         )
@@ -80,7 +86,7 @@ class Lease:
         Raises:
             OutputError: the file cannot be written.
         """
-        self._folder.write(REQUEST, text)
+        self._write(REQUEST, text)
 
     def check(self) -> None:
         """Raise if another run may have the lock now.
@@ -112,13 +118,13 @@ class Lease:
         reason = "it writes a file even if another process has just done so"
         if storage.has_conditional_writes(self._path):
             while True:
-                newest = refuse_locked(self._folder)
+                newest = refuse_locked(self._path)
                 file = self._path / lock_file(newest + 1)
                 self._holder = _renewed(self._holder)
                 try:
                     storage.create_file(file, encode_escaped(self._holder))
                 except FileExistsError:
-                    if _read(self._folder, newest + 1) != self._holder:
+                    if _read(self._path, newest + 1) != self._holder:
                         continue  # another run was faster
                     # else an answer was lost, and the file written at the first try
                 try:
@@ -166,45 +172,45 @@ class Lease:
         """
         if time.time() > self._holder.expires:
             return "it was not renewed in time"
-        newest = _newest(self._folder)
-        holder = _read(self._folder, newest) if newest else None
+        newest = _newest(self._path)
+        holder = _read(self._path, newest) if newest else None
         if holder is None:
             return "its file was deleted"
         is_ours = newest == self._number and holder.id == self._holder.id
         return "" if is_ours else f"{holder.owner} has it"
 
 
-def refuse_locked(folder: RemoteFolder) -> int:
+def refuse_locked(path: Url) -> int:
     """Return the number of the newest lock, which has expired; 0 if there is none.
 
     Raises:
         OutputError: another run holds the lock.
         OSError: the storage cannot be read.
     """
-    newest = _newest(folder)
-    holder = _read(folder, newest) if newest else None
+    newest = _newest(path)
+    holder = _read(path, newest) if newest else None
     if newest and holder is None:  # it was deleted meanwhile
-        return refuse_locked(folder)
+        return refuse_locked(path)
     left = holder.expires - time.time() if holder else 0.0
     if holder and left > 0:
         raise OutputError(
-            f"another run is writing into {str(folder.path)!r}: {holder.owner}",
+            f"another run is writing into {str(path)!r}: {holder.owner}",
             "wait for it, or choose another -o; "
             f"if it was killed, its lock expires in {left:.0f} s",
         )
     return newest
 
 
-def _newest(folder: RemoteFolder) -> int:
+def _newest(path: Url) -> int:
     """Return the number of the newest lock; 0 if there is none."""
-    names = (name.partition(".")[0] for name in storage.list_files(folder.path / LOCKS))
+    names = (name.partition(".")[0] for name in storage.list_files(path / LOCKS))
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
-def _read(folder: RemoteFolder, number: int) -> Holder | None:
+def _read(path: Url, number: int) -> Holder | None:
     """Return what a lock says; None if it was deleted meanwhile. A damaged one has expired."""
     try:
-        return decode_escaped(storage.read_file(folder.path / lock_file(number)), Holder)
+        return decode_escaped(storage.read_file(path / lock_file(number)), Holder)
     except FileNotFoundError:
         return None
     except DamagedError:

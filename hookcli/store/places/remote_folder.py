@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.places import storage
 from hookcli.store.places.entry import Entry
-from hookcli.store.places.names import is_lock
+from hookcli.store.places.lease import Lease, refuse_locked
+from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from hookcli.urls import Url
 
 
 class RemoteFolder:
-    """A folder in a storage, with the methods of ``Directory``.
+    """A ``folders.Folder`` in a storage.
 
     A storage has no folders: they exist as parts of the names of files. What the folder holds is
     listed once, when that is first asked for; after that, only this object's own changes count
     until it looks again.
     """
 
+    journals = (JOURNAL, LATER_JOURNAL)
+
     def __init__(self, path: Url) -> None:
         """Describe the folder; nothing is read yet."""
         self.path = path
         self._listed: dict[str, int] | None = None
 
-    def close(self) -> None:
+    def __enter__(self) -> RemoteFolder:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         """Do nothing: no file is open."""
 
     def is_in_place(self) -> bool:
         """Return True: a folder in a storage cannot be moved."""
         return True
 
-    def look_again(self) -> None:
-        """Forget what the folder held when it was listed."""
+    def lock(self) -> Lease:
+        """Take the lock of the run in the folder, which is listed again after that."""
+        lease = Lease(self.path, self.write)
         self._listed = None
+        return lease
+
+    def locked(self) -> AbstractContextManager[Lease]:
+        return closing(self.lock())
+
+    def refuse_locked(self) -> None:
+        with suppress(OSError):
+            refuse_locked(self.path)
+
+    def open_log(self, name: str) -> _RewrittenFile:
+        """Begin a file that is written again each time; what it held so far is deleted."""
+        self.remove([name])
+        return _RewrittenFile(self, name)
 
     def read(self, name: str) -> bytes | None:
-        """Read a file; None if there is none.
-
-        Raises:
-            OutputError: the file may not be read.
-        """
         try:
             return storage.read_file(self.path / name)
         except FileNotFoundError:
@@ -53,30 +70,15 @@ class RemoteFolder:
             raise _error("read", self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes from ``start`` to ``stop`` of a file.
-
-        Raises:
-            OSError: they cannot be read.
-        """
         return storage.read_part(self.path / name, start, stop)
 
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the content of files, in their order; empty for those that do not exist.
-
-        Raises:
-            OutputError: a file may not be read.
-        """
         try:
             yield from storage.read_files([self.path / name for name in names])
         except OSError as error:
             raise _error("read", self.path, error) from error
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file and return its name; it is complete or not there at all.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
         try:
             storage.write_file(self.path / name, data)
         except OSError as error:
@@ -86,11 +88,6 @@ class RemoteFolder:
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
-        """Write files, many at once.
-
-        Raises:
-            OutputError: a file cannot be written.
-        """
         try:
             storage.write_files({self.path / name: data for name, data in files.items()})
         except OSError as error:
@@ -99,11 +96,6 @@ class RemoteFolder:
             self._listed |= {name: len(data) for name, data in files.items()}
 
     def find(self, name: str) -> Entry | None:
-        """Return what there is of this name; None if there is nothing.
-
-        Raises:
-            OutputError: the folder cannot be listed.
-        """
         files = self._list()
         if name in files:
             return Entry(files[name], is_file=True)
@@ -111,25 +103,14 @@ class RemoteFolder:
         return Entry(0, is_folder=True) if is_folder else None
 
     def is_file(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
         return name in self._list()
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of files as they are now; None for a file that does not exist.
-
-        Raises:
-            OutputError: the folder cannot be listed.
-        """
         self._listed = None
         files = self._list()
         return {name: files.get(name) for name in names}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files; those that do not exist are left alone.
-
-        Raises:
-            OutputError: a file cannot be deleted.
-        """
         names = sorted(names)
         try:
             storage.remove_files([self.path / name for name in names])
@@ -143,11 +124,6 @@ class RemoteFolder:
         """Do nothing: a storage keeps no half-written file."""
 
     def entries(self, name: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield the name and kind of everything in a subfolder, sorted by name.
-
-        Raises:
-            OutputError: the folder cannot be listed.
-        """
         prefix = f"{name}/" if name else ""
         found: dict[str, Entry] = {}
         for file, size in self._list().items():
@@ -171,6 +147,22 @@ class RemoteFolder:
                 raise _error("read", self.path, error) from error
             self._listed = {name: size for name, size in files.items() if not is_lock(name)}
         return self._listed
+
+
+class _RewrittenFile:
+    """A file that is added to where that is impossible: it is written again as a whole."""
+
+    def __init__(self, folder: RemoteFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._data = b""
+
+    def add(self, data: bytes) -> None:
+        """Write the file again, with more data."""
+        self._data += data
+        self._folder.write(self._name, self._data)
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
 
 
 def _error(verb: str, place: Url, error: OSError) -> OutputError:

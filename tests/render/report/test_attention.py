@@ -8,7 +8,7 @@ import re
 import pytest
 from PIL import Image
 
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 from tests.render.report.test_page import HOSTILE, TURNED, Page, document, render_report, texts
 
 CALL = "attention:block.attn"
@@ -169,7 +169,7 @@ def test_a_page_of_one_file_holds_the_maps_once(tmp_path):
     for file in (FILE, "attention/cat.png", "rollout/cat.png"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         Image.new("P", (4, 4)).save(tmp_path / file)
-    text = render_report(attended(), RunFiles(tmp_path))
+    text = render_report(attended(), open_files(tmp_path))
     (call,) = facts(text)[0]
     assert call["maps"]["src"].startswith("data:image/png;base64,")
     assert call["drawn"].startswith("data:image/png;base64,")

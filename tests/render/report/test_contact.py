@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hookcli.render.draw.thumbnails import draw_thumbnails, shrink
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 from tests.render.report.test_browser import opened, wait_for_picture
 from tests.render.report.test_page import document, render_report
 
@@ -80,7 +80,7 @@ def write(folder, count=5, *, seen=True, single=False):
         "top_images": {"conv": top, "last": [top[0] | {"channel": 9}]},
         "ranked_images": {"conv": RANKED},
     }
-    text = render_report(whole, RunFiles(folder) if single else None)
+    text = render_report(whole, open_files(folder) if single else None)
     home = folder / "alone" if single else folder
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(text, encoding="utf-8")

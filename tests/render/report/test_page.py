@@ -23,7 +23,7 @@ from hookcli.escape import for_page, reversible
 from hookcli.records.report import ReportDocument
 from hookcli.render.report import page as run_page
 from hookcli.render.report.document import FolderState, read_report
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 
 PHOTO = Path(__file__).parents[3] / "sample_images" / "cat.png"
 GOLDEN = Path(__file__).parents[2] / "golden" / "page.html"
@@ -275,7 +275,7 @@ def test_a_page_of_one_file_holds_its_pictures(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (4, 4)).save(tmp_path / name)
     pictures = [
-        img.get("src") for img in Page(render_report(document(), RunFiles(tmp_path))).all("img")
+        img.get("src") for img in Page(render_report(document(), open_files(tmp_path))).all("img")
     ][:2]
     assert pictures[0].startswith("data:image/jpeg;base64,")
     assert pictures[1].startswith("data:image/png;base64,")
@@ -297,7 +297,7 @@ def test_the_picture_of_a_sheet_stands_once_in_a_page_of_one_file(tmp_path):
             for call in ("conv", "last")
         ],
     }
-    text = render_report(whole, RunFiles(tmp_path))
+    text = render_report(whole, open_files(tmp_path))
     sheets = re.findall(r"data:image/png;base64,[A-Za-z0-9+/=]+", text)
     assert (len(sheets), len(set(sheets))) == (3, 3)
     assert text.count("data:image/jpeg") == 3
@@ -510,7 +510,7 @@ def test_of_more_than_2000_images_all_pictures_are_linked_and_none_is_put_into_t
         "images": [image | {"key": key, "file": f"a b/{key}?.png", "seen": ""} for key in keys],
         "grids": [grid | {"image": key, "file": file.format(key)} for key in keys[:200]],
     }
-    for text in (render_report(whole), render_report(whole, RunFiles(tmp_path))):
+    for text in (render_report(whole), render_report(whole, open_files(tmp_path))):
         section = text.partition('<details id="all-pictures">')[2].partition("</details>")[0]
         links = re.findall('<a href="(.*?)">(.*?)</a>', section)
         wanted = [(place.format(key), f"a b/{key}?.png") for key in keys[:200]] if place else []
@@ -772,7 +772,7 @@ def ran(run, tmp_path, monkeypatch):
 
 def test_a_run_leaves_its_page(ran):
     text = (ran / "report.html").read_text()
-    assert text == run_page.render_report(*read_report(RunFiles(ran)))
+    assert text == run_page.render_report(*read_report(open_files(ran)))
     linked = [img["src"] for img in Page(text).all("img") if "src" in img]
     assert all((ran / file).is_file() for file in linked)
     assert (ran / "report.html").stat().st_size < 300_000

@@ -13,7 +13,7 @@ import pytest
 import hookcli
 from hookcli.render.report.document import read_report
 from hookcli.render.report.page import render_report as render_folder
-from hookcli.store.run_files import RunFiles
+from hookcli.store.run_files import open_files
 from tests.render.report.test_browser import (
     PHOTOS,
     inspected,
@@ -55,7 +55,7 @@ def grid_of(folder, call_id):
 
 def in_one_file(folder, home):
     """The folder of a page that holds its pictures, and nothing else."""
-    files = RunFiles(folder)
+    files = open_files(folder)
     home.mkdir(exist_ok=True)
     (home / "report.html").write_text(render_folder(*read_report(files), files), encoding="utf-8")
     return home
@@ -304,7 +304,7 @@ def test_a_run_without_channels_at_their_own_resolution_shows_its_tiles(browser,
     for grid in report["grids"]:
         del grid["maps"]
     (old / "report.json").write_text(json.dumps(report))
-    (old / "report.html").write_text(render_folder(*read_report(RunFiles(old))), encoding="utf-8")
+    (old / "report.html").write_text(render_folder(*read_report(open_files(old))), encoding="utf-8")
     for page in opened(browser, old):
         open_grid(page)
         page.wait_for_selector("#stage-tile[width='56']")

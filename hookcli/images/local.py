@@ -1,0 +1,138 @@
+"""Images on this machine: what ``sides.Side`` asks, for paths."""
+
+from __future__ import annotations
+
+import glob as globbing
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from hookcli.files import open_regular
+from hookcli.records.images import SkippedImage
+from hookcli.store import ownership
+from hookcli.store.places import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from io import BufferedReader
+
+_Identity: TypeAlias = tuple[int, int]
+
+
+def check(name: str) -> None:
+    """Do nothing: any name may be that of a file here."""
+
+
+def open_file(file: str) -> BufferedReader:
+    return open_regular(file)
+
+
+def find_state(file: str) -> tuple[int, int]:
+    facts = os.stat(file)  # noqa: PTH116  names may not be UTF-8
+    return facts.st_size, facts.st_mtime_ns
+
+
+def is_folder(name: str) -> bool:
+    return os.path.isdir(name)  # noqa: PTH112 - pathlib's may raise
+
+
+def is_same(folder: str, other: str) -> bool:
+    """Return whether two names are those of one folder, which may have several."""
+    try:
+        return bool(other) and _identify(folder) == _identify(other)
+    except OSError:
+        return False
+
+
+def name_folder(name: str) -> str:
+    full = Path(os.path.realpath(name))  # pathlib's resolve raises if it is no file name
+    return (full if is_folder(str(full)) else full.parent).name
+
+
+def list_frames(folder: str) -> list[str]:
+    """Return the files in a folder, sorted by name, without hidden ones."""
+    inside = sorted(Path(folder).iterdir())
+    return [str(file) for file in inside if file.is_file() and not file.name.startswith(".")]
+
+
+def is_pattern(word: str) -> bool:
+    """Return whether a word is a glob, and not the name of a file."""
+    return any(each in word for each in "*?[") and not os.path.lexists(word)
+
+
+def glob(pattern: str) -> list[str]:
+    try:
+        return globbing.glob(pattern, recursive=True)  # noqa: PTH207
+    except ValueError:  # a NUL in it
+        return []
+
+
+def list_images(
+    folder: str, suffixes: tuple[str, ...], *, recursive: bool, leave_out: str
+) -> list[str | SkippedImage]:
+    """Return the files with such a suffix, depth first, and the folders that cannot be read.
+
+    Hidden files, the folders of runs, the folder ``leave_out``, and folders that a link has already
+    led to are left out. Folders are told apart by their identity: to resolve names takes longer.
+    """
+    found: list[str | SkippedImage] = []
+    visited: set[_Identity] = set()
+    waiting = [(folder, True)]
+    while waiting:
+        name, is_inner = waiting.pop()
+        if not is_inner:
+            found.append(name)
+            continue
+        try:
+            identity = _identify(name)
+            if identity in visited:
+                continue
+            visited.add(identity)
+            inside = _list_entries(name)
+        except OSError as error:
+            found.append(SkippedImage(name, f"cannot be read: {error.strerror or error}"))
+            continue
+        if not is_same(name, leave_out) and not _is_run(name, inside):
+            waiting += reversed(list(_choose(inside, suffixes, recursive=recursive)))
+    return found
+
+
+def _identify(folder: str) -> _Identity:
+    """Return what identifies a folder under any name."""
+    status = Path(folder).stat()
+    return status.st_dev, status.st_ino
+
+
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return the content of a folder, sorted by name as bytes."""
+    with os.scandir(folder) as inside:
+        return sorted(inside, key=lambda entry: os.fsencode(entry.name))
+
+
+def _is_run(folder: str, inside: Iterable[os.DirEntry[str]]) -> bool:
+    """Return whether a run is in a folder; files of these names may be a different tool's."""
+    marks = {names.REQUEST, names.MANIFEST}
+    return any(entry.name in marks for entry in inside) and ownership.is_run(Path(folder))
+
+
+def _choose(
+    inside: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...], *, recursive: bool
+) -> Iterator[tuple[str, bool]]:
+    """Yield the path of each file with such a suffix and, if ``recursive``, of each folder.
+
+    The second value tells whether it is a folder. Hidden files and folders are left out.
+    """
+    for entry in inside:
+        if entry.name.startswith("."):
+            continue
+        is_file = entry.name.lower().endswith(suffixes)
+        is_inner = _is_folder(entry, is_file=is_file)
+        if recursive if is_inner else is_file:
+            yield entry.path, is_inner
+
+
+def _is_folder(entry: os.DirEntry[str], *, is_file: bool) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed; the code that opens it reports why
+        return not is_file
