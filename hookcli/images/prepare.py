@@ -66,7 +66,7 @@ def prepare_pixels(fitter: Fitter, source: ImageSource) -> Tensor:
         return torch.from_numpy(source.ready).clone()
     if source.pixels is None:
         return fitter.prepare.to_pixels(source.pictures).float()
-    return fitter.prepare.repeat(torch.from_numpy(source.pixels.astype("float32")))
+    return fitter.prepare.task.repeat(torch.from_numpy(source.pixels.astype("float32")))
 
 
 def release_pictures(
@@ -77,7 +77,7 @@ def release_pictures(
     A large picture takes 340 MB for as long as it is kept. A detection model is given the whole
     picture as floats, which take three times as much; these are made when they are needed.
     """
-    if fitter.prepare.task == "detection":
+    if fitter.prepare.task.keeps_pictures:
         return list(sources)
     return [
         source

@@ -16,7 +16,7 @@ from hookcli.images import remote
 from hookcli.images.decode import UndecodableError, decode
 from hookcli.images.keys import KeyMaker
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
-from hookcli.models.frames import spread_evenly
+from hookcli.records.frames import spread_evenly
 from hookcli.records.images import SkippedImage
 from hookcli.store.places import storage
 from hookcli.urls import is_url

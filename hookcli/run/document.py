@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from hookcli.models.zoo.own_code import hash_code
+from hookcli.models.sources.code_files import hash_code
 from hookcli.records.command import to_command
 from hookcli.render.draw.canvas import colormap_of, list_stops
 from hookcli.run.environment import list_versions

@@ -13,13 +13,13 @@ import torch
 
 from hookcli.errors import WeightsError
 from hookcli.foreign import first_line
-from hookcli.models.zoo.catalog import cache_file
+from hookcli.models.sources.catalog import cache_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hookcli.models.zoo.catalog import WeightsMember
+    from hookcli.models.sources.catalog import WeightsMember
 
 CONNECT_SECONDS = 10
 UNREACHABLE = (OSError, http.client.HTTPException)

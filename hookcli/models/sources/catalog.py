@@ -5,37 +5,23 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from hookcli.errors import RequestError, UnknownModelError
-from hookcli.models.zoo.torchvision_import import torchvision
+from hookcli.models.tasks.choose import find_task
+from hookcli.models.tasks.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from torch import nn
 
-    Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
+    from hookcli.models.tasks.presets import Preset
+    from hookcli.models.tasks.task import Task
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
-TASKS = ("detection", "segmentation", "video", "optical_flow", "quantization")
-
-
-class Preset(Protocol):
-    """A transform of torchvision.
-
-    Attributes:
-        crop_size: the sides of the crop; only presets that crop have it.
-        resize_size: the sides after resizing; only presets that resize have it.
-    """
-
-    crop_size: list[int]
-    resize_size: list[int]
-
-    def __call__(self, *pictures: object) -> Any:
-        """Return the pixels of pictures."""
 
 
 class WeightsMember(Protocol):
@@ -121,10 +107,9 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
     return builder
 
 
-def find_task(name: str) -> str:
+def task_of(name: str) -> Task:
     """Return the task of a model, derived from the package of its builder."""
-    module = find_builder(name).__module__
-    return next((task for task in TASKS if f".{task}." in module), "classification")
+    return find_task(find_builder(name).__module__)
 
 
 def find_weights(name: str) -> WeightsEnum:
@@ -145,7 +130,7 @@ def _describe(name: str) -> CatalogEntry:
     operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
     return CatalogEntry(
         name=name,
-        task=find_task(name),
+        task=task_of(name).word,
         weights=tuple(member.name for member in members),
         params=default.meta.get("num_params"),
         gflops=None if operations is None else round(2 * operations, 3),

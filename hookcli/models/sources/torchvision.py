@@ -1,0 +1,130 @@
+"""Models of torchvision, by their names there."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
+
+from hookcli.errors import WeightsError
+from hookcli.files import hash_file
+from hookcli.foreign import first_line
+from hookcli.models.sources.build import SkipInitialisation, build_model
+from hookcli.models.sources.catalog import find_builder, find_weights, task_of
+from hookcli.models.sources.source import ModelWithWeights, Source
+from hookcli.models.sources.state_dict import cache_weights
+from hookcli.models.sources.weights_file import UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.tasks.presets import Preset
+    from hookcli.models.tasks.task import Task
+
+
+class _Inception(Protocol):
+    transform_input: bool
+
+
+class Torchvision(Source):
+    """A model of torchvision."""
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Torchvision:
+        """Return the model called ``name``.
+
+        Raises:
+            UnknownModelError: torchvision has no such model.
+        """
+        return cls(name, partial(_build, find_builder(name)))
+
+    @property
+    def task(self) -> Task:
+        """The task of torchvision's package that has the model."""
+        return task_of(self.name)
+
+    def sizes(self, request: ModelRequest) -> dict[str, object]:
+        """Return the size of a network that is built for one."""
+        package = find_builder(self.name).__module__
+        if request.size is None:
+            return {}
+        if package.endswith("vision_transformer"):
+            return {"image_size": request.size}
+        return {"input_size": (request.size, request.size)} if package.endswith("maxvit") else {}
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members of the enum of weights, without its aliases."""
+        return tuple(member.name for member in find_weights(self.name))
+
+    def has_weights(self, name: str) -> bool:
+        """Return whether ``name`` is that of a member, or of an alias."""
+        return name == "pretrained" or name in find_weights(self.name).__members__
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load a member as torchvision does: some models rename keys or drop auxiliary heads."""
+        member = find_weights(self.name)["DEFAULT" if name == "pretrained" else name]
+        file = cache_weights(member, progress=request.progress)
+        arguments: dict[str, object] = {"weights": member}
+        if member.meta.get("backend") is not None:
+            arguments["quantize"] = True
+        try:
+            with SkipInitialisation():
+                module = build_model(self, request, **arguments)
+        except UNREADABLE as error:
+            raise WeightsError(
+                f"the cached weights {file} cannot be loaded: {first_line(error)}",
+                f"if they are damaged, remove them: rm '{file}'",
+            ) from error
+        categories = tuple(member.meta.get("categories", ()))
+        return ModelWithWeights(
+            module, str(member), member.transforms, categories, sha256=hash_file(file)
+        )
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        """Return that another number of classes was asked for than the weights have."""
+        classes = len(self.list_categories())
+        if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
+            return ""
+        return f"trained weights have {classes} classes, and a different num_classes was asked for"
+
+    def list_categories(self, module: nn.Module | None = None) -> tuple[str, ...]:
+        """Return the class names by index of the default weights."""
+        return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
+
+    def adapt(self, request: ModelRequest, module: nn.Module) -> str:
+        """Make an Inception rescale its inputs, as torchvision's own weights require."""
+        if not hasattr(module, "transform_input") or "transform_input" in dict(request.arguments):
+            return ""
+        cast("_Inception", module).transform_input = True
+        return (
+            "transform_input=True, with which torchvision's own weights were trained, rescales the"
+            " input: weights that were trained without it need --model-arg transform_input=False"
+        )
+
+    @classmethod
+    def pin(cls, loaded: str) -> str:
+        """Return the name of the member."""
+        return loaded.rpartition(".")[2]
+
+    @classmethod
+    def find_url(cls, request: ModelRequest) -> str:
+        """Return where torchvision publishes a member."""
+        weights = find_weights(request.name)
+        return weights[request.weights].url if request.weights in weights.__members__ else ""
+
+    @property
+    def preset(self) -> Callable[..., Preset]:
+        """The maker of the preprocessing for the default weights."""
+        return find_weights(self.name).DEFAULT.transforms
+
+
+def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Module:
+    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` set it."""
+    arguments.setdefault("weights", None)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        arguments["weights_backbone"] = None
+    return builder(**arguments)
