@@ -22,6 +22,7 @@ from hookcli.models.predictions import find_features, read_features, read_predic
 from hookcli.models.scores import find_target, load_score, score_output
 from hookcli.models.sources.build import SkipInitialisation, build_model, build_random
 from hookcli.models.sources.choose import find_model
+from hookcli.models.sources.code_files import hash_code
 from hookcli.models.sources.weights import add_weights
 from hookcli.models.tasks.torchvision_import import torchvision
 from hookcli.records.runs import ModelInfo
@@ -200,6 +201,10 @@ class LoadedModel:
                 return []
             return read_predictions(output, self.categories)
 
+    def hash_code(self, score: str) -> dict[str, str]:
+        """Return the sha256 of each file of the user's code in the model and the score, by name."""
+        return hash_code(self.module, [self.info.name, score])
+
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for reading the model's output."""
         return self.source.guard_output()
@@ -240,10 +245,9 @@ class LoadedModel:
 
     def show(self, pixels: Tensor) -> bytes:
         """Return what the network sees of one image, as a JPEG file."""
-        picture = self.task.picture(self.module, pixels)
-        return draw_pixels(
-            picture, *self.task.normalisation(self.module, self.prepare.chosen.transform)
-        )
+        seen = self.task.seen(self.module, pixels.unsqueeze(0))[0].cpu()
+        normalisation = self.task.normalisation(self.module, self.prepare.chosen.transform)
+        return draw_pixels(self.task.picture(seen), *normalisation)
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:

@@ -71,10 +71,6 @@ class OwnCode(Source):
             sha256=hash_weights(module),
         )
 
-    def hash_drawn(self, module: nn.Module) -> str:
-        """Return the hash of the weights: the code may not have drawn them from the seed."""
-        return hash_weights(module)
-
     def count_channels(self, request: ModelRequest) -> None:
         """Return that the number of channels is not known."""
 

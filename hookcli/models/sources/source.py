@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Chosen, Preset
+    from hookcli.models.tasks.presets import Chosen, MakePreset
     from hookcli.models.tasks.task import Task
 
 
@@ -29,7 +29,7 @@ class ModelWithWeights:
     Attributes:
         module: the model.
         name: where the weights came from.
-        preset: makes torchvision's preprocessing for the weights; None if there is none.
+        preset: makes the preprocessing of torchvision for the weights.
         categories: the class names by index.
         trained: False if any of the weights are known to be random.
         warning: what the user must know about the weights.
@@ -40,7 +40,7 @@ class ModelWithWeights:
 
     module: nn.Module
     name: str
-    preset: Callable[..., Preset] | None = None
+    preset: MakePreset = make_imagenet
     categories: tuple[str, ...] = ()
     trained: bool = True
     warning: str = ""
@@ -61,7 +61,6 @@ class Source:
             is known but what they show: what they return may have any form, they may raise any
             exception, and they are used as they were made.
         reserved: the arguments of the builder that hookcli sets itself.
-        members: the names of the trained weights.
     """
 
     name: str
@@ -140,10 +139,6 @@ class Source:
         """Return why no trained weights fit what was asked for; empty if they may fit."""
         return ""
 
-    def hash_drawn(self, module: nn.Module) -> str:
-        """Return the hash of random weights; empty if the seed says enough."""
-        return ""
-
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         """Return the class names by index; empty if they are not known."""
         return ()
@@ -165,35 +160,27 @@ class Source:
     # Its preprocessing
 
     @property
-    def preset(self) -> Callable[..., Preset] | None:
-        """The maker of torchvision's preprocessing for the default weights; None without one."""
-        return None
+    def preset(self) -> MakePreset:
+        """The maker of the preprocessing for the default weights: that of ImageNet, if unknown."""
+        return make_imagenet
 
     def count_channels(self, request: ModelRequest) -> int | None:
         """Return the number of channels that the model accepts; None if it is not known."""
         return COLOURS
 
-    def choose_transform(
-        self,
-        request: ModelRequest,
-        module: nn.Module,
-        make_preset: Callable[..., Preset] | None,
-    ) -> Chosen:
+    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
         """Return the model's own transform, with the changes that ``request`` asks for."""
-        return self.task.choose_transform(request, module, make_preset or make_imagenet)
+        return self.task.transform(request, module, preset)
 
     def prepare(
-        self,
-        request: ModelRequest,
-        module: nn.Module,
-        make_preset: Callable[..., Preset] | None = None,
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
     ) -> Preprocessing:
         """Return the model's own preprocessing, with the changes that ``request`` asks for.
 
         Args:
             request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation`` are used.
             module: the model; a detection model resizes by itself and is modified here.
-            make_preset: makes torchvision's preset; None for models that have none.
+            preset: makes torchvision's preset.
 
         Raises:
             RequestError: a change was asked for that does not apply to this model's preprocessing.
@@ -204,10 +191,6 @@ class Source:
                 f"{request.name} takes colours: --mean and --std are three numbers each",
                 "one number each is for grey models of your own",
             )
-        return Preprocessing(
-            self.task,
-            self.choose_transform(request, module, make_preset),
-            self.count_channels(request),
-            find_fixed_size(module),
-            grey,
-        )
+        chosen = self.transform(request, module, preset)
+        channels = self.count_channels(request)
+        return Preprocessing(self.task, chosen, channels, find_fixed_size(module), grey)

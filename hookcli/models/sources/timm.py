@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Preset
+    from hookcli.models.tasks.presets import MakePreset
 
 _HUB = ("huggingface.co", 443)
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -50,7 +50,6 @@ class Timm(Source):
         return "timm"
 
     def explain_untrained(self, request: ModelRequest) -> str:
-        """Return that timm has no weights, if that is so."""
         config = _import_timm().get_pretrained_cfg(self.name.removeprefix(self.prefix))
         has_weights = config is not None and bool(config.has_weights)
         return "" if has_weights else f"timm has no trained weights for {request.name}"
@@ -75,7 +74,6 @@ class Timm(Source):
         return replace(weighted, trained=False, warning=warning)
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
-        """Return the class names by index; empty if timm does not know them."""
         from timm.data import ImageNetInfo, infer_imagenet_subset
 
         subset = infer_imagenet_subset(module)
@@ -90,17 +88,10 @@ class Timm(Source):
         return "pretrained"
 
     def count_channels(self, request: ModelRequest) -> int | None:
-        """Return the number of channels that was asked for, or three."""
         asked = dict(request.arguments).get("in_chans", "")
         return int(asked) if asked.isdecimal() else super().count_channels(request)
 
-    def choose_transform(
-        self,
-        request: ModelRequest,
-        module: nn.Module,
-        make_preset: Callable[..., Preset] | None = None,
-    ) -> Chosen:
-        """Return timm's own transform, with the changes that ``request`` asks for."""
+    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
         from timm.data import create_transform, resolve_model_data_config
 
         config = resolve_model_data_config(module)

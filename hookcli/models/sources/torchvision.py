@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Preset
+    from hookcli.models.tasks.presets import MakePreset
     from hookcli.models.tasks.task import Task
 
 
@@ -43,7 +43,6 @@ class Torchvision(Source):
 
     @property
     def task(self) -> Task:
-        """The task of torchvision's package that has the model."""
         return task_of(self.name)
 
     def sizes(self, request: ModelRequest) -> dict[str, object]:
@@ -61,7 +60,6 @@ class Torchvision(Source):
         return tuple(member.name for member in find_weights(self.name))
 
     def has_weights(self, name: str) -> bool:
-        """Return whether ``name`` is that of a member, or of an alias."""
         return name == "pretrained" or name in find_weights(self.name).__members__
 
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
@@ -92,7 +90,6 @@ class Torchvision(Source):
         return f"trained weights have {classes} classes, and a different num_classes was asked for"
 
     def list_categories(self, module: nn.Module | None = None) -> tuple[str, ...]:
-        """Return the class names by index of the default weights."""
         return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
@@ -107,18 +104,15 @@ class Torchvision(Source):
 
     @classmethod
     def pin(cls, loaded: str) -> str:
-        """Return the name of the member."""
         return loaded.rpartition(".")[2]
 
     @classmethod
     def find_url(cls, request: ModelRequest) -> str:
-        """Return where torchvision publishes a member."""
         weights = find_weights(request.name)
         return weights[request.weights].url if request.weights in weights.__members__ else ""
 
     @property
-    def preset(self) -> Callable[..., Preset]:
-        """The maker of the preprocessing for the default weights."""
+    def preset(self) -> MakePreset:
         return find_weights(self.name).DEFAULT.transforms
 
 

@@ -9,6 +9,7 @@ from hookcli.errors import WeightsError
 from hookcli.foreign import first_line
 from hookcli.models.sources.build import build_random
 from hookcli.models.sources.choose import choose_source
+from hookcli.models.sources.fingerprint import hash_weights
 from hookcli.models.sources.from_file import load_from_file
 from hookcli.models.sources.source import ModelWithWeights
 from hookcli.models.sources.state_dict import UNREACHABLE
@@ -82,5 +83,5 @@ def _random(source: Source, request: ModelRequest, warning: str) -> ModelWithWei
         source.list_categories(module),
         trained=False,
         warning=warning,
-        sha256=source.hash_drawn(module),
+        sha256="" if source.is_known else hash_weights(module),
     )

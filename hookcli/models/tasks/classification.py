@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from hookcli.models.tasks.outputs import Predictions, Scored
+
 
 class Classification(Task):
     """Models that name what is on a picture."""
@@ -27,9 +29,7 @@ class Classification(Task):
     word = "classification"
     is_faster_channels_last = True
 
-    def read(
-        self, output: object, categories: Sequence[str]
-    ) -> list[tuple[Prediction, ...]] | None:
+    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
         """Return the most probable classes of each image."""
         logits = _find_logits(output)
         if logits is None:
@@ -49,9 +49,7 @@ class Classification(Task):
             )
         ]
 
-    def score(
-        self, output: object, kind: str, target: int | None
-    ) -> tuple[Tensor, int | None, str] | None:
+    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
         """Return the target's logit, its softmax, or the cross-entropy with it as the truth."""
         rows = _find_logits(output)
         if rows is None or len(rows) != 1:

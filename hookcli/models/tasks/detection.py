@@ -15,12 +15,13 @@ from hookcli.models.tasks.task import Task
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Preset
+    from hookcli.models.tasks.outputs import Predictions, Scored
+    from hookcli.models.tasks.presets import MakePreset
 
 
 class Boxes(TypedDict):
@@ -64,9 +65,7 @@ class Detection(Task):
     keeps_pictures = True
     needs_values = True
 
-    def choose_transform(
-        self, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
-    ) -> Chosen:
+    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
         """Return the preset, and change the transform inside the model, which does the rest."""
         inside = _transform_of(module)
         if request.resize is not None or request.interpolation is not None:
@@ -80,10 +79,9 @@ class Detection(Task):
             inside.min_size = (request.size,)
         inside.image_mean = list(request.mean or inside.image_mean)
         inside.image_std = list(request.std or inside.image_std)
-        return Chosen(make_preset(), size=request.size)
+        return Chosen(preset(), size=request.size)
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
-        """Return one list of images."""
         return (list(pixels),)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
@@ -95,15 +93,14 @@ class Detection(Task):
             )
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the batch that the model makes: normalised, resized and padded."""
+        """Return the batch that the model makes: normalised, resized and padded.
+
+        A picture of it shows the padding, so that feature maps align with it.
+        """
         device = next(module.parameters()).device
         with torch.inference_mode():
             batch, _ = _transform_of(module)([image.to(device) for image in pixels])
         return batch.tensors
-
-    def picture(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return the picture with its padding, so that feature maps align with it."""
-        return self.seen(module, pixels.unsqueeze(0))[0].cpu()
 
     def normalisation(
         self, module: nn.Module, transform: object
@@ -112,17 +109,13 @@ class Detection(Task):
         inside = _transform_of(module)
         return inside.image_mean, inside.image_std
 
-    def read(
-        self, output: object, categories: Sequence[str]
-    ) -> list[tuple[Prediction, ...]] | None:
+    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
         """Return the boxes with the highest scores."""
         if not (isinstance(output, list) and output and all(map(_is_boxes, output))):
             return None
         return [_read_boxes(boxes, categories) for boxes in output]
 
-    def score(
-        self, output: object, kind: str, target: int | None
-    ) -> tuple[Tensor, int | None, str] | None:
+    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
         """Return the score of the best box, or of the best box of the target's class."""
         if not (isinstance(output, list) and len(output) == 1 and _is_boxes(output[0])):
             return None

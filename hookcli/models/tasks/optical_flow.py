@@ -14,13 +14,15 @@ from hookcli.models.tasks.task import Task
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from PIL import Image
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Preset, Transform
+    from hookcli.models.tasks.outputs import Predictions, Scored
+    from hookcli.models.tasks.presets import MakePreset, Transform
+    from hookcli.models.tasks.task import Pictures
 
 _STEP = 8  # RAFT halves three times
 _LEAST, _MOST = 128, 960  # its correlation volume is large
@@ -35,9 +37,7 @@ class OpticalFlow(Task):
     takes_any_size = True
     shares_forward = False
 
-    def choose_transform(
-        self, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
-    ) -> Chosen:
+    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
         """Return the preset; only the size can be changed."""
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
@@ -45,38 +45,32 @@ class OpticalFlow(Task):
                     f"--{name} does nothing to an optical flow model",
                     "leave it out; --size N can be set",
                 )
-        return Chosen(make_preset(), size=request.size)
+        return Chosen(preset(), size=request.size)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
-        """Return the shape (1, 2, C, H, W) of a pair."""
         return (1, 2, channels, height, width)
 
-    def to_pixels(
-        self, pictures: Sequence[Image.Image], transform: Transform, size: int | None
-    ) -> Tensor:
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
         """Return a pair (2, C, H, W); one picture is used twice."""
         sides = _find_sides(pictures[0], size)
         pair = [picture.resize(sides) for picture in (*pictures, *pictures)[:2]]
         return torch.stack(transform(*pair))
 
     def repeat(self, pixels: Tensor) -> Tensor:
-        """Return a pair of one picture."""
         return torch.stack([pixels, pixels])
 
-    def describe(self, pictures: Sequence[Image.Image], count: int, size: int | None) -> str:
-        """Return what the pair was made of."""
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         made = "a pair of images" if count > 1 else "a pair: the same image twice"
         sides = _find_sides(pictures[0], size) if pictures else (0, 0)
         is_other = any(picture.size != sides for picture in pictures[:2])
         return f"{made}, resized to {sides[0]} by {sides[1]} pixels" if is_other else made
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
-        """Return the first and the second pictures."""
         return pixels[:, 0], pixels[:, 1]
 
-    def picture(self, module: nn.Module, pixels: Tensor) -> Tensor:
+    def picture(self, seen: Tensor) -> Tensor:
         """Return the first picture."""
-        return pixels[0]
+        return seen[0]
 
     def normalisation(
         self, module: nn.Module, transform: object
@@ -84,9 +78,7 @@ class OpticalFlow(Task):
         """Return what the preset does, which has no attributes that say so."""
         return [0.5] * 3, [0.5] * 3
 
-    def read(
-        self, output: object, categories: Sequence[str]
-    ) -> list[tuple[Prediction, ...]] | None:
+    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
         """Return how far pixels move."""
         flow = _find_last_flow(output)
         if flow is None:
@@ -100,9 +92,7 @@ class OpticalFlow(Task):
             for image in lengths
         ]
 
-    def score(
-        self, output: object, kind: str, target: int | None
-    ) -> tuple[Tensor, int | None, str] | None:
+    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
         """Return the mean length of the last flow, in pixels."""
         flow = _find_last_flow(output)
         if flow is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    Predictions: TypeAlias = list[tuple[Prediction, ...]]  # of each image of a batch
+    Scored: TypeAlias = tuple[Tensor, int | None, str]  # a score, its class, and its name
 
 TOP = 5
 

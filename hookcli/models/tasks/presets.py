@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
 
     Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
+    MakePreset: TypeAlias = Callable[..., "Preset"]  # takes what is to be changed
 
 
 class Preset(Protocol):
@@ -54,9 +55,7 @@ def make_imagenet(**changes: object) -> Preset:
     return preset
 
 
-def change_preset(
-    request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
-) -> Chosen:
+def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Chosen:
     """Return a preset that resizes and crops, with the changes that ``request`` asks for."""
     own_side = ask(module, "image_size")
     sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)

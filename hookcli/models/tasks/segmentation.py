@@ -17,12 +17,13 @@ from hookcli.models.tasks.task import Task
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Preset
+    from hookcli.models.tasks.outputs import Predictions, Scored
+    from hookcli.models.tasks.presets import MakePreset
 
 _MEASURE = "share of the image"
 
@@ -35,25 +36,19 @@ class Segmentation(Task):
     takes_any_size = True
     is_faster_channels_last = True
 
-    def choose_transform(
-        self, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
-    ) -> Chosen:
+    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
         """Return the preset, which resizes the short side and keeps the whole picture."""
-        side = request.size or request.resize or make_preset().resize_size[0]
-        return Chosen(make_preset(resize_size=side, **colour_changes(request)), size=side)
+        side = request.size or request.resize or preset().resize_size[0]
+        return Chosen(preset(resize_size=side, **colour_changes(request)), size=side)
 
-    def read(
-        self, output: object, categories: Sequence[str]
-    ) -> list[tuple[Prediction, ...]] | None:
+    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
         """Return the classes that cover most of each image."""
         logits = _find_logits(output)
         if logits is None:
             return None
         return [_read_shares(image, categories) for image in logits.detach()]
 
-    def score(
-        self, output: object, kind: str, target: int | None
-    ) -> tuple[Tensor, int | None, str] | None:
+    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
         """Return the mean of the target's score over all pixels.
 
         The predicted target covers most pixels.

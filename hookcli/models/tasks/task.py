@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.models.tasks.presets import Chosen, change_preset
+from hookcli.models.tasks.presets import change_preset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from PIL import Image
     from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Preset, Transform
-    from hookcli.records.images import Prediction
+    from hookcli.models.tasks.outputs import Predictions, Scored
+    from hookcli.models.tasks.presets import Chosen, MakePreset, Transform
+
+    Pictures: TypeAlias = Sequence[Image.Image]  # one, or the frames of a clip, or those of a pair
 
 
 class Task:
@@ -46,32 +48,25 @@ class Task:
 
     # What a model is given
 
-    def choose_transform(
-        self, request: ModelRequest, module: nn.Module, make_preset: Callable[..., Preset]
-    ) -> Chosen:
+    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
         """Return the transform of a model, with the changes that ``request`` asks for.
 
-        Args:
-            request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation`` are used.
-            module: a ViT specifies its size; a detection model resizes by itself and is modified.
-            make_preset: makes torchvision's preset.
+        A ViT specifies its size. A detection model resizes by itself, and is changed.
 
         Raises:
             RequestError: a change was asked for that does not apply to this task.
         """
-        return change_preset(request, module, make_preset)
+        return change_preset(request, module, preset)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
         """Return the shape (1, …) of the pixels of one input."""
         return (1, channels, height, width)
 
-    def to_pixels(
-        self, pictures: Sequence[Image.Image], transform: Transform, size: int | None
-    ) -> Tensor:
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
         """Return the pixels of one input, without a leading axis.
 
         Args:
-            pictures: upright RGB pictures: one, or the frames of a clip, or the two of a pair.
+            pictures: upright pictures.
             transform: the transform of the model.
             size: the side that was asked for, if the network accepts pictures of any size.
         """
@@ -82,12 +77,11 @@ class Task:
         """Return one input made by repeating the pixels (C, H, W) of a tensor file."""
         return pixels
 
-    def describe(self, pictures: Sequence[Image.Image], count: int, size: int | None) -> str:
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         """Return what an image is turned into before the transform; empty if it is not changed.
 
         Args:
-            pictures: the pictures that ``to_pixels`` takes; none for pixels that are used
-                unchanged.
+            pictures: as in ``to_pixels``; none for pixels that are used unchanged.
             count: how many pictures the image has; ``pictures`` may be some of them.
             size: as in ``to_pixels``.
         """
@@ -98,11 +92,7 @@ class Task:
         return (pixels,)
 
     def check_mode(self, name: str, module: nn.Module) -> None:
-        """Check that the model called ``name`` can run in the mode that it is in.
-
-        Raises:
-            RequestError: it cannot.
-        """
+        """Raise a RequestError if the model cannot run in the mode that it is in."""
 
     # What its layers see
 
@@ -110,9 +100,9 @@ class Task:
         """Return what the layers are given, (N, …, H, W), for pixels (N, …)."""
         return pixels
 
-    def picture(self, module: nn.Module, pixels: Tensor) -> Tensor:
-        """Return a picture (C, H, W) of what the layers are given, for the pixels of one image."""
-        return pixels
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return a picture (C, H, W) of what the layers are given of one image."""
+        return seen
 
     def normalisation(
         self, module: nn.Module, transform: object
@@ -125,18 +115,12 @@ class Task:
 
     # What it returns
 
-    def read(
-        self, output: object, categories: Sequence[str]
-    ) -> list[tuple[Prediction, ...]] | None:
+    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
         """Return the predictions for each image of a batch; None if the output has another form."""
         raise NotImplementedError
 
-    def score(
-        self, output: object, kind: str, target: int | None
-    ) -> tuple[Tensor, int | None, str] | None:
-        """Return a score of one image, the class that it belongs to, and its name.
-
-        It is None if the output has another form.
+    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
+        """Return a score of one image; None if the output has another form.
 
         Args:
             output: what the model returned for one image.

@@ -12,12 +12,10 @@ from hookcli.models.tasks.torchvision_import import torchvision
 from hookcli.records.frames import spread_evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from PIL import Image
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hookcli.models.tasks.presets import Transform
+    from hookcli.models.tasks.task import Pictures
 
 
 class Video(Classification):
@@ -29,12 +27,9 @@ class Video(Classification):
     is_faster_channels_last = False
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
-        """Return the shape (1, C, T, H, W) of a clip."""
         return (1, channels, CLIP_FRAMES, height, width)
 
-    def to_pixels(
-        self, pictures: Sequence[Image.Image], transform: Transform, size: int | None
-    ) -> Tensor:
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
         """Return a clip (C, T, H, W) of pictures, all resized to the size of the first."""
         same = [picture.resize(pictures[0].size) for picture in pictures]
         to_tensor = torchvision.transforms.functional.pil_to_tensor
@@ -43,14 +38,12 @@ class Video(Classification):
         return clip
 
     def repeat(self, pixels: Tensor) -> Tensor:
-        """Return a clip of one picture."""
         return pixels.unsqueeze(1).expand(-1, CLIP_FRAMES, -1, -1).clone()
 
-    def describe(self, pictures: Sequence[Image.Image], count: int, size: int | None) -> str:
-        """Return what the clip was made of."""
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
         source = f"{count} frames" if count > 1 else "the still image"
         return f"a clip of {CLIP_FRAMES} frames, taken from {source}"
 
-    def picture(self, module: nn.Module, pixels: Tensor) -> Tensor:
+    def picture(self, seen: Tensor) -> Tensor:
         """Return the middle frame."""
-        return pixels[:, pixels.shape[1] // 2]
+        return seen[:, seen.shape[1] // 2]
