@@ -66,7 +66,7 @@ def print_run(
     from hookcli.models.sources.choose import choose_source
 
     is_known = choose_source(config.run.model.name).is_known
-    print_result(config, result, output_format, states_input=not is_known)
+    print_result(config, result, output_format, says_input=not is_known)
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=time)
     if config.save_weights is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.files import read_regular, write_atomic
-from hookcli.models.sources.catalog import cache_file
 from hookcli.models.sources.choose import choose_source
+from hookcli.models.sources.state_dict import cache_file
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest

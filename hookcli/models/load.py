@@ -296,7 +296,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
-        task=source.word,
+        task=source.word or source.task.word,
         weights=weighted.name,
         trained=weighted.trained,
         warning=weighted.warning,
@@ -384,9 +384,8 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         module = _build_bare(source, request)
         prepare = source.prepare(request, module, source.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
-    info = ModelInfo(
-        request.name, source.word, "none", trained=False, input_shape=prepare.nominal_shape
-    )
+    word = source.word or source.task.word
+    info = ModelInfo(request.name, word, "none", trained=False, input_shape=prepare.nominal_shape)
     return LoadedModel(info, module, source, prepare, source.list_categories(module))
 
 

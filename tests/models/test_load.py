@@ -26,8 +26,8 @@ from hookcli.config import ModelRequest
 from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsError
 from hookcli.models.load import load_model
 from hookcli.models.sources.build import SkipInitialisation, build_random
-from hookcli.models.sources.catalog import list_catalog, list_names
 from hookcli.models.sources.choose import find_model
+from hookcli.models.sources.torchvision import list_catalog, list_names
 from hookcli.models.sources.weights import pin_weights
 from hookcli.models.sources.weights_file import read_weights_file
 from tests.processes import COMMAND, forget, start

@@ -33,6 +33,7 @@ class OwnCode(Source):
     """A model that the user's own code makes."""
 
     is_known: ClassVar[bool] = False
+    word: ClassVar[str] = "own"
     reserved: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
@@ -44,11 +45,6 @@ class OwnCode(Source):
             ModelError: the code raised an exception.
         """
         return cls(name, _find_builder(name, seed))
-
-    @property
-    def word(self) -> str:
-        """The model may be for any task."""
-        return "own"
 
     def guard(self) -> ForeignCode:
         """Return a ``with`` block in which any exception becomes a ModelError."""

@@ -60,6 +60,7 @@ class Source:
         is_known: hookcli knows what models of this source take and return. Of other models nothing
             is known but what they show: what they return may have any form, they may raise any
             exception, and they are used as they were made.
+        word: what manifests call the task of its models; empty if their tasks are known.
         reserved: the arguments of the builder that hookcli sets itself.
     """
 
@@ -67,6 +68,7 @@ class Source:
     builder: Callable[..., nn.Module]
     prefix: ClassVar[str] = ""
     is_known: ClassVar[bool] = True
+    word: ClassVar[str] = ""
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"weights", "weights_backbone", "pretrained", "progress", "quantize"}
     )
@@ -90,11 +92,6 @@ class Source:
     def task(self) -> Task:
         """The task of the model."""
         return CLASSIFICATION
-
-    @property
-    def word(self) -> str:
-        """What manifests call the task of the model."""
-        return self.task.word
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for using the model in any way."""

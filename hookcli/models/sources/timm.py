@@ -33,6 +33,7 @@ class Timm(Source):
     """A model of timm, named ``timm:NAME``."""
 
     prefix: ClassVar[str] = "timm:"
+    word: ClassVar[str] = "timm"
 
     @classmethod
     def find(cls, name: str, seed: int) -> Timm:
@@ -43,11 +44,6 @@ class Timm(Source):
             UnknownModelError: timm has no such model.
         """
         return cls(name, _find_builder(name.removeprefix(cls.prefix)))
-
-    @property
-    def word(self) -> str:
-        """Most models of timm are for classification, and none says so."""
-        return "timm"
 
     def explain_untrained(self, request: ModelRequest) -> str:
         config = _import_timm().get_pretrained_cfg(self.name.removeprefix(self.prefix))

@@ -65,10 +65,7 @@ class Task:
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
         """Return the pixels of one input, without a leading axis.
 
-        Args:
-            pictures: upright pictures.
-            transform: the transform of the model.
-            size: the side that was asked for, if the network accepts pictures of any size.
+        ``size`` is the side that was asked for, if the network accepts pictures of any size.
         """
         pixels: Tensor = transform(pictures[0])
         return pixels
@@ -78,12 +75,9 @@ class Task:
         return pixels
 
     def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
-        """Return what an image is turned into before the transform; empty if it is not changed.
+        """Return what an image of ``count`` pictures is turned into before the transform.
 
-        Args:
-            pictures: as in ``to_pixels``; none for pixels that are used unchanged.
-            count: how many pictures the image has; ``pictures`` may be some of them.
-            size: as in ``to_pixels``.
+        It is empty if that is nothing. ``pictures`` may be some of them, or none.
         """
         return ""
 

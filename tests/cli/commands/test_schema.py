@@ -24,7 +24,7 @@ from hookcli.distance import comparison as compared
 from hookcli.distance import sketch as sketching
 from hookcli.distance.tolerance import Metric, Tolerance
 from hookcli.documents import SCHEMA_VERSION
-from hookcli.models.sources.catalog import CatalogEntry
+from hookcli.models.sources.torchvision import CatalogEntry
 from hookcli.models.tasks.choose import TASKS
 from hookcli.passes.survey import SurveyRow
 from hookcli.records import attention, images, pictures, rows
