@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ImageRequest, OnError
     from hookcli.models.load import LoadedModel
-    from hookcli.models.tasks.preprocessing import Preprocessing
+    from hookcli.models.tasks.task import Preprocessing
 
 _NO_PAIR = "holds pixels; a pair is of two pictures"
 

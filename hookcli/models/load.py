@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.models.scores import ScoreTensor
     from hookcli.models.sources.source import Source
-    from hookcli.models.tasks.preprocessing import Preprocessing
-    from hookcli.models.tasks.task import Task
+    from hookcli.models.tasks.task import Preprocessing, Task
     from hookcli.records.images import Prediction
 
 
@@ -246,7 +245,7 @@ class LoadedModel:
     def show(self, pixels: Tensor) -> bytes:
         """Return what the network sees of one image, as a JPEG file."""
         seen = self.task.seen(self.module, pixels.unsqueeze(0))[0].cpu()
-        normalisation = self.task.normalisation(self.module, self.prepare.chosen.transform)
+        normalisation = self.task.normalisation(self.module, self.prepare.transform)
         return draw_pixels(self.task.picture(seen), *normalisation)
 
 

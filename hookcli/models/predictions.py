@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 def read_predictions(output: object, categories: Sequence[str]) -> list[tuple[Prediction, ...]]:
     """Return the predictions for each image of a batch; [] for an output whose form is not known.
 
-    Args:
-        output: rows of logits (N, classes) produce the most probable classes, and so do those of a
-            named tuple, as Inception returns one in training mode; a mapping with
-            ``out`` (N, classes, H, W), the classes that cover most of the image; a list of mappings
-            with ``boxes``, the boxes with the highest scores; a list of flows (N, 2, H, W), how far
-            pixels move.
-        categories: the class names by index; classes are numbered where the names do not fit.
+    The first task that knows the form reads it. Classes are numbered where ``categories``, their
+    names by index, do not fit.
     """
     read = (task.read(output, categories) for task in TASKS)
     return next((predictions for predictions in read if predictions is not None), [])

@@ -86,18 +86,7 @@ def score_output(
     *,
     needs_gradient: bool = True,
 ) -> ScoreTensor:
-    """Return the score of the model's output for one image.
-
-    ==============  =======================================================================
-    output          score
-    ==============  =======================================================================
-    logits (1, K)   ``logit`` of the target; ``probability``, its softmax; ``cross-entropy``
-                    with the target as the truth
-    ``out`` (1, K,  the mean over all pixels of the target's logit, probability or
-    H, W)           cross-entropy; the predicted target covers most pixels
-    boxes           the score of the best box, or of the best box of the target's class
-    flows           the mean length of the last flow, in pixels
-    ==============  =======================================================================
+    """Return the score of the model's output for one image: of the first task that knows its form.
 
     ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
     the output and the target (None for the predicted class) and returns a scalar.

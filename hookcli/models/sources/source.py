@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.errors import RequestError, WeightsError
 from hookcli.models.tasks.choose import CLASSIFICATION
 from hookcli.models.tasks.fixed_size import find_fixed_size
-from hookcli.models.tasks.preprocessing import COLOURS, Preprocessing
 from hookcli.models.tasks.presets import make_imagenet
+from hookcli.models.tasks.task import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.tasks.presets import Chosen, MakePreset
-    from hookcli.models.tasks.task import Task
+    from hookcli.models.tasks.presets import MakePreset
+    from hookcli.models.tasks.task import Preprocessing, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +165,18 @@ class Source:
         """Return the number of channels that the model accepts; None if it is not known."""
         return COLOURS
 
-    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
-        """Return the model's own transform, with the changes that ``request`` asks for."""
-        return self.task.transform(request, module, preset)
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
+        """Return the preprocessing that comes with the weights, with the changes of a request."""
+        return self.task.prepare(request, module, preset)
 
     def prepare(
         self, request: ModelRequest, module: nn.Module, preset: MakePreset = make_imagenet
     ) -> Preprocessing:
-        """Return the model's own preprocessing, with the changes that ``request`` asks for.
+        """Return the preprocessing of a model, with the changes that ``request`` asks for.
 
-        Args:
-            request: ``size``, ``resize``, ``mean``, ``std`` and ``interpolation`` are used.
-            module: the model; a detection model resizes by itself and is modified here.
-            preset: makes torchvision's preset.
+        A detection model, which resizes by itself, is changed.
 
         Raises:
             RequestError: a change was asked for that does not apply to this model's preprocessing.
@@ -188,6 +187,9 @@ class Source:
                 f"{request.name} takes colours: --mean and --std are three numbers each",
                 "one number each is for grey models of your own",
             )
-        chosen = self.transform(request, module, preset)
-        channels = self.count_channels(request)
-        return Preprocessing(self.task, chosen, channels, find_fixed_size(module), grey)
+        return replace(
+            self.prepare_as_trained(request, module, preset),
+            channels=self.count_channels(request),
+            fixed=find_fixed_size(module),
+            grey=grey,
+        )

@@ -14,7 +14,7 @@ from hookcli.foreign import first_line
 from hookcli.models.sources.build import build_random
 from hookcli.models.sources.source import ModelWithWeights, Source
 from hookcli.models.sources.state_dict import CONNECT_SECONDS
-from hookcli.models.tasks.presets import Chosen
+from hookcli.models.tasks.task import Preprocessing
 from hookcli.without_compiler import call_without_compiler
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class Timm(Source):
         asked = dict(request.arguments).get("in_chans", "")
         return int(asked) if asked.isdecimal() else super().count_channels(request)
 
-    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
+    def prepare_as_trained(
+        self, request: ModelRequest, module: nn.Module, preset: MakePreset
+    ) -> Preprocessing:
         from timm.data import create_transform, resolve_model_data_config
 
         config = resolve_model_data_config(module)
@@ -100,7 +102,8 @@ class Timm(Source):
             if getattr(request, key) is not None:
                 config[key] = getattr(request, key)
         height, width = config["input_size"][1:]
-        return Chosen(create_transform(**config, is_training=False), (height, width))
+        transform = create_transform(**config, is_training=False)
+        return Preprocessing(self.task, transform, crop=(height, width))
 
 
 def _find_builder(name: str) -> Callable[..., nn.Module]:

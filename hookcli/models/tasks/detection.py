@@ -10,8 +10,7 @@ from torch import Tensor
 
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.models.tasks.outputs import find_top, finite, is_floats, name_class
-from hookcli.models.tasks.presets import Chosen
-from hookcli.models.tasks.task import Task
+from hookcli.models.tasks.task import Preprocessing, Task
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Detection(Task):
     keeps_pictures = True
     needs_values = True
 
-    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         """Return the preset, and change the transform inside the model, which does the rest."""
         inside = _transform_of(module)
         if request.resize is not None or request.interpolation is not None:
@@ -79,7 +78,7 @@ class Detection(Task):
             inside.min_size = (request.size,)
         inside.image_mean = list(request.mean or inside.image_mean)
         inside.image_std = list(request.std or inside.image_std)
-        return Chosen(preset(), size=request.size)
+        return Preprocessing(self, make(), size=request.size)
 
     def arguments(self, pixels: Tensor) -> tuple[object, ...]:
         return (list(pixels),)

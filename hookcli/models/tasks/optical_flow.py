@@ -9,8 +9,7 @@ import torch
 
 from hookcli.errors import RequestError
 from hookcli.models.tasks.outputs import finite, is_floats
-from hookcli.models.tasks.presets import Chosen
-from hookcli.models.tasks.task import Task
+from hookcli.models.tasks.task import Preprocessing, Task
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class OpticalFlow(Task):
     takes_any_size = True
     shares_forward = False
 
-    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         """Return the preset; only the size can be changed."""
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
@@ -45,7 +44,7 @@ class OpticalFlow(Task):
                     f"--{name} does nothing to an optical flow model",
                     "leave it out; --size N can be set",
                 )
-        return Chosen(preset(), size=request.size)
+        return Preprocessing(self, make(), size=request.size)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
         return (1, 2, channels, height, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from hookcli.foreign import ask
 from hookcli.models.tasks.torchvision_import import torchvision
@@ -33,21 +33,6 @@ class Preset(Protocol):
         """Return the pixels of pictures."""
 
 
-class Chosen(NamedTuple):
-    """The transform of a model.
-
-    Attributes:
-        transform: torchvision's or timm's own transform, with the user's changes.
-        crop: the height and width that a cropping transform produces; None if the transform keeps
-            the whole picture.
-        size: the side that was asked for, if the network accepts pictures of any size.
-    """
-
-    transform: Transform
-    crop: tuple[int, int] | None = None
-    size: int | None = None
-
-
 def make_imagenet(**changes: object) -> Preset:
     """Return the preset of most classifiers of ImageNet, for models that have none of their own."""
     sides = {"crop_size": 224, "resize_size": 256}
@@ -55,12 +40,11 @@ def make_imagenet(**changes: object) -> Preset:
     return preset
 
 
-def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Chosen:
+def change_preset(request: ModelRequest, module: nn.Module, make_preset: MakePreset) -> Preset:
     """Return a preset that resizes and crops, with the changes that ``request`` asks for."""
     own_side = ask(module, "image_size")
     sides = _side_changes(make_preset(), request, own_side if isinstance(own_side, int) else None)
-    preset = make_preset(**colour_changes(request), **sides)
-    return Chosen(preset, (preset.crop_size[0], preset.crop_size[-1]))
+    return make_preset(**colour_changes(request), **sides)
 
 
 def colour_changes(request: ModelRequest) -> Mapping[str, object]:

@@ -12,8 +12,8 @@ from hookcli.models.tasks.outputs import (
     no_prediction,
     score_logits,
 )
-from hookcli.models.tasks.presets import Chosen, colour_changes
-from hookcli.models.tasks.task import Task
+from hookcli.models.tasks.presets import colour_changes
+from hookcli.models.tasks.task import Preprocessing, Task
 from hookcli.records.images import Prediction
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class Segmentation(Task):
     takes_any_size = True
     is_faster_channels_last = True
 
-    def transform(self, request: ModelRequest, module: nn.Module, preset: MakePreset) -> Chosen:
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         """Return the preset, which resizes the short side and keeps the whole picture."""
-        side = request.size or request.resize or preset().resize_size[0]
-        return Chosen(preset(resize_size=side, **colour_changes(request)), size=side)
+        side = request.size or request.resize or make().resize_size[0]
+        return Preprocessing(self, make(resize_size=side, **colour_changes(request)), size=side)
 
     def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
         """Return the classes that cover most of each image."""

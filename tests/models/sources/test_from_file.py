@@ -683,7 +683,7 @@ def test_the_side_before_the_crop_is_the_one_that_was_asked_for():
     for size in (64, 160, 224):
         for resize in range(size, 2 * size, 3):
             request = ModelRequest("", size=size, resize=resize)
-            transform = Timm("", nn.Identity).prepare(request, module).chosen.transform
+            transform = Timm("", nn.Identity).prepare(request, module).transform
             assert vars(transform)["transforms"][0].size == resize, (size, resize)
 
 
