@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
+import functools
 import gc
 import io
 import os
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.zoo.origin import Origin
+    from hookcli.models.sources.source import Source
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -93,18 +94,20 @@ def weights_drawn_once() -> Iterator[None]:
 
     Large models are drawn each time, since the copies stay in memory.
     """
-    from hookcli.models.zoo import weights
-    from hookcli.models.zoo.build import build_random as before
+    from hookcli.models.sources import weights
+    from hookcli.models.sources.build import build_random as before
+    from hookcli.models.sources.torchvision import Torchvision
 
     drawn = {}
 
-    def build_random(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
-        if origin.weights is None or arguments:
-            return before(origin, request, **arguments)
-        key = (origin.builder, request.seed, request.size, request.arguments)
+    def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
+        if not isinstance(source, Torchvision) or arguments:
+            return before(source, request, **arguments)
+        assert isinstance(source.builder, functools.partial)
+        key = (source.builder.args, request.seed, request.size, request.arguments)
         if key in drawn:
             return copy.deepcopy(drawn[key])
-        module = before(origin, request)
+        module = before(source, request)
         if sum(parameter.numel() for parameter in module.parameters()) < 36_000_000:
             drawn[key] = copy.deepcopy(module)
         return module

@@ -26,7 +26,7 @@ from hookcli.foreign import ForeignCode, Forgiven, Surroundings, ask
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.watch import watch
 from hookcli.models.load import load_model
-from hookcli.models.zoo.structure import check_structure
+from hookcli.models.sources.structure import check_structure
 from hookcli.passes.call import call_backward, call_model
 from hookcli.store.load import load_run
 

@@ -63,7 +63,10 @@ def print_run(
     if dry_run:
         _print_dry_run(config)
     result = run_config(config, quiet=quiet)
-    print_result(config, result, output_format)
+    from hookcli.models.sources.choose import choose_source
+
+    is_known = choose_source(config.run.model.name).is_known
+    print_result(config, result, output_format, says_input=not is_known)
     print_warnings(config, result)
     print_summary(result, quiet=quiet, time=time)
     if config.save_weights is not None:

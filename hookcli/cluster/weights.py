@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.files import read_regular, write_atomic
-from hookcli.models.zoo.catalog import cache_file
-from hookcli.models.zoo.origin import find_origin
+from hookcli.models.sources.choose import choose_source
+from hookcli.models.sources.state_dict import cache_file
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest
@@ -62,8 +62,5 @@ def read_weights(request: ModelRequest) -> SentWeights | None:
     file = Path(request.weights)
     if request.weights != "random" and file.is_file():
         return SentWeights("", read_regular(file))
-    weights = find_origin(request.name, request.seed).weights if ":" not in request.name else None
-    if weights is None or request.weights not in weights.__members__:
-        return None
-    url = weights[request.weights].url
-    return SentWeights(url, read_regular(cache_file(url)))
+    url = choose_source(request.name).find_url(request)
+    return SentWeights(url, read_regular(cache_file(url))) if url else None

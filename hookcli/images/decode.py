@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from hookcli.images.rgb import to_rgb
-from hookcli.models.frames import spread_evenly
+from hookcli.records.frames import spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

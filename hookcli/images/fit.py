@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hookcli.config import CLIP_FRAMES
 from hookcli.errors import ModelError, NoBoxError, NoImageError, RequestError
 from hookcli.images.decode import UndecodableError
 from hookcli.images.read import read_images, with_frames
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.config import ImageRequest, OnError
     from hookcli.images.read import ImageContent, ImageSource
     from hookcli.models.load import LoadedModel
-    from hookcli.models.preprocessing import Preprocessing
+    from hookcli.models.tasks.task import Preprocessing
 
 _NO_PAIR = "holds pixels; a pair is of two pictures"
 
@@ -69,8 +68,8 @@ class Fitter:
             reason = _NO_PAIR if self.second else self.prepare.refuse_pixels(content.pixels.shape)
         if reason:
             raise UndecodableError(reason)
-        if self.prepare.task == "video" and content.pixels is None:
-            return with_frames(source.file, content, CLIP_FRAMES)
+        if self.prepare.task.frames > 1 and content.pixels is None:
+            return with_frames(source.file, content, self.prepare.task.frames)
         return replace(content, pictures=(*content.pictures, *self.second))
 
 
@@ -128,10 +127,9 @@ def make_fitter(request: ImageRequest, loaded: LoadedModel) -> Fitter:
         RequestError: a clip or a pair was given to a model that takes none.
         NoImageError: the second image of a pair cannot be used.
     """
-    task = loaded.info.task
-    if request.clip and task != "video":
+    if request.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "--clip is for video models")
-    if request.pair is not None and task != "optical_flow":
+    if request.pair is not None and not loaded.task.takes_pair:
         raise RequestError(
             f"{loaded.info.name} takes no pair", "--pair is for raft_large and raft_small"
         )

@@ -63,7 +63,7 @@ def prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
         return torch.from_numpy(content.ready).clone()
     if content.pixels is None:
         return fitter.prepare.to_pixels(content.pictures).float()
-    return fitter.prepare.repeat(torch.from_numpy(content.pixels.astype("float32")))
+    return fitter.prepare.task.repeat(torch.from_numpy(content.pixels.astype("float32")))
 
 
 def release_pictures(fitter: Fitter, sources: Sequence[ImageSource]) -> list[ImageSource]:
@@ -72,7 +72,7 @@ def release_pictures(fitter: Fitter, sources: Sequence[ImageSource]) -> list[Ima
     A large picture takes 340 MB for as long as it is kept. A detection model is given the whole
     picture as floats, which take three times as much; these are made when they are needed.
     """
-    if fitter.prepare.task == "detection":
+    if fitter.prepare.task.keeps_pictures:
         return list(sources)
     return [
         replace(source, kept=_without_pictures(fitter, source.kept))

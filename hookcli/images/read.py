@@ -17,7 +17,7 @@ from hookcli.images.keys import KeyMaker
 from hookcli.images.remote import storage_error
 from hookcli.images.sides import side_of
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
-from hookcli.models.frames import spread_evenly
+from hookcli.records.frames import spread_evenly
 from hookcli.records.images import FileState, SkippedImage
 from hookcli.store.places.storage import StorageError
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 import torch
@@ -16,39 +14,33 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
-from hookcli.foreign import ForeignCode, ask
+from hookcli.foreign import ask
 from hookcli.models.device import find_device
-from hookcli.models.inputs import (
-    ALONE,
-    ModelInputs,
-    seen_pixels,
-    seen_size,
-    show_pixels,
-    to_arguments,
-)
+from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
 from hookcli.models.predictions import find_features, read_features, read_predictions
-from hookcli.models.preprocessing import Preprocessing, make_preprocessing
 from hookcli.models.scores import find_target, load_score, score_output
-from hookcli.models.zoo.build import SkipInitialisation, build_model, build_random
-from hookcli.models.zoo.origin import OWN, TIMM, find_origin
-from hookcli.models.zoo.torchvision_import import torchvision
-from hookcli.models.zoo.weights import add_weights
+from hookcli.models.sources.build import SkipInitialisation, build_model, build_random
+from hookcli.models.sources.choose import find_model
+from hookcli.models.sources.code_files import hash_code
+from hookcli.models.sources.weights import add_weights
+from hookcli.models.tasks.torchvision_import import torchvision
 from hookcli.records.runs import ModelInfo
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable
 
     from torch import Tensor
 
     from hookcli.config import ModelRequest, ScoreRequest
     from hookcli.models.scores import ScoreTensor
-    from hookcli.models.zoo.origin import Origin
+    from hookcli.models.sources.source import Source
+    from hookcli.models.tasks.task import Preprocessing, Task
     from hookcli.records.images import Prediction
 
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
-_CHANNELS_LAST = ("classification", "segmentation", TIMM, OWN)  # tasks that are faster with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,7 @@ class LoadedModel:
     Attributes:
         info: the facts about the model that are recorded.
         module: the model itself.
+        source: where it comes from.
         prepare: turns upright RGB pictures into pixels on the CPU.
         categories: the class names by index; empty if the weights have no names that fit.
         seed: the seed of the random numbers that it draws in training mode.
@@ -67,6 +60,7 @@ class LoadedModel:
 
     info: ModelInfo
     module: nn.Module
+    source: Source
     prepare: Preprocessing
     categories: tuple[str, ...] = ()
     seed: int = 0
@@ -86,13 +80,18 @@ class LoadedModel:
         return pixels.to(device=like.device, dtype=like.dtype)
 
     @property
+    def task(self) -> Task:
+        """The task of the model."""
+        return self.prepare.task
+
+    @property
     def feed(self) -> ModelInputs:
         """How pixels are passed to the model."""
-        task = self.info.task
+        is_training = any(module.training for module in self.module.modules())
         return ModelInputs(
-            arguments_of=partial(to_arguments, task),
-            size_of=partial(seen_size, self.module, task),
-            alone=task in ALONE or any(module.training for module in self.module.modules()),
+            arguments_of=self.task.arguments,
+            size_of=lambda pixels: last_two_axes(self.task.seen(self.module, pixels)),
+            alone=is_training or not self.task.shares_forward,
             seed=self.seed,
         )
 
@@ -108,7 +107,7 @@ class LoadedModel:
         convolutions = [m for m in self.module.modules() if isinstance(m, nn.Conv2d)]
         deep = sum(max(m.kernel_size) > 1 for m in convolutions) > 1
         wanted = (
-            deep and self.info.task in _CHANNELS_LAST and not self.info.device.startswith("mps")
+            deep and self.task.is_faster_channels_last and not self.info.device.startswith("mps")
         )
         if wanted:
             self.module.to(memory_format=torch.channels_last)
@@ -164,7 +163,7 @@ class LoadedModel:
         if isinstance(output, Mapping) or ask(self.module, "num_classes") == 0:
             return True
         last = _last_with_parameters(self.module)
-        if self.info.task != OWN or not isinstance(last, _NORMS):
+        if self.source.is_known or not isinstance(last, _NORMS):
             return False
         return isinstance(output, torch.Tensor) and output.shape[1:] == (last.weight.numel(),)
 
@@ -197,22 +196,17 @@ class LoadedModel:
             features = find_features(output)
             if features is not None and self._lacks_classifier(output):
                 return read_features(features)
-            if self.info.task == OWN and not _ends_in_classifier(self.module, output):
+            if not (self.source.is_known or _ends_in_classifier(self.module, output)):
                 return []
             return read_predictions(output, self.categories)
 
-    def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for reading the model's output.
+    def hash_code(self, score: str) -> dict[str, str]:
+        """Return the sha256 of each file of the user's code in the model and the score, by name."""
+        return hash_code(self.module, [self.info.name, score])
 
-        A model of the user's own may return any object; an error that the object raises becomes a
-        ModelError.
-        """
-        if self.info.task != OWN:
-            return contextlib.nullcontext()
-        return ForeignCode(
-            f"reading the output of {self.info.name}",
-            hint="let the model return tensors, or lists and dicts of tensors",
-        )
+    def guard(self) -> contextlib.AbstractContextManager[None]:
+        """Return a ``with`` block for reading the model's output."""
+        return self.source.guard_output()
 
     def find_box(
         self, size: tuple[int, int], box: tuple[int, int, int, int], *, as_pixels: bool = False
@@ -236,10 +230,11 @@ class LoadedModel:
             picture.paste(inside, (left, top, left + width, top + height))
             if as_pixels:
                 exact = torchvision.transforms.functional.pil_to_tensor(picture).float() / 255
-                pixels = self.prepare.repeat(exact)
+                pixels = self.task.repeat(exact)
             else:
                 pixels = self.prepare.to_pixels([picture])
-            return seen_pixels(self.module, self.info.task, pixels.unsqueeze(0))
+            plane = self.task.seen(self.module, pixels.unsqueeze(0))[0].cpu()
+            return plane.flatten(0, -3)[0]  # of a clip or a pair, the first picture
 
         black, white = see_box("black", "black"), see_box("white", "white")
         drawn = see_box("black", "white")
@@ -249,7 +244,9 @@ class LoadedModel:
 
     def show(self, pixels: Tensor) -> bytes:
         """Return what the network sees of one image, as a JPEG file."""
-        return show_pixels(self.module, self.info.task, self.prepare.transform, pixels)
+        seen = self.task.seen(self.module, pixels.unsqueeze(0))[0].cpu()
+        normalisation = self.task.normalisation(self.module, self.prepare.transform)
+        return draw_pixels(self.task.picture(seen), *normalisation)
 
 
 def _ends_in_classifier(module: nn.Module, output: object) -> bool:
@@ -285,24 +282,20 @@ def load_model(request: ModelRequest) -> LoadedModel:
         ModelError: the user's own code raised an exception.
     """
     device = find_device(request.device)
-    origin = find_origin(request.name, request.seed)
-    with origin.guard():
-        weighted = add_weights(origin, request)
-        prepare = make_preprocessing(origin.task, request, weighted.module, weighted.preset)
+    source = find_model(request.name, request.seed)
+    with source.guard():
+        weighted = add_weights(source, request)
+        prepare = source.prepare(request, weighted.module, weighted.preset)
         notes = (
             *weighted.notes,
             _note_dtype(weighted.module, request),
-            note_switched(weighted.module) if _is_switched(origin, request) else "",
+            "" if source.is_known or request.mode != "eval" else note_switched(weighted.module),
         )
         module = _place(weighted.module, request, device)
-        if origin.task == "detection" and module.training:
-            raise RequestError(
-                f"{request.name} needs labelled boxes in training mode, to compute its losses",
-                "--mode eval",
-            )
+        source.task.check_mode(request.name, module)
     info = ModelInfo(
         name=request.name,
-        task=origin.task,
+        task=source.word or source.task.word,
         weights=weighted.name,
         trained=weighted.trained,
         warning=weighted.warning,
@@ -313,12 +306,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         input_shape=prepare.nominal_shape,
         notes=tuple(filter(None, notes)),
     )
-    return LoadedModel(info, module, prepare, weighted.categories, request.seed)
-
-
-def _is_switched(origin: Origin, request: ModelRequest) -> bool:
-    """Return whether the mode is changed of a model whose maker may have chosen it."""
-    return origin.task == OWN and request.mode == "eval"
+    return LoadedModel(info, module, source, prepare, weighted.categories, request.seed)
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:
@@ -390,23 +378,22 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
     the builder needs real tensors (regnets); and with random values where shapes depend on values
     (detection) or the code is the user's own.
     """
-    origin = find_origin(request.name, request.seed)
-    with origin.guard():
-        module = _build_bare(origin, request)
-        prepare = make_preprocessing(origin.task, request, module, origin.preset)
+    source = find_model(request.name, request.seed)
+    with source.guard():
+        module = _build_bare(source, request)
+        prepare = source.prepare(request, module, source.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
-    info = ModelInfo(
-        request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
-    )
-    return LoadedModel(info, module, prepare, origin.categories)
+    word = source.word or source.task.word
+    info = ModelInfo(request.name, word, "none", trained=False, input_shape=prepare.nominal_shape)
+    return LoadedModel(info, module, source, prepare, source.list_categories(module))
 
 
-def _build_bare(origin: Origin, request: ModelRequest) -> nn.Module:
-    if origin.task in ("detection", OWN):
-        return build_random(origin, request)
+def _build_bare(source: Source, request: ModelRequest) -> nn.Module:
+    if source.task.needs_values or not source.is_known:
+        return build_random(source, request)
     with SkipInitialisation():
         try:
             with torch.device("meta"):
-                return build_model(origin, request)
+                return build_model(source, request)
         except (RuntimeError, NotImplementedError):
-            return build_model(origin, request)
+            return build_model(source, request)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.foreign import ask
-from hookcli.models.zoo.torchvision_import import torchvision
+from hookcli.models.tasks.torchvision_import import torchvision
 
 if TYPE_CHECKING:
     from hookcli.config import Mode

@@ -9,29 +9,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from hookcli.errors import ModelError, NoBoxError, RequestError
+from hookcli.errors import ModelError, RequestError
 from hookcli.foreign import ForeignCode
-from hookcli.models.predictions import (
-    find_class_logits,
-    find_last_flow,
-    find_pixel_logits,
-    is_boxes,
-    name_class,
-)
-from hookcli.models.zoo.origin import import_code
+from hookcli.models.sources.own_code import import_code
+from hookcli.models.tasks.choose import TASKS
+from hookcli.models.tasks.outputs import name_class
 from hookcli.records.images import Score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.config import ScoreRequest
-    from hookcli.models.predictions import Boxes
-
-_OWN_SUM = "use --score sum, or a function of your own: --score FILE.py:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +86,7 @@ def score_output(
     *,
     needs_gradient: bool = True,
 ) -> ScoreTensor:
-    """Return the score of the model's output for one image.
-
-    ==============  =======================================================================
-    output          score
-    ==============  =======================================================================
-    logits (1, K)   ``logit`` of the target; ``probability``, its softmax; ``cross-entropy``
-                    with the target as the truth
-    ``out`` (1, K,  the mean over all pixels of the target's logit, probability or
-    H, W)           cross-entropy; the predicted target covers most pixels
-    boxes           the score of the best box, or of the best box of the target's class
-    flows           the mean length of the last flow, in pixels
-    ==============  =======================================================================
+    """Return the score of the model's output for one image: of the first task that knows its form.
 
     ``sum`` adds up all floating-point numbers of any output. ``FILE.py:FUNCTION`` is called with
     the output and the target (None for the predicted class) and returns a scalar.
@@ -151,57 +130,13 @@ def _check_value(value: object, style: ScoreRequest, *, needs_gradient: bool) ->
 
 def _score_of_form(output: object, kind: str, target: int | None) -> tuple[Tensor, int | None, str]:
     """Return the score, the class that it belongs to, and its name."""
-    rows = find_class_logits(output)
-    if rows is not None and len(rows) == 1:
-        index = int(rows[0].argmax()) if target is None else target
-        return _of_logits(rows, kind, _inside(index, rows.shape[1])), index, kind
-    logits = find_pixel_logits(output)
-    if logits is not None:
-        covered = logits[0].argmax(0).flatten().bincount(minlength=logits.shape[1])
-        index = int(covered.argmax()) if target is None else target
-        pixels = logits[0].flatten(1).T
-        return _of_logits(pixels, kind, _inside(index, logits.shape[1])), index, f"mean {kind}"
-    if isinstance(output, list) and len(output) == 1 and is_boxes(output[0]):
-        return *_of_boxes(output[0], kind, target), "score of the best box"
-    flow = find_last_flow(output)
-    if flow is not None:
-        if target is not None or kind != "logit":
-            raise RequestError(
-                "an optical flow has no classes", "leave --target and --score as they are"
-            )
-        return flow.norm(dim=1).mean(), None, "mean flow in pixels"
-    raise RequestError("hookcli knows no score for an output of this form", _OWN_SUM)
-
-
-def _of_logits(rows: Tensor, kind: str, index: int) -> Tensor:
-    """Return the mean score over rows of logits (n, K)."""
-    if kind == "logit":
-        return rows[:, index].mean()
-    if kind == "probability":
-        return rows.softmax(1)[:, index].mean()
-    return cross_entropy(rows, torch.full((len(rows),), index, device=rows.device))
-
-
-def _of_boxes(found: Boxes, kind: str, target: int | None) -> tuple[Tensor, int]:
-    if kind != "logit":
-        raise RequestError(f"--score {kind}: boxes have only a score", "leave --score as it is")
-    scores, labels = found["scores"], found["labels"]
-    eligible = (
-        torch.arange(len(labels)) if target is None else (labels == target).nonzero().flatten()
+    for task in TASKS:
+        if (scored := task.score(output, kind, target)) is not None:
+            return scored
+    raise RequestError(
+        "hookcli knows no score for an output of this form",
+        "use --score sum, or a function of your own: --score FILE.py:FUNCTION",
     )
-    if not len(eligible):
-        what = "no box" if target is None else f"no box of class {target}"
-        raise NoBoxError(
-            f"the model found {what} in an image", "choose a different --target, or --score sum"
-        )
-    best = eligible[int(scores[eligible].argmax())]
-    return scores[best], int(labels[best])
-
-
-def _inside(index: int, count: int) -> int:
-    if index >= count:
-        raise RequestError(f"--target: there is no class {index}", f"classes are 0 to {count - 1}")
-    return index
 
 
 def _add_up(value: object) -> Tensor | None:

@@ -452,7 +452,6 @@ def _try_with(
     With ``--on-error skip``, it is the first at which the model does not fail.
     """
     from hookcli.images.prepare import FirstImage
-    from hookcli.models.zoo.origin import OWN
     from hookcli.passes.unchanged import goes_through
 
     accepts = (lambda _: True) if request.on_error == "stop" else partial(goes_through, loaded)
@@ -460,7 +459,7 @@ def _try_with(
     info = loaded.info
     if all(source.holds_pixels for source in sources):
         info = replace(info, preprocessing=UNPREPARED)
-        if info.task == OWN and (pixels := first()) is not None:
+        if not loaded.source.is_known and (pixels := first()) is not None:
             info = replace(info, input_shape=tuple(pixels.shape))
     return replace(loaded, info=info, first=first), first
 

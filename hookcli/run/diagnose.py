@@ -63,20 +63,21 @@ def diagnose(
         *_find_unwatched(model, totals.called),
     )
     evidence = Evidence(
-        totals.calls,
-        uncalled,
-        [*model.skipped, *totals.skipped],
-        model.loaded.info,
-        {
+        calls=totals.calls,
+        uncalled=uncalled,
+        skipped=[*model.skipped, *totals.skipped],
+        model=model.loaded.info,
+        takes_any_size=model.loaded.task.takes_any_size,
+        sizes={
             image.key: (
                 (image.height, image.width),
                 (image.pixels_shape[-2], image.pixels_shape[-1]),
             )
             for image in totals.images
         },
-        _find_nan_origins(model, settings, scorer, totals),
-        totals.written,
-        {image.key: image.file for image in totals.images},
+        producers=_find_nan_origins(model, settings, scorer, totals),
+        written=totals.written,
+        files={image.key: image.file for image in totals.images},
     )
     return Diagnosis(uncalled, list_findings(evidence, dict(settings.config.findings.rules)))
 

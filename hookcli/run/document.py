@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from hookcli.models.zoo.own_code import hash_code
 from hookcli.records.command import to_command
 from hookcli.render.draw.canvas import colormap_of, list_stops
 from hookcli.run.environment import list_versions
@@ -30,7 +29,7 @@ def describe_request(model: PreparedModel, settings: RunSettings) -> dict[str, o
         "hookcli": metadata.version("hookcli"),
         "command": to_command(config),
         "versions": describe_versions(model, settings),
-        "code": hash_code(model.loaded.module, [config.run.model.name, score]),
+        "code": model.loaded.hash_code(score),
         "model": model.loaded.info,
         "layers": [layer.label for layer in model.layers],
     }

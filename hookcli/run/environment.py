@@ -29,8 +29,9 @@ def list_versions(
     computes its attention in single steps, and empty otherwise.
     """
     has_mha = any(isinstance(each, nn.MultiheadAttention) for each in module.modules())
+    libraries = list_libraries(module)
     versions = {name: metadata.version(name) for name in _PACKAGES} | {
-        "timm": _timm_version(module),
+        "timm": libraries.get("timm", ""),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _name_processor(torch.device(device)),
@@ -39,7 +40,6 @@ def list_versions(
         "memory_format": "channels last" if channels_last else "contiguous",
         "mha_fast_path": "off" if uses_operations and has_mha else "",
     }
-    libraries = list_libraries(module)
     return versions | {name: libraries[name] for name in libraries if name not in versions}
 
 
@@ -68,11 +68,3 @@ def _name_processor(device: torch.device) -> str:
     cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
     name = torch.cuda.get_device_name(device)
     return f"{name}, CUDA {torch.version.cuda}, cuDNN {cudnn_version()}"
-
-
-def _timm_version(module: nn.Module) -> str:
-    """Return the version of timm if the model, or a part of the user's own model, comes from it."""
-    if not any(type(each).__module__.startswith("timm.") for each in module.modules()):
-        return ""
-    version: str = getattr(sys.modules.get("timm"), "__version__", "")
-    return version

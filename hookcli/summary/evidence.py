@@ -23,6 +23,7 @@ class Evidence:
         uncalled: the selected layers that did not run.
         skipped: the images that were not used.
         model: the model that ran.
+        takes_any_size: the model was made for pictures of no particular size.
         sizes: two sizes of each image, by its key: the height and width of the image as it was
             given, and of the network's input.
         producers: a sentence about the module that produced the first ``NaN`` or ``Inf``, by that
@@ -35,6 +36,7 @@ class Evidence:
     uncalled: Sequence[Uncalled] = ()
     skipped: Sequence[SkippedImage] = ()
     model: ModelInfo | None = None
+    takes_any_size: bool = False
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
     producers: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)

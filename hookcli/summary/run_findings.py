@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hookcli.records.calls import Uncalled
-    from hookcli.records.runs import ModelInfo
     from hookcli.summary.evidence import Evidence
 
-_ANY_SIZE = ("segmentation", "detection", "optical_flow")
 _ROUNDING = 8  # pixels that the preprocessing of a network may add
 
 
@@ -77,17 +75,16 @@ def _find_untrained(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("untrained", "", None, None, sentence)
 
 
-def _made_for(model: ModelInfo | None) -> int:
-    """Return the shorter side of the input that a model was made for; 0 if it takes any size."""
-    if model is None or model.task in _ANY_SIZE:
+def _made_for(evidence: Evidence) -> int:
+    """Return the shorter side of the input that the model was made for; 0 if it takes any size."""
+    if evidence.model is None or evidence.takes_any_size:
         return 0
-    return min(model.input_shape[-2:], default=0)
+    return min(evidence.model.input_shape[-2:], default=0)
 
 
 def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    wanted = {
-        key: max(min(seen), _made_for(evidence.model)) for key, (_, seen) in evidence.sizes.items()
-    }
+    least = _made_for(evidence)
+    wanted = {key: max(min(seen), least) for key, (_, seen) in evidence.sizes.items()}
     shares = {key: min(given) / wanted[key] for key, (given, _) in evidence.sizes.items()}
     small = {
         key: share

@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 from hookcli.files import cannot_write
-from hookcli.models.zoo import origin
+from hookcli.models.sources import torchvision
 from hookcli.store.chunk_folder import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import own_state, run_in
@@ -301,7 +301,7 @@ def build_small(**_words):
 
 
 def test_a_clip_is_run_as_on_this_machine(run, monkeypatch):
-    monkeypatch.setattr(origin, "find_builder", lambda _name: build_small)
+    monkeypatch.setattr(torchvision, "find_builder", lambda _name: build_small)
     for number in range(3):
         draw(f"clip/{number}.png", number)
     words = ("r3d_18", "clip", "--clip", "--size", "16", *PLAIN)

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from hookcli.errors import RequestError, WeightsError
-from hookcli.models.zoo.elsewhere import find_elsewhere
-from hookcli.models.zoo.file_kind import find_kind
-from hookcli.models.zoo.origin import find_origin
-from hookcli.models.zoo.save_line import save_line
-from hookcli.models.zoo.weights_file import read_weights_file
+from hookcli.models.sources.choose import find_model
+from hookcli.models.sources.elsewhere import find_elsewhere
+from hookcli.models.sources.file_kind import find_kind
+from hookcli.models.sources.save_line import save_line
+from hookcli.models.sources.weights_file import read_weights_file
 
 NET = nn.Sequential(nn.Conv2d(3, 2, 1))
 
@@ -79,7 +79,7 @@ def test_the_line_that_saves_the_weights_of_a_file_alone_does_so():
 def test_the_file_that_the_hint_writes_makes_the_whole_model(name):
     echo, _, file = shlex.split(find_elsewhere(name).hint.replace(";", " ;", 2))[1:4]
     Path(file).write_text(echo.replace(" ;", ";"))
-    assert isinstance(find_origin(f"{file}:make", 0).builder(), nn.Sequential)
+    assert isinstance(find_model(f"{file}:make", 0).builder(), nn.Sequential)
 
 
 def test_damage_to_a_file_does_not_hide_that_it_may_be_a_state_dict():
@@ -202,7 +202,7 @@ def test_the_name_of_a_file_here_is_not_taken_for_that_of_a_hub(name, message):
 )
 def test_the_name_of_a_model_of_another_library_is_answered_with_what_to_type(name, message, typed):
     with pytest.raises(RequestError) as refused:
-        find_origin(name, 0)
+        find_model(name, 0)
     assert refused.value.message == message
     assert typed in refused.value.hint
 

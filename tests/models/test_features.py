@@ -9,17 +9,19 @@ from torch import nn
 from hookcli.config import BackwardStyle, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.models.load import LoadedModel
-from hookcli.models.preprocessing import make_preprocessing
+from hookcli.models.sources.own_code import OwnCode
+from hookcli.models.sources.timm import Timm
 from hookcli.records.images import Prediction
 from hookcli.records.runs import ModelInfo
 
 ROWS = torch.tensor([[1.0, 5.0, 3.0], [2.0, 0.0, 4.0]])
 
 
-def loaded(module, task="own"):
-    prepare = make_preprocessing("own", ModelRequest("own", size=6), module, None)
-    info = ModelInfo("mine", task, "none", trained=False, device="cpu")
-    return LoadedModel(info, module.eval(), prepare)
+def loaded(module, kind=OwnCode):
+    prepare = OwnCode("mine", lambda: module).prepare(ModelRequest("own", size=6), module)
+    source = kind("mine", lambda: module)
+    info = ModelInfo("mine", source.word, "none", trained=False, device="cpu")
+    return LoadedModel(info, module.eval(), source, prepare)
 
 
 def backbone():
@@ -42,8 +44,8 @@ def test_a_backbone_says_how_many_features_it_returns_for_each_image():
 
 
 def test_a_model_of_timm_without_classes_returns_features():
-    assert loaded(timm_model(0), "timm").read(ROWS) == [features(3)] * 2
-    assert loaded(timm_model(3), "timm").read(ROWS)[0][0].category == "class 1"
+    assert loaded(timm_model(0), Timm).read(ROWS) == [features(3)] * 2
+    assert loaded(timm_model(3), Timm).read(ROWS)[0][0].category == "class 1"
 
 
 def test_a_model_that_ends_in_another_layer_says_nothing():

@@ -9,15 +9,16 @@ from torch import nn
 from hookcli.config import ModelRequest
 from hookcli.hooks.layers import list_layers
 from hookcli.models.load import LoadedModel
-from hookcli.models.preprocessing import make_preprocessing
+from hookcli.models.sources.own_code import OwnCode
 from hookcli.passes.layouts import infer_layouts
 from hookcli.records.runs import ModelInfo
 
 
 def loaded(module):
-    prepare = make_preprocessing("own", ModelRequest("own", size=6), module, None)
+    source = OwnCode("own", lambda: module)
+    prepare = source.prepare(ModelRequest("own", size=6), module)
     info = ModelInfo("own", "own", "none", trained=False, device="cpu")
-    return LoadedModel(info, module.eval(), prepare)
+    return LoadedModel(info, module.eval(), source, prepare)
 
 
 class Rows(nn.Module):

@@ -272,19 +272,11 @@ def test_the_smallest_image_is_named_by_its_file_and_the_others_are_counted(coun
     )
 
 
-@pytest.mark.parametrize(
-    ("task", "rules"),
-    [
-        ("classification", ["small"]),
-        ("own", ["small"]),
-        ("segmentation", []),
-        ("detection", []),
-        ("optical_flow", []),
-    ],
-)
-def test_what_takes_pictures_of_any_size_was_made_for_none(task, rules):
-    model = replace(TRAINED, task=task, input_shape=(1, 3, 520, 520))
-    assert rules_of(model=model, sizes={"cat": ((300, 300), (300, 300))}) == rules
+@pytest.mark.parametrize(("takes_any_size", "rules"), [(False, ["small"]), (True, [])])
+def test_what_takes_pictures_of_any_size_was_made_for_none(takes_any_size, rules):
+    model = replace(TRAINED, input_shape=(1, 3, 520, 520))
+    sizes = {"cat": ((300, 300), (300, 300))}
+    assert rules_of(model=model, takes_any_size=takes_any_size, sizes=sizes) == rules
 
 
 def test_what_is_written_over_in_place_is_said_with_the_module_that_does_it():

@@ -10,7 +10,7 @@ from hookcli.cli import options
 from hookcli.cli.output.table import Listing, Look, print_listing
 
 if TYPE_CHECKING:
-    from hookcli.models.zoo.catalog import CatalogEntry
+    from hookcli.models.sources.torchvision import CatalogEntry
 
 _LOOK = Look(
     header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
@@ -35,7 +35,7 @@ def models(
         hookcli models 'resnet*'
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.models.zoo.catalog import CatalogEntry, list_catalog
+    from hookcli.models.sources.torchvision import CatalogEntry, list_catalog
 
     entries = list_catalog(pattern)
     save_model_names()

@@ -42,22 +42,26 @@ _LOOKS = {
 }
 
 
-def print_result(config: RunConfig, result: RunResult, output_format: str) -> None:
-    """Print the table, what was predicted, and what deserves a look."""
+def print_result(
+    config: RunConfig, result: RunResult, output_format: str, *, says_input: bool
+) -> None:
+    """Print the table, what was predicted, and what deserves a look.
+
+    With ``says_input``, what the model was given is said too: hookcli had to assume it.
+    """
     rows, columns = result.rows, _columns(config)
     drop = tuple(name for name in _DROPS[config.command] if name in columns)
     look = Look(columns, _WORDS, fold=("call",), drop=drop)
     cells = partial(_cells, columns)
-    listing = Listing(
-        LayerRow, rows, cells, _document(config, result, rows), tuple(_caption(config, result))
-    )
+    caption = tuple(_caption(config, result, says_input=says_input))
+    listing = Listing(LayerRow, rows, cells, _document(config, result, rows), caption)
     print_listing(listing, look, output_format)
 
 
-def _caption(config: RunConfig, result: RunResult) -> Iterator[str]:
+def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:
     """Yield the lines below the table: the weights, the predictions, and the findings."""
     yield weights_text(result.model)
-    if result.model.task == "own":
+    if says_input:
         yield f"input: {shape_text(result.model.input_shape)}, {_prepared(config, result.model)}"
     absent: dict[str, list[str]] = {}
     for row in result.rows:

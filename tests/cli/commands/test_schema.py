@@ -24,7 +24,8 @@ from hookcli.distance import comparison as compared
 from hookcli.distance import sketch as sketching
 from hookcli.distance.tolerance import Metric, Tolerance
 from hookcli.documents import SCHEMA_VERSION
-from hookcli.models.zoo.catalog import TASKS, CatalogEntry
+from hookcli.models.sources.torchvision import CatalogEntry
+from hookcli.models.tasks.choose import TASKS
 from hookcli.passes.survey import SurveyRow
 from hookcli.records import attention, images, pictures, rows
 from hookcli.records import runs as run_records
@@ -514,7 +515,7 @@ def test_no_dataclass_that_comes_out_was_forgotten():
 def test_the_choices_are_those_of_the_code():
     assert DEFS["Finding"]["properties"]["rule"]["enum"] == list(RULES)
     tasks = DEFS["CatalogEntry"]["properties"]["task"]["enum"]
-    assert sorted(tasks) == sorted(["classification", *TASKS])
+    assert sorted(tasks) == sorted(task.word for task in TASKS)
     tolerance = DEFS["comparison"]["properties"]["tolerance"]["properties"]
     assert list(tolerance) == [field.name for field in dataclasses.fields(Tolerance)]
     assert tolerance["metric"]["enum"] == list(typing.get_args(Metric))

@@ -9,7 +9,7 @@ import pytest
 
 from hookcli.config import ModelRequest
 from hookcli.models.load import load_model
-from hookcli.models.zoo.own_code import hash_code
+from hookcli.models.sources.code_files import hash_code
 
 PACKAGE = {
     "pkg/__init__.py": "",

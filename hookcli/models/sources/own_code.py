@@ -1,114 +1,77 @@
-"""Where a model comes from: torchvision by name, timm by ``timm:NAME``, or the user's own code."""
+"""Models of the user's own code: ``FILE.py:FUNCTION`` and ``package.module:NAME``."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import importlib.util
 import sys
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import nn
 
 from hookcli.errors import ModelError, RequestError
 from hookcli.files import open_regular
 from hookcli.foreign import ForeignCode, Surroundings
-from hookcli.models.zoo.catalog import find_builder, find_task, find_weights
-from hookcli.models.zoo.elsewhere import find_elsewhere
-from hookcli.models.zoo.own_code import list_definitions
-from hookcli.models.zoo.structure import check_structure
-from hookcli.models.zoo.timm_models import find_timm_builder
+from hookcli.models.sources.build import build_random, seeded
+from hookcli.models.sources.fingerprint import hash_weights
+from hookcli.models.sources.source import ModelWithWeights, Source
+from hookcli.models.sources.structure import check_structure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from hookcli.models.zoo.catalog import Preset, WeightsEnum
+    from hookcli.config import ModelRequest
 
-OWN, TIMM = "own", "timm"
 _FUNCTION = "FUNCTION in FILE.py:FUNCTION must be a function or a class that makes an nn.Module"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A model that can be built.
+class OwnCode(Source):
+    """A model that the user's own code makes."""
 
-    Attributes:
-        name: the name as the user wrote it.
-        task: torchvision's task, ``timm``, or ``own``.
-        builder: builds the module from keyword arguments.
-        weights: torchvision's enum of weights; None for other models.
-    """
+    is_known: ClassVar[bool] = False
+    word: ClassVar[str] = "own"
+    reserved: ClassVar[frozenset[str]] = frozenset()
 
-    name: str
-    task: str
-    builder: Callable[..., nn.Module]
-    weights: WeightsEnum | None = None
+    @classmethod
+    def find(cls, name: str, seed: int) -> OwnCode:
+        """Import, and so run, the code that ``name`` names, after ``torch.manual_seed(seed)``.
 
-    @property
-    def preset(self) -> Callable[..., Preset] | None:
-        """The maker of torchvision's default preprocessing; None for other models."""
-        return None if self.weights is None else self.weights.DEFAULT.transforms
-
-    @property
-    def categories(self) -> tuple[str, ...]:
-        """The class names by index of torchvision's default weights; empty for other models."""
-        return (
-            () if self.weights is None else tuple(self.weights.DEFAULT.meta.get("categories", ()))
-        )
-
-    def guard(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block for using the model in any way.
-
-        A model of the user's own may raise any exception; it becomes a ModelError.
+        Raises:
+            RequestError: there is no such file, module or factory.
+            ModelError: the code raised an exception.
         """
-        return ForeignCode(self.name) if self.task == OWN else contextlib.nullcontext()
+        return cls(name, _find_builder(name, seed))
 
+    def guard(self) -> ForeignCode:
+        """Return a ``with`` block in which any exception becomes a ModelError."""
+        return ForeignCode(self.name)
 
-def find_origin(name: str, seed: int) -> Origin:
-    """Return the origin of the model called ``name``.
-
-    ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
-    ``file.py:factory``. The last two import, and so run, the code that they name, after
-    ``torch.manual_seed(seed)``.
-
-    Raises:
-        UnknownModelError: no model has this name.
-        RequestError: timm is not installed, or there is no such file, module or factory.
-        ModelError: the code raised an exception.
-    """
-    if name.startswith("timm:"):
-        return Origin(name, TIMM, find_timm_builder(name.removeprefix("timm:")))
-    if (error := find_elsewhere(name)) is not None:
-        raise error
-    if ":" in name:
-        return Origin(name, OWN, _own_builder(name, seed))
-    if name.endswith(".py"):
-        names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
-        raise RequestError(
-            f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
+    def guard_output(self) -> ForeignCode:
+        """Return a ``with`` block for an output, which may be any object and raise any error."""
+        return ForeignCode(
+            f"reading the output of {self.name}",
+            hint="let the model return tensors, or lists and dicts of tensors",
         )
-    return Origin(name, find_task(name), find_builder(name), find_weights(name))
+
+    def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
+        """Return the model as the code made it."""
+        module = build_random(self, request)
+        return ModelWithWeights(
+            module,
+            f"as {self.name} made them (seed {request.seed})",
+            warning=f"the weights are as {self.name} made them, trained or not",
+            sha256=hash_weights(module),
+        )
+
+    def count_channels(self, request: ModelRequest) -> None:
+        """Return that the number of channels is not known."""
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Return a ``with`` block that starts with ``torch.manual_seed(seed)``.
-
-    The caller's random generator is left unchanged.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
-def _own_builder(name: str, seed: int) -> Callable[..., nn.Module]:
+def _find_builder(name: str, seed: int) -> Callable[..., nn.Module]:
     place, _, path = name.rpartition(":")
     surroundings = Surroundings()
     with ForeignCode(f"the code in {place}", surroundings), seeded(seed):

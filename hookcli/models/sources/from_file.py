@@ -7,23 +7,17 @@ import re
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError, WeightsError
 from hookcli.files import hash_file
 from hookcli.foreign import ForeignCode
-from hookcli.models.zoo.build import (
-    ModelWithWeights,
-    build_random,
-    build_shapes,
-    build_unset,
-)
-from hookcli.models.zoo.origin import OWN, TIMM
-from hookcli.models.zoo.timm_models import timm_categories
-from hookcli.models.zoo.weights_file import read_weights_file
-from hookcli.models.zoo.weights_fit import COUNTER, check_fit, fit_names
+from hookcli.models.sources.build import build_random, build_shapes, build_unset
+from hookcli.models.sources.source import ModelWithWeights
+from hookcli.models.sources.weights_file import read_weights_file
+from hookcli.models.sources.weights_fit import COUNTER, check_fit, fit_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,12 +25,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.config import ModelRequest
-    from hookcli.models.zoo.origin import Origin
+    from hookcli.models.sources.source import Source
 
 _HEADS = re.compile(r"(aux|Aux|fc|head|classifier|last_linear|roi_heads)")
 
 
-def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
+def load_from_file(source: Source, request: ModelRequest) -> ModelWithWeights:
     """Return the model with weights from a file; its classifier gets the file's number of classes.
 
     The model is built with values only after the file is known to fit.
@@ -46,29 +40,28 @@ def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
         ModelError: the model's own code for loading raised an exception.
     """
     file = Path(request.weights)
-    _require_file(file, origin, request)
+    _require_file(file, source, request)
     saved = read_weights_file(file)
-    is_own = origin.task == OWN
-    outline = build_random(origin, request) if is_own else build_shapes(origin, request)
+    outline = build_shapes(source, request) if source.is_known else build_random(source, request)
     sized, expected = request, _state_of(request, outline)
     saved = fit_names(str(file), saved, expected)
-    if not is_own:
-        sized, expected = _size_like(origin, request, expected, saved.tensors)
+    if source.is_known:
+        sized, expected = _size_like(source, request, expected, saved.tensors)
     head = _check_keys(file, saved.tensors, expected)
-    module = outline if is_own else build_unset(origin, sized)
+    module = build_unset(source, sized) if source.is_known else outline
     state: dict[str, object] = {**_state_of(request, module), **saved.tensors}
     if head:
-        drawn = build_random(origin, sized).state_dict()
+        drawn = build_random(source, sized).state_dict()
         state |= {key: drawn[key] for key in head}
     with ForeignCode(f"loading {file} into {request.name}"):
         module.load_state_dict(_with_versions(state, module, saved.versions))
     warning = f"{', '.join(head)} are not in {file}: they are RANDOM (seed {request.seed})"
-    notes = (saved.note, _rescale_inputs(origin, request, module))
+    notes = (saved.note, source.adapt(request, module))
     return ModelWithWeights(
         module,
         str(file),
-        origin.preset,
-        timm_categories(module) if origin.task == TIMM else _categories_that_fit(origin, sized),
+        source.preset,
+        _categories_that_fit(source.list_categories(module), sized),
         trained=not head,
         warning=warning if head else "",
         sha256=hash_file(file),
@@ -76,17 +69,17 @@ def load_from_file(origin: Origin, request: ModelRequest) -> ModelWithWeights:
     )
 
 
-def _require_file(file: Path, origin: Origin, request: ModelRequest) -> None:
+def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
     """Check that the file exists.
 
     Raises:
         WeightsError: it does not, and no weights have this name.
     """
     if os.path.isdir(file) or not os.path.exists(file):  # noqa: PTH110, PTH112  pathlib's may raise
-        members = () if origin.weights is None else tuple(member.name for member in origin.weights)
+        names = (*source.members, "auto", "pretrained", "random", "FILE")
         raise WeightsError(
             f"no weights and no file are called {request.weights!r}",
-            f"{request.name} has: {', '.join((*members, 'auto', 'pretrained', 'random', 'FILE'))}",
+            f"{request.name} has: {', '.join(names)}",
         )
 
 
@@ -107,15 +100,15 @@ def _check_keys(
     return head
 
 
-def _categories_that_fit(origin: Origin, request: ModelRequest) -> tuple[str, ...]:
+def _categories_that_fit(categories: tuple[str, ...], request: ModelRequest) -> tuple[str, ...]:
     """Return the class names by index; empty if the model has a different number of classes."""
-    count = str(len(origin.categories))
+    count = str(len(categories))
     asked = dict(request.arguments).get("num_classes", count)
-    return origin.categories if asked == count else ()
+    return categories if asked == count else ()
 
 
 def _size_like(
-    origin: Origin,
+    source: Source,
     request: ModelRequest,
     expected: Mapping[str, object],
     tensors: Mapping[str, Tensor],
@@ -125,7 +118,7 @@ def _size_like(
     The state dict has no values.
 
     Args:
-        origin: the model's origin; not the user's own code.
+        source: the model; not one of the user's own code.
         request: the user's request.
         expected: the state dict of the model that ``request`` builds.
         tensors: the tensors to be loaded.
@@ -140,7 +133,7 @@ def _size_like(
     for count in list(counts)[:3]:
         sized = replace(request, arguments=(*request.arguments, ("num_classes", str(count))))
         try:
-            resized = _state_of(sized, build_shapes(origin, sized))
+            resized = _state_of(sized, build_shapes(source, sized))
         except (RequestError, ModelError):
             continue
         shapes = {key: value.shape for key, value in _tensors_of(resized).items()}
@@ -173,29 +166,6 @@ def _with_versions(
         for path, submodule in module.named_modules(remove_duplicate=False)
     }
     return versioned
-
-
-class _Inception(Protocol):
-    transform_input: bool
-
-
-def _rescale_inputs(origin: Origin, request: ModelRequest, module: nn.Module) -> str:
-    """Make an Inception rescale its inputs, as torchvision's own weights require.
-
-    Returns:
-        A note on it; empty for other models, or if the user chose.
-    """
-    if (
-        origin.weights is None
-        or not hasattr(module, "transform_input")
-        or "transform_input" in dict(request.arguments)
-    ):
-        return ""
-    cast("_Inception", module).transform_input = True
-    return (
-        "transform_input=True, with which torchvision's own weights were trained, rescales the"
-        " input: weights that were trained without it need --model-arg transform_input=False"
-    )
 
 
 def _absent_counters(tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> list[str]:

@@ -8,10 +8,11 @@ import shlex
 from pathlib import Path
 
 from hookcli.errors import RequestError
-from hookcli.models.zoo.catalog import list_names
-from hookcli.models.zoo.file_kind import UNKNOWN, WEIGHTS, find_kind
-from hookcli.models.zoo.save_line import save_line, weights_name
-from hookcli.models.zoo.timm_models import is_timm_name
+from hookcli.models.sources.code_files import list_definitions
+from hookcli.models.sources.file_kind import UNKNOWN, WEIGHTS, find_kind
+from hookcli.models.sources.save_line import save_line, weights_name
+from hookcli.models.sources.timm import is_timm_name
+from hookcli.models.sources.torchvision import list_names
 
 _FILES = (".bin", ".ckpt", ".h5", ".onnx", ".pb", ".pkl", ".pt", ".pt2", ".pth", ".safetensors")
 _NAMES = "models are named like resnet18, timm:NAME or FILE.py:FUNCTION"
@@ -48,6 +49,11 @@ def find_elsewhere(name: str) -> RequestError | None:
         name: the name of a model; None is returned for those that hookcli may know.
     """
     place, _, function = name.partition(":")
+    if name == place and name.endswith(".py"):
+        names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
+        return RequestError(
+            f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
+        )
     if place.endswith(".py") or name in list_names():
         return None
     if _is_file(name):

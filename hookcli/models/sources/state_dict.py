@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
@@ -13,35 +14,36 @@ import torch
 
 from hookcli.errors import WeightsError
 from hookcli.foreign import first_line
-from hookcli.models.zoo.catalog import cache_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from hookcli.models.zoo.catalog import WeightsMember
 
 CONNECT_SECONDS = 10
 UNREACHABLE = (OSError, http.client.HTTPException)
 _HASH = re.compile(r"-([a-f0-9]*)\.")  # the start of the sha256, in torchvision's file names
 
 
-def cache_weights(member: WeightsMember, *, progress: bool) -> Path:
-    """Return the file of a torchvision weights member in torch's cache; download it if necessary.
+def cache_file(url: str) -> Path:
+    """Return the path at which torch caches the file of ``url``."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+
+
+def cache_weights(name: str, url: str, *, progress: bool) -> Path:
+    """Return the file of the weights called ``name`` in torch's cache; download it if necessary.
 
     Raises:
         WeightsError: the downloaded file does not have the expected hash.
         OSError: the network or the cache folder is not accessible; ``UNREACHABLE`` has all types.
     """
-    file = cache_file(member.url)
+    file = cache_file(url)
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
-    digest = _HASH.search(member.url)
+    digest = _HASH.search(url)
     try:
         with _connection_timeout():
             torch.hub.download_url_to_file(
-                member.url, str(file), digest[1] if digest else None, progress=progress
+                url, str(file), digest[1] if digest else None, progress=progress
             )
     except UNREACHABLE as error:
         if isinstance(error, HTTPError):
@@ -49,7 +51,7 @@ def cache_weights(member: WeightsMember, *, progress: bool) -> Path:
         raise
     except RuntimeError as error:
         raise WeightsError(
-            f"the download of {member} is not what torchvision published: {first_line(error)}",
+            f"the download of {name} is not what torchvision published: {first_line(error)}",
             "try again, or pass a file you trust: --weights FILE",
         ) from error
     return file

@@ -26,8 +26,8 @@ from hookcli.errors import ModelError, RequestError, UnknownModelError, WeightsE
 from hookcli.hooks.layers import list_layers
 from hookcli.models.inputs import PLAIN as AS_THEY_ARE
 from hookcli.models.load import build_skeleton, load_model
-from hookcli.models.zoo.fingerprint import hash_weights
-from hookcli.models.zoo.timm_models import timm_transform
+from hookcli.models.sources.fingerprint import hash_weights
+from hookcli.models.sources.timm import Timm
 from hookcli.passes.forward import ForwardSettings, run_forward
 from hookcli.passes.nan_origin import find_forward_origin
 
@@ -683,7 +683,7 @@ def test_the_side_before_the_crop_is_the_one_that_was_asked_for():
     for size in (64, 160, 224):
         for resize in range(size, 2 * size, 3):
             request = ModelRequest("", size=size, resize=resize)
-            transform, _ = timm_transform(module, request)
+            transform = Timm("", nn.Identity).prepare(request, module).transform
             assert vars(transform)["transforms"][0].size == resize, (size, resize)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import warnings
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,14 +13,12 @@ from torch.overrides import TorchFunctionMode
 
 from hookcli.errors import RequestError
 from hookcli.foreign import first_line
-from hookcli.models.zoo.origin import OWN, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hookcli.config import ModelRequest
-    from hookcli.models.zoo.catalog import Preset
-    from hookcli.models.zoo.origin import Origin
+    from hookcli.models.sources.source import Source
 
 _REFUSALS = (
     TypeError,
@@ -32,52 +29,21 @@ _REFUSALS = (
     LookupError,
     AttributeError,
 )
-_RESERVED = frozenset({"weights", "weights_backbone", "pretrained", "progress", "quantize"})
 
 
-@dataclass(frozen=True, slots=True)
-class ModelWithWeights:
-    """A model with its weights, and what has to be reported about them.
-
-    Attributes:
-        module: the model.
-        name: where the weights came from.
-        preset: makes torchvision's preprocessing for the weights; None if there is none.
-        categories: the class names by index.
-        trained: False if any of the weights are known to be random.
-        warning: what the user must know about the weights.
-        sha256: the hash of the weights' file or, for the user's own models without a file, of the
-            weights themselves; empty otherwise.
-        notes: changes to the model that the user did not ask for and that affect what it computes.
-    """
-
-    module: nn.Module
-    name: str
-    preset: Callable[..., Preset] | None = None
-    categories: tuple[str, ...] = ()
-    trained: bool = True
-    warning: str = ""
-    sha256: str = ""
-    notes: tuple[str, ...] = ()
-
-
-def build_model(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
-    """Call the model's builder; torchvision's with ``weights=None`` unless ``arguments`` set it.
+def build_model(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
+    """Call the model's builder.
 
     Raises:
         RequestError: the builder refuses an argument that the user gave.
         ModelError: the user's own code raised an exception.
     """
-    given = _read_arguments(origin, request)
-    if origin.weights is not None:
-        arguments.setdefault("weights", None)
-        if "weights_backbone" in inspect.signature(origin.builder).parameters:
-            arguments["weights_backbone"] = None
+    given = _read_arguments(source, request)
     try:
         with warnings.catch_warnings():
             # GoogLeNet warns that its default initialisation will change.
             warnings.simplefilter("ignore", FutureWarning)
-            return origin.builder(**given, **arguments)
+            return source.builder(**given, **arguments)
     except _REFUSALS as error:
         if not given or "meta" in str(error):
             raise
@@ -90,7 +56,7 @@ def build_model(origin: Origin, request: ModelRequest, **arguments: object) -> n
         ) from error
 
 
-def _read_arguments(origin: Origin, request: ModelRequest) -> dict[str, object]:
+def _read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     """Return the builder's arguments that the user chose.
 
     These are ``--model-arg`` and, for networks that are built for one size, ``--size``.
@@ -99,29 +65,35 @@ def _read_arguments(origin: Origin, request: ModelRequest) -> dict[str, object]:
         RequestError: an argument is one that hookcli sets itself.
     """
     given = {key: _literal(text) for key, text in request.arguments}
-    reserved = sorted(_RESERVED & set(given)) if origin.task != OWN else []
+    reserved = sorted(source.reserved & set(given))
     if reserved:
         raise RequestError(
             f"--model-arg cannot set {reserved[0]!r}", "choose weights with --weights"
         )
-    if origin.weights is not None and request.size is not None:
-        if origin.builder.__module__.endswith("vision_transformer"):
-            given.setdefault("image_size", request.size)
-        if origin.builder.__module__.endswith("maxvit"):
-            given.setdefault("input_size", (request.size, request.size))
-    return given
+    return {**given, **(source.sizes(request) | given)}
 
 
-def build_random(origin: Origin, request: ModelRequest, **arguments: object) -> nn.Module:
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Return a ``with`` block that starts with ``torch.manual_seed(seed)``.
+
+    The caller's random generator is left unchanged.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def build_random(source: Source, request: ModelRequest, **arguments: object) -> nn.Module:
     """Build the model with random weights: ``torch.manual_seed(seed)``, then the builder.
 
     The caller's random generator is left unchanged.
     """
     with seeded(request.seed):
-        return build_model(origin, request, **arguments)
+        return build_model(source, request, **arguments)
 
 
-def build_shapes(origin: Origin, request: ModelRequest) -> nn.Module:
+def build_shapes(source: Source, request: ModelRequest) -> nn.Module:
     """Build the model for the names, shapes and dtypes of its state dict.
 
     If possible its weights take no memory, however many there are.
@@ -129,19 +101,19 @@ def build_shapes(origin: Origin, request: ModelRequest) -> nn.Module:
     for nowhere in (torch.device("meta"), _EmptyOnMeta()):
         try:
             with SkipInitialisation(), nowhere:
-                return build_model(origin, request)
+                return build_model(source, request)
         except RuntimeError:  # it computes with its tensors, or mixes devices
             continue
-    return build_unset(origin, request)
+    return build_unset(source, request)
 
 
-def build_unset(origin: Origin, request: ModelRequest) -> nn.Module:
+def build_unset(source: Source, request: ModelRequest) -> nn.Module:
     """Build the model without initialising it, to be filled from a file.
 
     This is not for the user's own code, which keeps its initialisation.
     """
     with SkipInitialisation():
-        return build_model(origin, request)
+        return build_model(source, request)
 
 
 class SkipInitialisation(TorchFunctionMode):

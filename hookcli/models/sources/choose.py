@@ -1,0 +1,41 @@
+"""The sources of models, and the only place in which one of them is chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.models.sources.elsewhere import find_elsewhere
+from hookcli.models.sources.own_code import OwnCode
+from hookcli.models.sources.timm import Timm
+from hookcli.models.sources.torchvision import Torchvision
+
+if TYPE_CHECKING:
+    from hookcli.models.sources.source import Source
+
+_WITH_PREFIX: tuple[type[Source], ...] = (Timm,)
+
+
+def choose_source(name: str) -> type[Source]:
+    """Return the source of the model called ``name``, whether or not it has such a model."""
+    for source in _WITH_PREFIX:
+        if name.startswith(source.prefix):
+            return source
+    return OwnCode if ":" in name else Torchvision
+
+
+def find_model(name: str, seed: int) -> Source:
+    """Return the model called ``name``.
+
+    ``name`` is a torchvision name, ``timm:NAME``, ``package.module:factory`` or
+    ``file.py:factory``. The last two import, and so run, the code that they name, after
+    ``torch.manual_seed(seed)``.
+
+    Raises:
+        UnknownModelError: no model has this name.
+        RequestError: timm is not installed, or there is no such file, module or factory.
+        ModelError: the code raised an exception.
+    """
+    source = choose_source(name)
+    if not source.prefix and (error := find_elsewhere(name)) is not None:
+        raise error
+    return source.find(name, seed)

@@ -1,0 +1,239 @@
+"""Models of torchvision, by their names there, and what the metadata of their weights says."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from hookcli.errors import RequestError, UnknownModelError, WeightsError
+from hookcli.files import hash_file
+from hookcli.foreign import first_line
+from hookcli.models.sources.build import SkipInitialisation, build_model
+from hookcli.models.sources.source import ModelWithWeights, Source
+from hookcli.models.sources.state_dict import cache_file, cache_weights
+from hookcli.models.sources.weights_file import UNREADABLE
+from hookcli.models.tasks.choose import find_task
+from hookcli.models.tasks.torchvision_import import torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.tasks.presets import MakePreset, Preset
+    from hookcli.models.tasks.task import Task
+
+_MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
+
+
+class WeightsMember(Protocol):
+    """One set of trained weights of a torchvision model, with its metadata."""
+
+    name: str
+    url: str
+    transforms: Callable[..., Preset]
+    meta: Mapping[str, Any]
+
+
+class WeightsEnum(Protocol):
+    """All trained weights of a torchvision model."""
+
+    DEFAULT: WeightsMember
+    __members__: Mapping[str, WeightsMember]
+
+    def __iter__(self) -> Iterator[WeightsMember]:
+        """Iterate over the members; an alias such as ``DEFAULT`` is not repeated."""
+
+    def __getitem__(self, name: str) -> WeightsMember:
+        """Return the member of this name."""
+
+
+class _Inception(Protocol):
+    transform_input: bool
+
+
+class Torchvision(Source):
+    """A model of torchvision."""
+
+    @classmethod
+    def find(cls, name: str, seed: int) -> Torchvision:
+        """Return the model called ``name``.
+
+        Raises:
+            UnknownModelError: torchvision has no such model.
+        """
+        return cls(name, partial(_build, find_builder(name)))
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.name)
+
+    def sizes(self, request: ModelRequest) -> dict[str, object]:
+        """Return the size of a network that is built for one."""
+        package = find_builder(self.name).__module__
+        if request.size is None:
+            return {}
+        if package.endswith("vision_transformer"):
+            return {"image_size": request.size}
+        return {"input_size": (request.size, request.size)} if package.endswith("maxvit") else {}
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members of the enum of weights, without its aliases."""
+        return tuple(member.name for member in find_weights(self.name))
+
+    def has_weights(self, name: str) -> bool:
+        return name == "pretrained" or name in find_weights(self.name).__members__
+
+    def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
+        """Load a member as torchvision does: some models rename keys or drop auxiliary heads."""
+        member = find_weights(self.name)["DEFAULT" if name == "pretrained" else name]
+        file = cache_weights(str(member), member.url, progress=request.progress)
+        arguments: dict[str, object] = {"weights": member}
+        if member.meta.get("backend") is not None:
+            arguments["quantize"] = True
+        try:
+            with SkipInitialisation():
+                module = build_model(self, request, **arguments)
+        except UNREADABLE as error:
+            raise WeightsError(
+                f"the cached weights {file} cannot be loaded: {first_line(error)}",
+                f"if they are damaged, remove them: rm '{file}'",
+            ) from error
+        categories = tuple(member.meta.get("categories", ()))
+        return ModelWithWeights(
+            module, str(member), member.transforms, categories, sha256=hash_file(file)
+        )
+
+    def explain_untrained(self, request: ModelRequest) -> str:
+        """Return that another number of classes was asked for than the weights have."""
+        classes = len(self.list_categories())
+        if not classes or dict(request.arguments).get("num_classes", str(classes)) == str(classes):
+            return ""
+        return f"trained weights have {classes} classes, and a different num_classes was asked for"
+
+    def list_categories(self, module: nn.Module | None = None) -> tuple[str, ...]:
+        return tuple(find_weights(self.name).DEFAULT.meta.get("categories", ()))
+
+    def adapt(self, request: ModelRequest, module: nn.Module) -> str:
+        """Make an Inception rescale its inputs, as torchvision's own weights require."""
+        if not hasattr(module, "transform_input") or "transform_input" in dict(request.arguments):
+            return ""
+        cast("_Inception", module).transform_input = True
+        return (
+            "transform_input=True, with which torchvision's own weights were trained, rescales the"
+            " input: weights that were trained without it need --model-arg transform_input=False"
+        )
+
+    @classmethod
+    def pin(cls, loaded: str) -> str:
+        return loaded.rpartition(".")[2]
+
+    @classmethod
+    def find_url(cls, request: ModelRequest) -> str:
+        weights = find_weights(request.name)
+        return weights[request.weights].url if request.weights in weights.__members__ else ""
+
+    @property
+    def preset(self) -> MakePreset:
+        return find_weights(self.name).DEFAULT.transforms
+
+
+def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Module:
+    """Call torchvision's builder, with ``weights=None`` unless ``arguments`` set it."""
+    arguments.setdefault("weights", None)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        arguments["weights_backbone"] = None
+    return builder(**arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A torchvision model as the metadata of its weights describes it.
+
+    Attributes:
+        name: the name that ``inspect`` takes.
+        task: ``classification``, ``detection``, ``segmentation``, ``video``, ``optical_flow`` or
+            ``quantization`` (quantized classification models).
+        weights: the members of its weights, the default first.
+        params: the number of parameters with the default weights.
+        gflops: 1e9 floating-point operations for one input, counting two per multiply-add
+            (torchvision's own figure counts one).
+        file_mb: the size of the default weights' file, in 1e6 bytes.
+        cached: the members whose file is in torch's cache.
+    """
+
+    name: str
+    task: str
+    weights: tuple[str, ...]
+    params: int | None
+    gflops: float | None
+    file_mb: float | None
+    cached: tuple[str, ...]
+
+
+def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
+    """Return every torchvision model whose name matches the glob ``pattern``, sorted by name.
+
+    Raises:
+        UnknownModelError: no name matches.
+    """
+    names = fnmatch.filter(list_names(), pattern)
+    if not names and fnmatch.filter(list_names(), f"{pattern}*"):
+        raise RequestError(f"no model is called {pattern!r}", f"hookcli models '{pattern}*'")
+    if not names and pattern.startswith("timm"):
+        raise RequestError(
+            "hookcli models lists torchvision's models, not timm's",
+            "timm's: python -c 'import timm; print(*timm.list_models())'",
+        )
+    if not names:
+        raise UnknownModelError(pattern, list_names())
+    return tuple(_describe(name) for name in names)
+
+
+def list_names() -> list[str]:
+    """Return all model names, sorted."""
+    return sorted(torchvision.models.list_models())
+
+
+def find_builder(name: str) -> Callable[..., nn.Module]:
+    """Return torchvision's builder of a model.
+
+    Raises:
+        UnknownModelError: no model has this name.
+    """
+    if name not in list_names():
+        raise UnknownModelError(name, list_names())
+    builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
+    return builder
+
+
+def task_of(name: str) -> Task:
+    """Return the task of a model, derived from the package of its builder."""
+    return find_task(find_builder(name).__module__)
+
+
+def find_weights(name: str) -> WeightsEnum:
+    """Return the weights' enum of a model."""
+    weights: WeightsEnum = torchvision.models.get_model_weights(name)
+    return weights
+
+
+def _describe(name: str) -> CatalogEntry:
+    weights = find_weights(name)
+    default = weights.DEFAULT
+    members = [default, *(member for member in weights if member is not default)]
+    operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
+    return CatalogEntry(
+        name=name,
+        task=task_of(name).word,
+        weights=tuple(member.name for member in members),
+        params=default.meta.get("num_params"),
+        gflops=None if operations is None else round(2 * operations, 3),
+        file_mb=None if size is None else round(size * _MIB, 3),
+        cached=tuple(member.name for member in members if cache_file(member.url).is_file()),
+    )

@@ -1,0 +1,87 @@
+"""A model with its weights: trained, random, or from a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.errors import WeightsError
+from hookcli.foreign import first_line
+from hookcli.models.sources.build import build_random
+from hookcli.models.sources.choose import choose_source
+from hookcli.models.sources.fingerprint import hash_weights
+from hookcli.models.sources.from_file import load_from_file
+from hookcli.models.sources.source import ModelWithWeights
+from hookcli.models.sources.state_dict import UNREACHABLE
+
+if TYPE_CHECKING:
+    from hookcli.config import ModelRequest
+    from hookcli.models.sources.source import Source
+
+
+def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
+    """Build the model with the weights that were asked for.
+
+    Raises:
+        RequestError: the builder refuses an argument.
+        WeightsError: weights that were asked for by name cannot be loaded.
+        ModelError: the user's own code raised an exception.
+    """
+    if request.weights == "random":
+        return _random(source, request, "the weights are RANDOM, as asked for")
+    if request.weights == "auto":
+        return source.load_as_made(request) or _trained_or_random(source, request)
+    if source.has_weights(request.weights):
+        try:
+            return source.load_trained(request, request.weights)
+        except UNREACHABLE as error:
+            raise WeightsError(
+                f"cannot get the weights {request.weights} of {request.name}: {first_line(error)}",
+                "use --weights random, or a file: --weights FILE",
+            ) from error
+    return load_from_file(source, request)
+
+
+def pin_weights(request: ModelRequest, loaded: str) -> ModelRequest:
+    """Return the request for the very weights that were loaded, for another process to load too.
+
+    ``auto`` and ``pretrained`` may mean something else there.
+
+    Args:
+        request: the request.
+        loaded: the name of the weights that were loaded, as in ``ModelWithWeights.name``.
+    """
+    if request.weights not in ("auto", "pretrained"):
+        return request
+    is_random = loaded.startswith("random ")
+    return replace(
+        request, weights="random" if is_random else choose_source(request.name).pin(loaded)
+    )
+
+
+def _trained_or_random(source: Source, request: ModelRequest) -> ModelWithWeights:
+    """Return the model with its trained weights, or with random ones.
+
+    They are random if the trained ones are unavailable or do not fit what was asked for.
+    """
+    why = source.explain_untrained(request)
+    if not why:
+        try:
+            return source.load_trained(request, "pretrained")
+        except UNREACHABLE as error:
+            reason = str(getattr(error, "reason", None) or first_line(error))[:120].strip(" .")
+            why = f"trained weights are neither cached nor reachable ({reason})"
+    return _random(source, request, f"{why}: the weights are RANDOM")
+
+
+def _random(source: Source, request: ModelRequest, warning: str) -> ModelWithWeights:
+    module = build_random(source, request)
+    return ModelWithWeights(
+        module,
+        f"random (seed {request.seed})",
+        source.preset,
+        source.list_categories(module),
+        trained=False,
+        warning=warning,
+        sha256="" if source.is_known else hash_weights(module),
+    )

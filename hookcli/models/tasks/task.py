@@ -1,0 +1,244 @@
+"""What has to be known of a task, and the conversion of pictures to the pixels that models expect.
+
+Each task changes what differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from hookcli.models.tasks.presets import change_preset
+from hookcli.models.tasks.transform_words import describe_transform
+from hookcli.records.text import shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from PIL import Image
+    from torch import Tensor, nn
+
+    from hookcli.config import ModelRequest
+    from hookcli.models.tasks.fixed_size import FixedSize
+    from hookcli.models.tasks.outputs import Predictions, Scored
+    from hookcli.models.tasks.presets import MakePreset, Transform
+
+    Pictures: TypeAlias = Sequence[Image.Image]  # one, or the frames of a clip, or those of a pair
+
+COLOURS = 3
+# In units of the short side. Resizing a longer picture could fill the memory. If the transform
+# crops, the picture's middle is cut out first, which shifts it by less than a pixel; a picture that
+# would be shown as a whole is refused.
+_LONGEST = 100
+
+
+class Task:
+    """A task of models that take one picture of a fixed size.
+
+    Attributes:
+        word: what manifests and ``hookcli models`` call it.
+        nominal: the height and width of a usual image, where the transform does not crop.
+        frames: how many pictures make one input.
+        takes_pair: an input is made of two pictures.
+        takes_any_size: the model was made for pictures of no particular size.
+        shares_forward: several images may go through the model together: the leading axis of its
+            tensors counts them.
+        keeps_pictures: pixels are made of pictures only when they are needed, since they take more
+            memory than the pictures.
+        needs_values: the shapes inside the model depend on the values of its weights.
+        is_faster_channels_last: its networks of 2-D convolutions are faster in that memory format.
+    """
+
+    word: str
+    nominal: tuple[int, int] = (224, 224)
+    frames: int = 1
+    takes_pair: bool = False
+    takes_any_size: bool = False
+    shares_forward: bool = True
+    keeps_pictures: bool = False
+    needs_values: bool = False
+    is_faster_channels_last: bool = False
+
+    # What a model is given
+
+    def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
+        """Return the preprocessing of a model, with the changes that ``request`` asks for.
+
+        A ViT specifies its size. A detection model resizes by itself, and is changed.
+
+        Raises:
+            RequestError: a change was asked for that does not apply to this task.
+        """
+        changed = change_preset(request, module, make)
+        return Preprocessing(self, changed, (changed.crop_size[0], changed.crop_size[-1]))
+
+    def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
+        """Return the shape (1, …) of the pixels of one input."""
+        return (1, channels, height, width)
+
+    def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
+        """Return the pixels of one input, without a leading axis.
+
+        ``size`` is the side that was asked for, if the network accepts pictures of any size.
+        """
+        pixels: Tensor = transform(pictures[0])
+        return pixels
+
+    def repeat(self, pixels: Tensor) -> Tensor:
+        """Return one input made by repeating the pixels (C, H, W) of a tensor file."""
+        return pixels
+
+    def describe(self, pictures: Pictures, count: int, size: int | None) -> str:
+        """Return what an image of ``count`` pictures is turned into before the transform.
+
+        It is empty if that is nothing. ``pictures`` may be some of them, or none.
+        """
+        return ""
+
+    def arguments(self, pixels: Tensor) -> tuple[object, ...]:
+        """Return the arguments of the model's forward, for pixels (N, …)."""
+        return (pixels,)
+
+    def check_mode(self, name: str, module: nn.Module) -> None:
+        """Raise a RequestError if the model cannot run in the mode that it is in."""
+
+    # What its layers see
+
+    def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
+        """Return what the layers are given, (N, …, H, W), for pixels (N, …)."""
+        return pixels
+
+    def picture(self, seen: Tensor) -> Tensor:
+        """Return a picture (C, H, W) of what the layers are given of one image."""
+        return seen
+
+    def normalisation(
+        self, module: nn.Module, transform: object
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the mean that is subtracted from each colour, and its divisor."""
+        for step in [transform, *getattr(transform, "transforms", ())]:
+            if hasattr(step, "mean") and hasattr(step, "std"):
+                return [float(v) for v in step.mean], [float(v) for v in step.std]
+        return [0.0] * 3, [1.0] * 3
+
+    # What it returns
+
+    def read(self, output: object, categories: Sequence[str]) -> Predictions | None:
+        """Return the predictions for each image of a batch; None if the output has another form."""
+        raise NotImplementedError
+
+    def score(self, output: object, kind: str, target: int | None) -> Scored | None:
+        """Return a score of one image; None if the output has another form.
+
+        Args:
+            output: what the model returned for one image.
+            kind: ``logit``, ``probability`` or ``cross-entropy``.
+            target: the class index; None for the predicted class.
+
+        Raises:
+            RequestError: the output has no score of this kind, or the target does not exist.
+            NoBoxError: a detection model found no box, or none of the target's class.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How an image becomes pixels.
+
+    Attributes:
+        task: the model's task.
+        transform: torchvision's or timm's own transform, with the user's changes.
+        crop: the height and width that a cropping transform produces; None if the transform keeps
+            the whole picture.
+        size: the side that was asked for, if the network accepts pictures of any size.
+        channels: the number of channels that the network accepts; None if it is not known, as for
+            models of the user's own.
+        fixed: the only size that the network accepts; None if it accepts several.
+        grey: the network takes pictures of one channel, the brightness.
+    """
+
+    task: Task
+    transform: Transform
+    crop: tuple[int, int] | None = None
+    size: int | None = None
+    channels: int | None = COLOURS
+    fixed: FixedSize | None = None
+    grey: bool = False
+
+    @property
+    def words(self) -> str:
+        """The transform in words, on one line."""
+        return "turned grey, " * self.grey + describe_transform(self.transform)
+
+    @property
+    def nominal_shape(self) -> tuple[int, ...]:
+        """The shape of the pixels of an image of usual size, with the leading axis 1."""
+        sides = self.task.nominal if self.size is None else (self.size, self.size)
+        height, width = self.crop or sides
+        return self.task.shape(1 if self.grey else self.channels or COLOURS, height, width)
+
+    def refuse(self, picture: Image.Image) -> str:
+        """Return why this network cannot be given ``picture``; empty if it can."""
+        if self.crop is None and _is_long(picture):
+            return f"is {picture.width} by {picture.height} pixels, too thin for this network"
+        return ""
+
+    def refuse_pixels(self, shape: Sequence[int]) -> str:
+        """Return why the pixels of a tensor file do not fit this network; empty if they do.
+
+        Args:
+            shape: the shape (C, H, W) of the pixels, which are used unchanged.
+        """
+        height, width = shape[-2:]
+        if self.fixed is not None and not self.fixed.takes(height, width):
+            wanted = shape_text((self.channels or shape[0], self.fixed.height, self.fixed.width))
+        elif self.channels is not None and shape[0] != self.channels:
+            wanted = f"{self.channels} channel{'s' * (self.channels != 1)}"
+        else:
+            return ""
+        return f"is {shape_text(shape)}: this network takes {wanted}"
+
+    def to_pixels(self, pictures: Pictures) -> Tensor:
+        """Return the pixels of one image.
+
+        They are (3, H, W), or (1, H, W) for a network that takes grey pictures; for video a clip
+        (3, T, H, W); for optical flow a pair (2, 3, H, W).
+
+        Args:
+            pictures: upright RGB pictures: one, or the frames of a clip, or the two of a pair.
+        """
+        pictures = [_crop_long(picture) if self.crop else picture for picture in pictures]
+        if self.grey:
+            pictures = [picture.convert("L") for picture in pictures]
+        return self.task.to_pixels(pictures, self.transform, self.size)
+
+    def describe(self, pictures: Pictures, count: int) -> str:
+        """Return what the image was turned into before the transform; empty if it was not changed.
+
+        Args:
+            pictures: the pictures that ``to_pixels`` takes; none for pixels that are used
+                unchanged.
+            count: how many pictures the image has; ``pictures`` may be some of them.
+        """
+        if made := self.task.describe(pictures, count, self.size):
+            return made
+        is_cut = self.crop is not None and any(map(_is_long, pictures))
+        return "the middle of a very long picture, cut out before it was resized" if is_cut else ""
+
+
+def _crop_long(picture: Image.Image) -> Image.Image:
+    """Return the middle of a very long picture, and any other picture unchanged.
+
+    A transform that crops would leave no more than the middle of it.
+    """
+    if not _is_long(picture):
+        return picture
+    longest = _LONGEST * min(picture.size)
+    width, height = min(picture.width, longest), min(picture.height, longest)
+    left, top = (picture.width - width) // 2, (picture.height - height) // 2
+    return picture.crop((left, top, left + width, top + height))
+
+
+def _is_long(picture: Image.Image) -> bool:
+    return max(picture.size) > _LONGEST * min(picture.size)
