@@ -17,10 +17,11 @@ from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
-from hookcli.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
+from hookcli.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.layouts import UNKNOWN
+from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
@@ -146,10 +147,10 @@ class Captured:
             self.tensors[call.id] = tensor.detach().clone()
 
 
-def _cells(record: LayerRecord) -> tuple[str, ...]:
+def _cells(record: LayerRecord) -> dict[str, str]:
     call, stats = record.call, record.stats
-    figures = (stats.mean, stats.std, stats.min, stats.max, stats.zero_fraction)
-    return layer_cells(call.id, call.layer.module_type, shape_text(stats.shape), figures)
+    shape = shape_text(stats.shape)
+    return layer_cells(call.id, call.layer.module_type, shape, figures_of(stats))
 
 
 @contextmanager
