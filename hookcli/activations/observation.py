@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hookcli.activations.stats import magnitudes
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
-from hookcli.records.statistics import STATISTICS
+from hookcli.records.statistics import OVER, STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,11 +116,11 @@ def _read_record(
 def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorStats:
     """Return the statistics of one row, with None for those that no value has a part in."""
     numel = math.prod(observed.shape)
-    finite = numel - int(figures["nan_count"] + figures["inf_count"])
+    sizes = {"numel": numel, "finite": numel - figures["nan_count"] - figures["inf_count"]}
     known: dict[str, Any] = {
         name: int(figures[name]) if each.unit == "count" else figures[name]
         for name, each in STATISTICS.items()
-        if each.choose_size(numel, finite)
+        if sizes[OVER[each.unit]]
     }
     dtype = str(observed.dtype).removeprefix("torch.")
     return TensorStats(shape=observed.shape, dtype=dtype, **known)

@@ -87,9 +87,9 @@ class Captured:
     def log_to(self, writer: LogWriter, step: int, prefix: str = "activations") -> None:
         """Write the figures of this block to TensorBoard's ``SummaryWriter`` or anything alike.
 
-        Activations have the scalars ``mean``, ``std`` and ``zero_fraction``, gradients ``norm`` and
-        ``max_abs``, and all have ``nan_count`` and ``inf_count``. With ``keep=True`` each spatial
-        tensor also has a picture with up to 16 channels of the first image of the batch.
+        Activations have their statistics except ``min`` and ``max`` as scalars, gradients ``norm``
+        and ``max_abs``, and all have ``nan_count`` and ``inf_count``. With ``keep=True`` each
+        spatial tensor also has a picture with up to 16 channels of the first image of the batch.
 
         Example:
             >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from hookcli.passes.kept_grids import draw_kept
-from hookcli.records.statistics import STATISTICS, figures_of
+from hookcli.records.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,13 +59,11 @@ def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
 
     A figure that is not known, because no value is finite, is left out.
     """
-    figures = {
-        name: value for name, value in figures_of(stats).items() if STATISTICS[name].is_logged
-    }
-    if side not in ("output", "input"):
-        counts = {name: figures[name] for name in figures if STATISTICS[name].unit == "count"}
-        figures = {"norm": stats.norm, "max_abs": _largest(stats), **counts}
-    for name, value in figures.items():
+    figures = {"norm": stats.norm, "max_abs": _largest(stats)}
+    if side in ("output", "input"):
+        figures = {name: getattr(stats, name) for name in STATISTICS if name not in ("min", "max")}
+    counts = {name: getattr(stats, name) for name in STATISTICS if STATISTICS[name].unit == "count"}
+    for name, value in (figures | counts).items():
         if value is not None:
             yield name, value
 

@@ -38,7 +38,8 @@ class TensorStats(Statistics, _TensorForm):
         >>> stats.mean, stats.std, stats.zero_fraction
 
     NaN and Inf are counted and left out of the other figures, which are None when no value is
-    finite. The figures of complex values are those of their magnitudes.
+    finite; ``zero_fraction`` is None only for an empty tensor. The figures of complex values are
+    those of their magnitudes. All figures are columns of ``records.parquet``, too.
 
     Attributes:
         shape: the shape of the tensor; for one image of a batch its part alone, ``(1, C, H, W)``.

@@ -12,7 +12,7 @@ from hookcli.records.calls import Call
 from hookcli.records.layouts import INFERRED, Layout
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_NAMED
-from hookcli.records.statistics import STATISTICS, Statistics, figures_of
+from hookcli.records.statistics import OVER, STATISTICS, Statistics, figures_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,10 +66,11 @@ class TotalStats(Statistics):
         )
         figures: dict[str, Any] = {}
         for name, each in STATISTICS.items():
-            sizes = [each.choose_size(part["numel"], part["finite"]) for part in (one, two)]
-            figures[name] = (
-                each.merge(name, one, two) if all(sizes) else (one if sizes[0] else two)[name]
-            )
+            over = OVER[each.unit]
+            if one[over] and two[over]:
+                figures[name] = each.merge(name, one, two)
+            else:
+                figures[name] = (one if one[over] else two)[name]
         return TotalStats(numel=self.numel + other.numel, **figures)
 
 
