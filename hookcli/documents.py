@@ -303,7 +303,7 @@ class _MoreFigures(TypedDict, total=False):
 
 
 class CallFigures(_MoreFigures):
-    """The figures of one call for one image, as a golden file and ``records.parquet`` hold them.
+    """What is compared of one call for one image: columns of golden files and ``records.parquet``.
 
     ``layout`` and ``reason`` are missing in files of earlier versions.
     """
@@ -317,7 +317,6 @@ class CallFigures(_MoreFigures):
     std: float | None
     min: float | None
     max: float | None
-    zero_fraction: float | None
     nan_count: Whole | None
     inf_count: Whole | None
 

@@ -15,31 +15,21 @@ from hookcli.escape import for_terminal
 from hookcli.png import decode_png
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_ROWS = 30
 MOST_PICTURES = 4
 MOST_NOTES = 4
 _SIDE = 360  # pixels of the longest side of a picture: about 40 kB each
-_HEADER = ("call", "type", "shape", "mean", "std", "min", "max", "zeros")
 _CELL = "padding:1px 8px;border-bottom:1px solid rgba(128,128,128,.3);white-space:nowrap;"
 _WORDS = 3  # the first columns hold text, the others numbers
 _PICTURES = "display:flex;flex-wrap:wrap;gap:12px;margin-top:8px"
 
 
-def layer_cells(
-    call_id: str, module_type: str, shape: str, figures: Sequence[float | None]
-) -> tuple[str, ...]:
-    """Return the cells of one call; ``figures`` are mean, std, min, max and the share of zeros."""
-    forms = ("{:.4g}", "{:.4g}", "{:.4g}", "{:.4g}", "{:.1%}")
-    cells = ("" if f is None else form.format(f) for form, f in zip(forms, figures, strict=True))
-    return call_id, module_type, shape, *cells
-
-
 def render_layers(
     title: str,
     notes: Iterable[str],
-    rows: Sequence[tuple[str, ...]],
+    rows: Sequence[Mapping[str, str]],
     total: int,
     pictures: Iterable[tuple[str, bytes]] = (),
 ) -> str:
@@ -48,14 +38,14 @@ def render_layers(
     Args:
         title: the line above everything.
         notes: lines below the title.
-        rows: what ``layer_cells`` returned for each of the first ``MOST_ROWS`` calls.
+        rows: the texts of each of the first ``MOST_ROWS`` calls, by the headings of their columns.
         total: the number of all calls.
         pictures: what each shows, and its PNG file; files that cannot be read are left out.
     """
     lines = "".join(f"<div>{_text(note)}</div>" for note in notes)
-    table = "".join(_row(row, "td") for row in rows)
+    table = "".join(_row([*row.values()], "td") for row in rows)
     if rows:
-        table = f"<table><thead>{_row(_HEADER, 'th')}</thead><tbody>{table}</tbody></table>"
+        table = f"<table><thead>{_row([*rows[0]], 'th')}</thead><tbody>{table}</tbody></table>"
     more = f"<div>and {total - len(rows)} more</div>" if total > len(rows) else ""
     shown = "".join(_image(caption, data) for caption, data in pictures)
     below = f'<div style="{_PICTURES}">{shown}</div>' if shown else ""

@@ -12,9 +12,11 @@ from html.parser import HTMLParser
 import numpy as np
 from PIL import Image
 
-from hookcli.notebook import MOST_ROWS, layer_cells, render_layers
+from hookcli.notebook import MOST_ROWS, render_layers
+from hookcli.records.statistics import layer_cells
 
-CELLS = layer_cells("conv1", "Conv2d", "1x64x112x112", (0.25, 1.5, None, 12345.678, 0.5))
+FIGURES = {"mean": 0.25, "std": 1.5, "min": None, "max": 12345.678, "zero_fraction": 0.5}
+CELLS = layer_cells("conv1", "Conv2d", "1x64x112x112", FIGURES)
 
 
 class Reader(HTMLParser):
@@ -50,7 +52,7 @@ def test_a_row_holds_figures_with_four_digits_and_nothing_where_a_figure_is_miss
 
 def test_text_from_strangers_makes_no_tag_and_no_script():
     evil = '<script>alert("1")</script>\x1b'
-    cells = layer_cells(evil, evil, evil, (0.0,) * 5)
+    cells = layer_cells(evil, evil, evil, FIGURES)
     html = render_layers(evil, [evil], [cells], 1, [(f'" onerror="{evil}', png(2, 2))])
     page = Reader(html)
     assert "script" not in page.tags

@@ -16,6 +16,7 @@ import griffe
 import hookcli
 from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
+from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
 from hookcli.store.places import names
 
@@ -231,6 +232,9 @@ def render_object(found: griffe.Object) -> list[str]:
         lines += ["```text", sign(found), "```", ""]
     for section in found.docstring.parsed if found.docstring else ():
         lines += render_section(section)
+    if found.is_class and "Statistics" in map(str, found.bases):
+        texts = (f"- `{name}`: {each.text}." for name, each in STATISTICS.items())
+        lines[-1:] = [*(text.replace("null", "None") for text in texts), ""]
     return lines
 
 
@@ -246,10 +250,12 @@ def sign(function: griffe.Function | griffe.Class) -> str:
         if parameter.name.startswith("_"):
             continue
         default = "" if parameter.default is None else f" = {parameter.default}"
+        default = re.sub(r"Statistic\(.*\)\.with_default\((\w+)\)", r"\1", default)
         stars = {"variadic positional": "*", "variadic keyword": "**"}.get(
             str(parameter.kind.value), ""
         )
-        words.append(f"{stars}{parameter.name}: {parameter.annotation}{default}")
+        annotation = str(parameter.annotation).replace("Whole", "int")
+        words.append(f"{stars}{parameter.name}: {annotation}{default}")
     end = f") -> {function.returns}" if function.is_function else ")"
     line = f"{function.name}({', '.join(words)}{end}"
     return (

@@ -6,22 +6,23 @@ import math
 import struct
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from hookcli.activations.stats import magnitudes
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
+from hookcli.records.statistics import OVER, STATISTICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.activations.stats import Row, RowStats
+    from hookcli.activations.stats import RowStats
     from hookcli.records.calls import Call
     from hookcli.records.layouts import Layout
 
-    _Figures: TypeAlias = tuple[Row, ChannelRange | None, bytes]
+    _Figures: TypeAlias = tuple[Sequence[float], ChannelRange | None, bytes]
 
 _SAMPLE, _BINS = 4096, 24
 
@@ -102,27 +103,27 @@ def _read_record(
     observed: Observation, image: str, row: int, rows: Sequence[_Figures]
 ) -> LayerRecord:
     figures, channels, sketch = rows[row]
-    mean, std, low, high, zeros, nans, infs = figures
-    numel = math.prod(observed.shape)
-    finite = numel - nans - infs > 0
-    stats = TensorStats(
-        shape=observed.shape,
-        dtype=str(observed.dtype).removeprefix("torch."),
-        mean=mean if finite else None,
-        std=std if finite else None,
-        min=low if finite else None,
-        max=high if finite else None,
-        zero_fraction=zeros / numel if numel else None,
-        nan_count=int(nans),
-        inf_count=int(infs),
-    )
+    stats = _read_stats(observed, dict(zip(STATISTICS, figures, strict=True)))
     change = None if observed.change is None else float(observed.change[row])
     record = LayerRecord(
         image, observed.call, observed.layout, stats, channels, change=change, sketch=sketch
     )
-    if observed.sample is None or not finite:
+    if observed.sample is None or stats.min is None or stats.max is None:
         return record
-    return replace(record, histogram=_count_bins(observed.sample[row], low, high))
+    return replace(record, histogram=_count_bins(observed.sample[row], stats.min, stats.max))
+
+
+def _read_stats(observed: Observation, figures: Mapping[str, float]) -> TensorStats:
+    """Return the statistics of one row, with None for those that no value has a part in."""
+    numel = math.prod(observed.shape)
+    sizes = {"numel": numel, "finite": numel - figures["nan_count"] - figures["inf_count"]}
+    known: dict[str, Any] = {
+        name: int(figures[name]) if each.unit == "count" else figures[name]
+        for name, each in STATISTICS.items()
+        if sizes[OVER[each.unit]]
+    }
+    dtype = str(observed.dtype).removeprefix("torch.")
+    return TensorStats(shape=observed.shape, dtype=dtype, **known)
 
 
 def take_sample(rows: Tensor) -> Tensor:

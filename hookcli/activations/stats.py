@@ -11,18 +11,16 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hookcli.errors import NestedTensorError, RequestError
+from hookcli.records.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    Row: TypeAlias = Sequence[float]
-    """mean, std, min, max, zeros, NaNs, Infs; the first four are NaN if no value is finite."""
 
 # The longest run that is summed in one float32 accumulator per lane, which is off by 5e-7; runs of
 # 1e6 values would be off by 1e-5.
@@ -36,13 +34,14 @@ class RowStats:
     """The figures of one tensor.
 
     Attributes:
-        table: one ``Row`` per row; if it is a tensor, it is still on the device, as (rows, 7)
-            float64.
+        table: for each row the statistics in the order of ``STATISTICS``, of which those of finite
+            values mean nothing if no value is finite; if it is a tensor, it is still on the device,
+            as (rows, statistics) float64.
         low: the smallest value of each channel, (rows, C); None without a channel axis.
         high: the largest value of each channel, (rows, C); None without a channel axis.
     """
 
-    table: list[Row] | Tensor
+    table: Sequence[Sequence[float]] | Tensor
     low: Tensor | None
     high: Tensor | None
 
@@ -62,14 +61,17 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
     if values.dim() == 1:
         values = values.unsqueeze(1)
     if values.numel() == 0:
-        empty = (math.nan, math.nan, math.nan, math.nan, 0, 0, 0)
-        return RowStats([empty] * len(values), None, None)
+        return RowStats([[0] * len(STATISTICS)] * len(values), None, None)
     low, high = _channel_range(values, channel_axis)
-    table: list[Row] | Tensor | None = None
+    fast = None
     if values.is_cpu:
-        table = _reduce_fast(values, low.amin(1).tolist(), high.amax(1).tolist())
-    if table is None:
-        table = _reduce_exact(values)
+        fast = _reduce_fast(values, low.amin(1).tolist(), high.amax(1).tolist())
+    table: Sequence[Sequence[float]] | Tensor
+    if fast is None:
+        exact = _reduce_exact(values)
+        table = torch.stack([exact[name] for name in STATISTICS], 1)
+    else:
+        table = list(zip(*(fast[name] for name in STATISTICS), strict=True))
     if channel_axis is None:
         return RowStats(table, None, None)
     return RowStats(table, low, high)
@@ -139,20 +141,30 @@ def _channel_range(values: Tensor, channel_axis: int | None) -> tuple[Tensor, Te
     return (low, high) if low.dim() == 2 else (low.unsqueeze(1), high.unsqueeze(1))
 
 
-def _reduce_fast(values: Tensor, lows: list[float], highs: list[float]) -> list[Row] | None:
-    """Return the table; None if float32 sums cannot hold it, and it has to be computed exactly."""
+def _reduce_fast(
+    values: Tensor, lows: list[float], highs: list[float]
+) -> dict[str, list[float]] | None:
+    """Return every statistic of all rows by name, in any order.
+
+    Return None if float32 sums cannot hold them, and they have to be computed exactly.
+    """
     for low, high in zip(lows, highs, strict=True):
         largest = max(-low, high)
         if not (largest == 0 or _SAFE[0] < largest < _SAFE[1]):  # NaN ends here too
             return None
     means, variances = _moments(values)
     zeros = _count_zeros(values, all_positive=min(lows) >= 0)
-    return [
-        (mean, math.sqrt(variance), low, high, count, 0, 0)
-        for mean, variance, low, high, count in zip(
-            means, variances, lows, highs, zeros, strict=True
-        )
-    ]
+    numel = values.shape[1:].numel()
+    none = [0.0] * len(values)
+    return {
+        "mean": means,
+        "std": list(map(math.sqrt, variances)),
+        "min": lows,
+        "max": highs,
+        "zero_fraction": [count / numel for count in zeros],
+        "nan_count": none,
+        "inf_count": none,
+    }
 
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
@@ -224,8 +236,11 @@ def _count_zeros(values: Tensor, *, all_positive: bool) -> list[int]:
     return [numel - int(count) for count in nonzero.tolist()]
 
 
-def _reduce_exact(values: Tensor) -> Tensor:
-    """Return the table, (rows, 7), computed in float64 and two passes, for values of any kind."""
+def _reduce_exact(values: Tensor) -> dict[str, Tensor]:
+    """Return every statistic, (rows,), by name, computed in float64 and two passes.
+
+    The values may be of any kind.
+    """
     flat = values.flatten(1).double()
     finite = flat.isfinite()
     count = finite.sum(1)
@@ -233,8 +248,13 @@ def _reduce_exact(values: Tensor) -> Tensor:
     spread = torch.where(finite, flat - mean.unsqueeze(1), 0)
     scale = spread.abs().amax(1).clamp_min(torch.finfo(torch.float64).tiny)
     std = (spread / scale.unsqueeze(1)).square().sum(1).div(count).sqrt() * scale
-    least = torch.where(finite, flat, torch.inf).amin(1)
-    most = torch.where(finite, flat, -torch.inf).amax(1)
-    nans, zeros = flat.isnan().sum(1), (flat == 0).sum(1)
-    infs = flat.shape[1] - count - nans
-    return torch.stack([mean, std, least, most, zeros, nans, infs], 1)
+    nans = flat.isnan().sum(1)
+    return {
+        "mean": mean,
+        "std": std,
+        "min": torch.where(finite, flat, torch.inf).amin(1),
+        "max": torch.where(finite, flat, -torch.inf).amax(1),
+        "zero_fraction": (flat == 0).sum(1, dtype=torch.float64) / flat.shape[1],
+        "nan_count": nans,
+        "inf_count": flat.shape[1] - count - nans,
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hookcli.distance import sketch as sketches
 from hookcli.documents import SCHEMA_VERSION
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.records.statistics import STATISTICS
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
 from hookcli.store.shards import cannot_read
@@ -169,6 +170,7 @@ def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) 
 
 def _describe_call(row: RecordRow, sketch: bytes | None) -> dict[str, object]:
     reason = row.get("reason")
+    figures: Mapping[str, Any] = row
     return {
         "image": row["image"],
         "call_id": row["call_id"],
@@ -176,13 +178,7 @@ def _describe_call(row: RecordRow, sketch: bytes | None) -> dict[str, object]:
         "side": row["side"],
         "shape": row["shape"],
         "dtype": row["dtype"],
-        "mean": _finite(row["mean"]),
-        "std": _finite(row["std"]),
-        "min": _finite(row["min"]),
-        "max": _finite(row["max"]),
-        "zero_fraction": _finite(row["zero_fraction"]),
-        "nan_count": row["nan_count"],
-        "inf_count": row["inf_count"],
+        **{name: _finite(figures.get(name)) for name in STATISTICS},
         "sketch": None if sketch is None else sketches.to_text(sketch),
         **({"reason": reason} if reason else {}),
     }

@@ -256,7 +256,7 @@ def _record_missing(key: str, size: tuple[int, int], missing: MissingGradient) -
     if missing.call.side != "param":
         layout = missing.call.layer.layout_of(missing.shape, size)
     dtype = str(missing.dtype).removeprefix("torch.")
-    stats = TensorStats(missing.shape, dtype, None, None, None, None, None)
+    stats = TensorStats(missing.shape, dtype)
     first = missing.call.side == "grad_input" and missing.reason == NOT_NEEDED
     return LayerRecord(
         key, missing.call, layout, stats, reason=IMAGE_NOT_NEEDED if first else missing.reason

@@ -17,11 +17,12 @@ from hookcli.hooks.filter import name_operations, select_layers
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe, refuse_unhookable
-from hookcli.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
+from hookcli.notebook import MOST_NOTES, MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.passes.find_operations import find_operations
 from hookcli.records.calls import Uncalled
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
+from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ class Captured:
     def log_to(self, writer: LogWriter, step: int, prefix: str = "activations") -> None:
         """Write the figures of this block to TensorBoard's ``SummaryWriter`` or anything alike.
 
-        Activations have the scalars ``mean``, ``std`` and ``zero_fraction``, gradients ``norm`` and
-        ``max_abs``, and all have ``nan_count`` and ``inf_count``. With ``keep=True`` each spatial
-        tensor also has a picture with up to 16 channels of the first image of the batch.
+        Activations have their statistics except ``min`` and ``max`` as scalars, gradients ``norm``
+        and ``max_abs``, and all have ``nan_count`` and ``inf_count``. With ``keep=True`` each
+        spatial tensor also has a picture with up to 16 channels of the first image of the batch.
 
         Example:
             >>> with hookcli.capture(model, layers="conv", gradients=True) as captured:
@@ -147,10 +148,10 @@ class Captured:
             self.tensors[call.id] = tensor.detach().clone()
 
 
-def _cells(record: LayerRecord) -> tuple[str, ...]:
+def _cells(record: LayerRecord) -> dict[str, str]:
     call, stats = record.call, record.stats
-    figures = (stats.mean, stats.std, stats.min, stats.max, stats.zero_fraction)
-    return layer_cells(call.id, call.layer.module_type, shape_text(stats.shape), figures)
+    shape = shape_text(stats.shape)
+    return layer_cells(call.id, call.layer.module_type, shape, figures_of(stats))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from hookcli.passes.kept_grids import draw_kept
+from hookcli.records.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,14 +59,13 @@ def _list_figures(side: str, stats: TensorStats) -> Iterator[tuple[str, float]]:
 
     A figure that is not known, because no value is finite, is left out.
     """
-    figures: dict[str, float | None] = {"norm": stats.norm, "max_abs": _largest(stats)}
+    figures = {"norm": stats.norm, "max_abs": _largest(stats)}
     if side in ("output", "input"):
-        figures = {"mean": stats.mean, "std": stats.std, "zero_fraction": stats.zero_fraction}
-    for name, value in figures.items():
+        figures = {name: getattr(stats, name) for name in STATISTICS if name not in ("min", "max")}
+    counts = {name: getattr(stats, name) for name in STATISTICS if STATISTICS[name].unit == "count"}
+    for name, value in (figures | counts).items():
         if value is not None:
             yield name, value
-    yield "nan_count", stats.nan_count
-    yield "inf_count", stats.inf_count
 
 
 def _largest(stats: TensorStats) -> float | None:

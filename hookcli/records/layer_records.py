@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hookcli.records.statistics import Statistics
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,8 +19,18 @@ if TYPE_CHECKING:
     from hookcli.records.layouts import Layout
 
 
+@dataclass(frozen=True)
+class _TensorForm:
+    """What a tensor is, apart from its values; a base, so that it comes before the statistics."""
+
+    __slots__ = ()
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
 @dataclass(frozen=True, slots=True)
-class TensorStats:
+class TensorStats(Statistics, _TensorForm):
     """The figures of one tensor of one image.
 
     Example:
@@ -26,29 +38,13 @@ class TensorStats:
         >>> stats.mean, stats.std, stats.zero_fraction
 
     NaN and Inf are counted and left out of the other figures, which are None when no value is
-    finite. The figures of complex values are those of their magnitudes.
+    finite; ``zero_fraction`` is None only for an empty tensor. The figures of complex values are
+    those of their magnitudes. All figures are columns of ``records.parquet``, too.
 
     Attributes:
         shape: the shape of the tensor; for one image of a batch its part alone, ``(1, C, H, W)``.
         dtype: torch's name of the dtype, without ``torch.``.
-        mean: the arithmetic mean.
-        std: the population standard deviation (divided by n).
-        min: the smallest value.
-        max: the largest value.
-        zero_fraction: the share of exact zeros among all values, 0 to 1; None for an empty tensor.
-        nan_count: the number of values that are NaN.
-        inf_count: the number of values that are plus or minus infinity.
     """
-
-    shape: tuple[int, ...]
-    dtype: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    zero_fraction: float | None
-    nan_count: int = 0
-    inf_count: int = 0
 
     @property
     def norm(self) -> float | None:

@@ -5,25 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hookcli.documents import Axes, Whole
+from hookcli.records.statistics import Statistics
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRow:
-    """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
+@dataclass(frozen=True)
+class _CallColumns:
+    """The columns that come before the statistics: which call it is, and what its tensor is."""
 
-    ``mean``, ``std`` (population), ``min`` and ``max`` are over all finite values of all images,
-    and ``zero_fraction`` is over all values. ``dead_channels`` is the number of channels that are
-    zero everywhere in all images, out of ``channels``; both are None without a channel axis.
-    ``shape`` is that of one image, the first one where images differ.
-
-    ``norm`` is the L2 norm of an image's finite values, and over several images the root of the
-    mean square of their norms. ``ratio`` is, for a parameter's gradient, ``norm`` over the norm of
-    the parameter. ``change`` is the distance of an edited run from the run without edits: the L2
-    norm of the difference over that of the unedited values, and over several images the root of the
-    mean square. ``sparsity`` is the share of zeros in the weight of a pruned layer. ``reason`` says
-    why there is no gradient. ``layout_note`` says that the layout was inferred; it is empty where
-    the type of the module or the shape tells.
-    """
+    __slots__ = ()
 
     order: Whole
     call_id: str
@@ -35,13 +24,25 @@ class LayerRow:
     shape: Axes
     dtype: str
     layout: str
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    zero_fraction: float | None
-    nan_count: Whole
-    inf_count: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow(Statistics, _CallColumns):
+    """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
+
+    The statistics are those of the values of all images. ``dead_channels`` is the number of
+    channels that are zero everywhere in all images, out of ``channels``; both are None without a
+    channel axis. ``shape`` is that of one image, the first one where images differ.
+
+    ``norm`` is the L2 norm of an image's finite values, and over several images the root of the
+    mean square of their norms. ``ratio`` is, for a parameter's gradient, ``norm`` over the norm of
+    the parameter. ``change`` is the distance of an edited run from the run without edits: the L2
+    norm of the difference over that of the unedited values, and over several images the root of the
+    mean square. ``sparsity`` is the share of zeros in the weight of a pruned layer. ``reason`` says
+    why there is no gradient. ``layout_note`` says that the layout was inferred; it is empty where
+    the type of the module or the shape tells.
+    """
+
     dead_channels: Whole | None
     channels: Whole | None
     images: Whole

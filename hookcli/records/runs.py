@@ -13,10 +13,10 @@ from hookcli.notebook import (
     MOST_NOTES,
     MOST_PICTURES,
     MOST_ROWS,
-    layer_cells,
     render_layers,
 )
 from hookcli.png import MOST_BYTES
+from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class RunResult:
                 row.call_id,
                 row.module_type,
                 shape_text(row.shape),
-                (row.mean, row.std, row.min, row.max, row.zero_fraction),
+                figures_of(row),
             )
             for row in self.rows[:MOST_ROWS]
         ]

@@ -16,10 +16,11 @@ import numpy as np
 from hookcli.documents import MOST_BYTES, DamagedError, FileList, RunFacts, convert
 from hookcli.errors import RequestError
 from hookcli.files import read_regular
-from hookcli.notebook import MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
+from hookcli.notebook import MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.png import MOST_BYTES as MOST_PNG
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, describe_run, run_title
+from hookcli.records.statistics import layer_cells
 from hookcli.records.text import shape_text
 from hookcli.store.ownership import list_damage
 from hookcli.store.pictures import find_grid, open_grid
@@ -393,10 +394,9 @@ def _find_places(run: Run, call_id: str) -> _Places:
     return {key: rows[key] for key in run.images if key in rows}
 
 
-def _layer_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    figures = [row.get(name) for name in ("mean", "std", "min", "max", "zero_fraction")]
+def _layer_cells(row: Mapping[str, Any]) -> dict[str, str]:
     words = [str(row.get(name, "")) for name in ("call_id", "module_type", "shape")]
-    return layer_cells(words[0], words[1], words[2], figures)
+    return layer_cells(words[0], words[1], words[2], row)
 
 
 def _column_type(name: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from hookcli import escape
 from hookcli.documents import SCHEMA_VERSION
+from hookcli.records.statistics import STATISTICS, figures_of
 from hookcli.store.places.names import records_file
 
 if TYPE_CHECKING:
@@ -40,17 +41,10 @@ COLUMNS = (
     ("shape", pa.list_(pa.int64()), "the shape of this image's part, with leading axis 1"),
     ("dtype", pa.string(), "the name of the type in torch"),
     ("layout", pa.string(), "what the axes mean"),
-    (
-        "mean",
-        pa.float64(),
-        "mean of the finite values, or magnitudes if complex, in their unit; null if none",
+    *(
+        (name, pa.int64() if each.unit == "count" else pa.float64(), each.text)
+        for name, each in STATISTICS.items()
     ),
-    ("std", pa.float64(), "population standard deviation of the finite values"),
-    ("min", pa.float64(), "smallest finite value"),
-    ("max", pa.float64(), "largest finite value"),
-    ("zero_fraction", pa.float64(), "exact zeros over all values, 0 to 1"),
-    ("nan_count", pa.int64(), "values that are NaN"),
-    ("inf_count", pa.int64(), "values that are infinite"),
     (
         "change",
         pa.float64(),
@@ -108,13 +102,7 @@ def to_row(record: LayerRecord) -> dict[str, object]:
         "shape": stats.shape,
         "dtype": stats.dtype,
         "layout": record.layout.name,
-        "mean": stats.mean,
-        "std": stats.std,
-        "min": stats.min,
-        "max": stats.max,
-        "zero_fraction": stats.zero_fraction,
-        "nan_count": stats.nan_count,
-        "inf_count": stats.inf_count,
+        **figures_of(stats),
         "change": record.change,
         "reason": record.reason,
         "grid": record.grid,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 from pyarrow import parquet, types
 
+from hookcli.documents import CallFigures
 from hookcli.files import open_regular
 from hookcli.store.parquet import SCHEMA
 from hookcli.store.places.names import records_file
@@ -20,19 +21,7 @@ if TYPE_CHECKING:
     from hookcli.documents import RecordRow
     from hookcli.store.folder import RunFolder
 
-_NEEDED = (
-    "image",
-    "call_id",
-    "module_type",
-    "shape",
-    "dtype",
-    "mean",
-    "std",
-    "min",
-    "max",
-    "nan_count",
-    "inf_count",
-)
+_NEEDED = [name for name in CallFigures.__annotations__ if name in CallFigures.__required_keys__]
 _WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
 _MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
 _LEAST_BYTES = 4  # of each row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from hookcli.records.calls import Call
 from hookcli.records.layouts import INFERRED, Layout
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_NAMED
+from hookcli.records.statistics import OVER, STATISTICS, Statistics, figures_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +43,37 @@ class RuleHit:
             self.number, self.against = other.number, other.against
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalStats(Statistics):
+    """The statistics of the values of one or more images together.
+
+    Attributes:
+        numel: the number of values.
+    """
+
+    numel: int = 0
+
+    @property
+    def finite(self) -> int:
+        """The number of finite values."""
+        return self.numel - self.nan_count - self.inf_count
+
+    def merge(self, other: TotalStats) -> TotalStats:
+        """Return the statistics of the values of both."""
+        one, two = (
+            {**figures_of(part), "numel": part.numel, "finite": part.finite}
+            for part in (self, other)
+        )
+        figures: dict[str, Any] = {}
+        for name, each in STATISTICS.items():
+            over = OVER[each.unit]
+            if one[over] and two[over]:
+                figures[name] = each.merge(name, one, two)
+            else:
+                figures[name] = (one if one[over] else two)[name]
+        return TotalStats(numel=self.numel + other.numel, **figures)
+
+
 @dataclass(slots=True)
 class CallTally:
     """The figures of one call over the images so far.
@@ -53,15 +85,7 @@ class CallTally:
         dtype: the dtype of the first image's tensor.
         histogram: the histogram of the first image.
         images: the number of images.
-        numel: the number of values of all images.
-        finite: the number of finite values.
-        zeros: the number of zeros.
-        nans: the number of NaNs.
-        infs: the number of infinite values.
-        mean: the mean of the finite values.
-        std: the population standard deviation of the finite values.
-        min: the smallest finite value.
-        max: the largest finite value.
+        stats: the statistics of all images.
         low: the smallest value of each channel, as bytes of float64; None without channels, or when
             images differ in the number of channels.
         high: the largest value of each channel, in the same form.
@@ -78,15 +102,7 @@ class CallTally:
     dtype: str
     histogram: tuple[int, ...] = ()
     images: int = 0
-    numel: int = 0
-    finite: int = 0
-    zeros: int = 0
-    nans: int = 0
-    infs: int = 0
-    mean: float = 0.0
-    std: float = 0.0
-    min: float = math.inf
-    max: float = -math.inf
+    stats: TotalStats = field(default_factory=TotalStats)
     low: bytes | None = None
     high: bytes | None = None
     channels: int | None = None
@@ -96,34 +112,15 @@ class CallTally:
 
     def merge(self, other: CallTally) -> None:
         """Add the figures of later images."""
-        self._merge_moments(other)
+        self.stats = self.stats.merge(other.stats)
         self.low = _merge_channels(self.low, other.low, np.minimum)
         self.high = _merge_channels(self.high, other.high, np.maximum)
-        self.min, self.max = min(self.min, other.min), max(self.max, other.max)
         self.images += other.images
-        self.numel += other.numel
-        self.zeros += other.zeros
-        self.nans += other.nans
-        self.infs += other.infs
         if other.changes is not None:
             self.changes = (self.changes or 0.0) + other.changes
         self.reason = self.reason or other.reason
         for rule, sign in other.signs.items():
             self.sign(rule, sign)
-
-    def _merge_moments(self, other: CallTally) -> None:
-        """Add the mean, standard deviation and number of finite values of later images."""
-        if not other.finite:
-            return
-        total = self.finite + other.finite
-        mean, std = other.mean, other.std
-        if self.finite:
-            mean = (self.finite * self.mean + other.finite * other.mean) / total
-            squares = sum(
-                each.finite * (each.std**2 + (each.mean - mean) ** 2) for each in (self, other)
-            )
-            std = math.sqrt(squares / total)
-        self.finite, self.mean, self.std = total, mean, std
 
     def sign(self, rule: str, sign: RuleHit) -> None:
         """Add that the threshold of a rule was passed."""
@@ -141,10 +138,12 @@ class CallTally:
 
     def row(self) -> LayerRow:
         """Return the row of ``layers.csv``."""
-        call, finite = self.call, self.finite > 0
+        call, stats = self.call, self.stats
         ranges = self.ranges()
         dead = None if ranges is None else int(((ranges[0] == 0) & (ranges[1] == 0)).sum())
-        norm = math.sqrt(self.finite * (self.mean**2 + self.std**2) / self.images)
+        norm = None
+        if stats.mean is not None and stats.std is not None:
+            norm = math.sqrt(stats.finite * (stats.mean**2 + stats.std**2) / self.images)
         return LayerRow(
             order=call.order,
             call_id=call.id,
@@ -156,18 +155,12 @@ class CallTally:
             shape=self.shape,
             dtype=self.dtype,
             layout=self.layout.name,
-            mean=self.mean if finite else None,
-            std=self.std if finite else None,
-            min=self.min if finite else None,
-            max=self.max if finite else None,
-            zero_fraction=self.zeros / self.numel if self.numel else None,
-            nan_count=self.nans,
-            inf_count=self.infs,
+            **figures_of(stats),
             dead_channels=dead,
             channels=self.channels,
             images=self.images,
             params=call.layer.params,
-            norm=norm if finite else None,
+            norm=norm,
             change=None if self.changes is None else math.sqrt(self.changes / self.images),
             reason=self.reason,
             layout_note=INFERRED * self.layout.inferred,
@@ -177,7 +170,6 @@ class CallTally:
 def tally_of(record: LayerRecord) -> CallTally:
     """Return the tally of a single image."""
     stats, channels = record.stats, record.channels
-    finite = stats.mean is not None and stats.std is not None
     tally = CallTally(
         call=record.call,
         layout=record.layout,
@@ -185,18 +177,10 @@ def tally_of(record: LayerRecord) -> CallTally:
         dtype=stats.dtype,
         histogram=record.histogram,
         images=1,
-        numel=0 if record.reason else stats.numel,
-        finite=stats.numel - stats.nan_count - stats.inf_count if finite else 0,
-        zeros=round((stats.zero_fraction or 0) * stats.numel),
-        nans=stats.nan_count,
-        infs=stats.inf_count,
-        mean=stats.mean or 0.0,
-        std=stats.std or 0.0,
+        stats=TotalStats(**figures_of(stats), numel=0 if record.reason else stats.numel),
         changes=None if record.change is None else record.change**2,
         reason=record.reason,
     )
-    if stats.min is not None and stats.max is not None:
-        tally.min, tally.max = stats.min, stats.max
     if channels is not None:
         tally.low, tally.high = (
             np.array(v, np.float64).tobytes() for v in (channels.low, channels.high)

@@ -175,7 +175,7 @@ def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
 
 def _says_something(tally: CallTally) -> bool:
     """Return whether each channel has several values: a single one may be zero by chance."""
-    return bool(tally.channels) and tally.numel / (tally.channels or 1) >= _LEAST_VALUES
+    return bool(tally.channels) and tally.stats.numel / (tally.channels or 1) >= _LEAST_VALUES
 
 
 def _at_an_end(module_type: str, low: float, high: float) -> bool:

@@ -72,7 +72,12 @@ def find_without_gradient(evidence: Evidence, limits: Mapping[str, float]) -> It
     alike: dict[str, list[str]] = {}
     for call_id, tally in evidence.calls.items():
         again = tally.reason == RECOMPUTED
-        if tally.call.side == "grad_output" and tally.reason and not tally.finite and not again:
+        if (
+            tally.call.side == "grad_output"
+            and tally.reason
+            and not tally.stats.finite
+            and not again
+        ):
             alike.setdefault(tally.reason, []).append(call_id)
     for reason, group in alike.items():
         if len(group) > limits["no-gradient"]:

@@ -632,6 +632,15 @@ def test_markdown_is_a_table(inspect, photo):
     assert lines[4:6] == ["", "weights: random (seed 0), NOT TRAINED"]
 
 
+def test_each_column_of_the_table_shows_its_own_statistic(inspect, photo):
+    (row, _) = strict_json(inspect(photo, *TWO, "--format", "json").out)["layers"]
+    titles, _, first, *_ = inspect(photo, *TWO, "--format", "md").out.splitlines()
+    shown = dict(zip(*(line.strip("| ").split(" | ") for line in (titles, first)), strict=True))
+    figures = {name: f"{row[name]:.4g}" for name in ("mean", "std", "min", "max")}
+    assert {name: shown[name] for name in figures} == figures
+    assert shown["zero"] == f"{row['zero_fraction']:.1%}"
+
+
 def test_a_finding_says_in_which_of_several_images_it_is():
     finding = Finding("nan", "conv", 3.0, 0.0, "3 NaN values", ("a", "b", "c"))
     assert _where(finding, 5) == "; in 3 of 5 images: a, b and 1 more"

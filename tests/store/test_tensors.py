@@ -637,12 +637,10 @@ def test_rows_of_layers_csv_have_numbers_and_none(tmp_path):
         -1.0,
         2.0,
         0.0,
-        0,
-        0,
-        None,
-        8,
-        3,
-        1216,
+        dead_channels=None,
+        channels=8,
+        images=3,
+        params=1216,
     )
     home = three_images()
     (home / "layers.csv").write_text(render_csv(LayerRow, [row]))

@@ -13,6 +13,7 @@ from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_NAMED, UNPREPARED
+from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.summary.rules import FLOAT16_LARGEST
@@ -36,9 +37,12 @@ _DROPS = {
     "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
     "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
 }
+_FIGURES = {
+    "zero" if name == "zero_fraction" else each.heading: name for name, each in SHOWN.items()
+}
 _LOOKS = {
-    "inspect": "# call type shape layout mean std min max zero dead",
-    "gradients": "# call type shape norm ratio mean std min max zero",
+    "inspect": ("#", "call", "type", "shape", "layout", *_FIGURES, "dead"),
+    "gradients": ("#", "call", "type", "shape", "norm", "ratio", *_FIGURES),
 }
 
 
@@ -50,7 +54,9 @@ def print_result(
     With ``says_input``, what the model was given is said too: hookcli had to assume it.
     """
     rows, columns = result.rows, _columns(config)
-    drop = tuple(name for name in _DROPS[config.command] if name in columns)
+    drops = _DROPS[config.command]
+    others = [name for name in _FIGURES if name not in drops]  # go first
+    drop = tuple(name for name in (*others, *drops) if name in columns)
     look = Look(columns, _WORDS, fold=("call",), drop=drop)
     cells = partial(_cells, columns)
     caption = tuple(_caption(config, result, says_input=says_input))
@@ -169,7 +175,7 @@ def _columns(config: RunConfig) -> tuple[str, ...]:
     extra = ["change"] * bool(config.run.edits or config.run.prunes) + ["sparse"] * bool(
         config.run.prunes
     )
-    return (*_LOOKS[config.command].split(), *extra)
+    return (*_LOOKS[config.command], *extra)
 
 
 def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
@@ -182,16 +188,12 @@ def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
         "type": row.module_type,
         "shape": shape_text(row.shape),
         "layout": row.layout + " (inferred)" * bool(row.layout_note),
-        "mean": _number(row.mean),
-        "std": _number(row.std),
-        "min": _number(row.min),
-        "max": _number(row.max),
         "norm": "none" if row.reason and row.norm is None else _number(row.norm),
         "ratio": _number(row.ratio),
-        "zero": _share(row.zero_fraction),
         "dead": "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}",
         "change": _share(row.change),
         "sparse": _share(row.sparsity),
+        **{title: SHOWN[name].format(getattr(row, name)) for title, name in _FIGURES.items()},
     }
     return [cells[name] for name in columns]
 

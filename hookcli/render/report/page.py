@@ -19,6 +19,7 @@ from hookcli.documents import MOST_BYTES
 from hookcli.files import read_regular
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES
+from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
 from hookcli.render.charts.depth_svg import draw_depth, draw_histogram, list_depth_points
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
     from hookcli.store.run_files import RunFiles
     from hookcli.urls import Place
 
-_FIGURES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "zero_fraction": "zeros"}
+_FIGURES = {name: each.heading for name, each in SHOWN.items()}
+_SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}
 _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
 _TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
 _TOUCHED = 26  # pixels of a tile
@@ -185,6 +187,7 @@ def _compile_template() -> Template:
         "number": _number,
         "shorten": shorten,
     }
+    environment.globals["shares"] = _SHARES
     return environment.get_template("page.html.j2")
 
 

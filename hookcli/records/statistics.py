@@ -1,0 +1,165 @@
+"""The statistics of tensors, each declared once, as a field of ``Statistics``.
+
+A declaration says what the statistic is, how the values of two images are merged, and how it is
+shown. Columns, records, pages and totals are made from it; ``activations/stats`` computes it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeAlias
+
+from hookcli.documents import Whole
+
+Known: TypeAlias = Mapping[str, float]
+"""The statistics of some values by name, with ``numel`` and ``finite``, the numbers of values."""
+
+OVER = {"number": "finite", "share": "numel", "count": "numel"}
+"""By the unit of a statistic, the number of values that it is about; of none, it is not known."""
+
+_Merge: TypeAlias = Callable[[str, Known, Known], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistic:
+    """What a statistic means, and what is done with it.
+
+    Attributes:
+        text: what it is of one tensor.
+        over_images: what it is over all images, as a sentence.
+        unit: ``number`` for a figure of the finite values, which is None if there are none;
+            ``share`` for a part of all values, 0 to 1, None if there are none; ``count`` for a
+            number of values.
+        merge: returns the statistic of two sets of values, from its name and the sets' statistics.
+            It is called if both sets have values that the statistic is about.
+        heading: the title of its column in tables; empty if tables do not show it.
+    """
+
+    text: str
+    over_images: str
+    unit: Literal["number", "share", "count"] = "number"
+    merge: _Merge
+    heading: str = ""
+
+    def with_default(self, default: float | None) -> Any:
+        """Return the field of a dataclass that holds the statistic; ``default`` if not known."""
+        return field(default=default, metadata={"statistic": self})
+
+    def format(self, value: float | None) -> str:
+        """Return a value as text: shares in percent, others with four digits, None as nothing."""
+        if value is None:
+            return ""
+        return f"{value:.1%}" if self.unit == "share" else f"{value:.4g}"
+
+
+def _combine(combine: Callable[[float, float], float]) -> _Merge:
+    """Return the merge of statistics that need to know nothing but themselves."""
+    return lambda name, one, two: combine(one[name], two[name])
+
+
+def _merge_shares(name: str, one: Known, two: Known) -> float:
+    """Return the share in the values of both; each is a whole number of values, so it is exact."""
+    values = sum(round(each[name] * each["numel"]) for each in (one, two))
+    return values / (one["numel"] + two["numel"])
+
+
+def _merge_means(name: str, one: Known, two: Known) -> float:
+    return _average(lambda part: part[name], one, two)
+
+
+def _merge_deviations(_name: str, one: Known, two: Known) -> float:
+    mean = _merge_means("mean", one, two)
+    variance = _average(lambda part: part["std"] ** 2 + (part["mean"] - mean) ** 2, one, two)
+    return math.sqrt(variance)
+
+
+def _average(figure: Callable[[Known], float], one: Known, two: Known) -> float:
+    """Return the mean of a figure of two sets, each weighted by its finite values."""
+    total = one["finite"] + two["finite"]
+    return (one["finite"] * figure(one) + two["finite"] * figure(two)) / total
+
+
+_smaller, _larger, _add = _combine(min), _combine(max), _combine(operator.add)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The statistics of a tensor, or of the tensors of several images: a base with their fields.
+
+    To add one, declare it here, and compute it in ``activations/stats``.
+    """
+
+    __slots__ = ()
+
+    mean: float | None = Statistic(
+        text="mean of the finite values, or magnitudes if complex, in their unit; null if none",
+        over_images="Mean of the finite values of all images.",
+        merge=_merge_means,
+        heading="mean",
+    ).with_default(None)
+    std: float | None = Statistic(
+        text="population standard deviation of the finite values",
+        over_images="Population standard deviation of the finite values of all images.",
+        merge=_merge_deviations,
+        heading="std",
+    ).with_default(None)
+    min: float | None = Statistic(
+        text="smallest finite value",
+        over_images="Smallest finite value of all images.",
+        merge=_smaller,
+        heading="min",
+    ).with_default(None)
+    max: float | None = Statistic(
+        text="largest finite value",
+        over_images="Largest finite value of all images.",
+        merge=_larger,
+        heading="max",
+    ).with_default(None)
+    zero_fraction: float | None = Statistic(
+        text="exact zeros over all values, 0 to 1",
+        over_images="Share of exact zeros in all values, 0 to 1.",
+        unit="share",
+        merge=_merge_shares,
+        heading="zeros",
+    ).with_default(None)
+    nan_count: Whole = Statistic(  # noqa: RUF009  with_default returns a field
+        text="values that are NaN",
+        over_images="Number of values that are NaN, in all images.",
+        unit="count",
+        merge=_add,
+    ).with_default(0)
+    inf_count: Whole = Statistic(  # noqa: RUF009  with_default returns a field
+        text="values that are infinite",
+        over_images="Number of values that are infinite, in all images.",
+        unit="count",
+        merge=_add,
+    ).with_default(0)
+
+
+def figures_of(stats: Statistics) -> dict[str, Any]:
+    """Return the values of all statistics by name, in the order of ``STATISTICS``."""
+    return dict(zip(STATISTICS, _read_all(stats), strict=True))
+
+
+def layer_cells(
+    call_id: str, module_type: str, shape: str, figures: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return what a notebook shows of a call: texts, by the headings of their columns."""
+    shown = {each.heading: each.format(figures.get(name)) for name, each in SHOWN.items()}
+    return {"call": call_id, "type": module_type, "shape": shape, **shown}
+
+
+STATISTICS: Mapping[str, Statistic] = {
+    each.name: each.metadata["statistic"] for each in fields(Statistics)
+}
+"""What is declared of each statistic, by its name, in the order of columns."""
+
+_read_all = operator.attrgetter(
+    *STATISTICS
+)  # of every call of every image: twice as fast as getattr
+
+SHOWN = {name: each for name, each in STATISTICS.items() if each.heading}
+"""Those that tables show."""

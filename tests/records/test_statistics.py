@@ -1,0 +1,98 @@
+"""A statistic that is declared is computed, merged, and a column of everything that is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from importlib import resources
+
+import pytest
+import torch
+
+from hookcli.activations.observation import Observation, read_records
+from hookcli.activations.stats import reduce_rows
+from hookcli.records.calls import Call, LayerInfo
+from hookcli.records.layer_records import TensorStats
+from hookcli.records.layouts import Layout
+from hookcli.records.rows import LayerRow
+from hookcli.records.statistics import SHOWN, STATISTICS, figures_of, layer_cells
+from hookcli.store.parquet import SCHEMA, to_row
+from hookcli.summary.tally import aggregate_layers
+
+NAMES = ["mean", "std", "min", "max", "zero_fraction", "nan_count", "inf_count"]
+BETWEEN = {TensorStats: ("dtype", None), LayerRow: ("layout", "dead_channels")}
+VALUES = [0.0, -2.0, 2.0, 4.0, 0.0, 1.5, math.nan, math.inf, 3.0, -7.0, 0.25, 0.0]
+
+
+def record(values, image="a"):
+    """The record of one image with these values."""
+    tensor = torch.tensor([values], dtype=torch.float64)
+    call = Call(LayerInfo("conv", "Conv2d"))
+    reduced = reduce_rows(tensor, None)
+    observed = Observation(call, Layout(), tuple(tensor.shape), tensor.dtype, reduced)
+    return read_records([observed], [image])[0]
+
+
+def between(names, before, after):
+    """The names between two others; None for the end."""
+    return names[names.index(before) + 1 : names.index(after) if after else None]
+
+
+def test_the_statistics_and_their_order():
+    assert list(STATISTICS) == NAMES
+
+
+@pytest.mark.parametrize("kind", [TensorStats, LayerRow])
+def test_a_record_has_a_field_for_each_statistic(kind):
+    names = [field.name for field in dataclasses.fields(kind)]
+    assert between(names, *BETWEEN[kind]) == list(STATISTICS)
+
+
+def test_the_parquet_table_has_a_column_for_each_statistic_with_its_type_and_text():
+    assert between(SCHEMA.names, "layout", "change") == list(STATISTICS)
+    for name, each in STATISTICS.items():
+        field = SCHEMA.field(name)
+        assert field.metadata == {b"description": each.text.encode()}
+        assert str(field.type) == ("int64" if each.unit == "count" else "double")
+
+
+def test_a_row_of_the_parquet_table_holds_each_statistic():
+    one = record(VALUES)
+    row = to_row(one)
+    assert {name: row[name] for name in STATISTICS} == figures_of(one.stats)
+
+
+def test_a_notebook_shows_the_statistics_that_have_a_heading():
+    assert [*SHOWN] == ["mean", "std", "min", "max", "zero_fraction"]
+    cells = layer_cells("conv", "Conv2d", "1x12", figures_of(record([0.0, 4.0]).stats))
+    assert [*cells.items()][3:] == [
+        *(("mean", "2"), ("std", "2"), ("min", "0"), ("max", "4"), ("zeros", "50.0%")),
+    ]
+
+
+def test_the_schema_says_of_each_statistic_what_its_declaration_does():
+    text = (resources.files("hookcli") / "schemas/output.schema.json").read_text()
+    row = json.loads(text)["$defs"]["LayerRow"]["properties"]
+    said = {name: row[name]["description"] for name in STATISTICS}
+    assert said == {name: each.over_images for name, each in STATISTICS.items()}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("cuts", [(1,), (5,), (7, 8), (3, 6, 8, 9)])
+def test_a_statistic_over_images_is_that_of_all_their_values(name, cuts):
+    """The images differ in size, and one holds nothing that is finite."""
+    parts = [VALUES[start:end] for start, end in zip((0, *cuts), (*cuts, None), strict=True)]
+    (row,) = aggregate_layers(record(part, str(place)) for place, part in enumerate(parts))
+    assert getattr(row, name) == pytest.approx(getattr(record(VALUES).stats, name), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_statistic_computed_exactly_is_the_one_computed_fast(name):
+    rows = torch.randn(1, 8, 30, 30, generator=torch.Generator().manual_seed(0)).relu() + 1
+    rows[0, 0] = 0
+    poison = torch.full_like(rows, math.nan)  # a NaN anywhere sends the whole batch the exact way
+    fast, both = reduce_rows(rows, 1), reduce_rows(torch.cat([rows, poison]), 1)
+    assert not isinstance(fast.table, torch.Tensor)
+    place = list(STATISTICS).index(name)
+    assert fast.table[0][place] == pytest.approx(float(both.table[0][place]), rel=1e-5)
