@@ -193,12 +193,12 @@ class SaveStyle:
         >>> SaveStyle("mean", dtype="float16")
 
     Attributes:
-        pool: ``none``, ``mean``, ``max``, or N in digits.
+        pool: N is written in digits, and stands for means on an N x N grid.
         dtype: None for the dtype of the tensor.
         channels: They are counted from 0, and saved in this order; None for all.
     """
 
-    UNASKED: ClassVar = (
+    UNASKED: ClassVar[tuple[str, str]] = (
         "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
         "add --save tensors",
     )
@@ -397,7 +397,8 @@ class RunRequest:
     Attributes:
         model: which model to run.
         images: which images to run it on.
-        layers: forms of the filter language; a layer that any of them matches is chosen.
+        layers: A layer is chosen if any of these forms of the filter language matches it.
+        on_error: ``stop`` ends the run, ``skip`` goes on without the image.
     """
 
     model: ModelRequest
@@ -480,10 +481,10 @@ class TensorRequest:
         >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
 
     Attributes:
-        save: what is saved of each tensor; None to save no tensors.
+        save: The part of each tensor that is saved; None to save no tensors.
         max_disk: It is counted in 1e9 bytes, for all tensors together.
-        attention: keep the probabilities of all heads, queries and keys of the attention that is
-            computed.
+        attention: The probabilities of all heads, queries and keys of the attention that is
+            computed are saved.
     """
 
     save: Annotated[
@@ -546,7 +547,7 @@ class ClusterRequest:
         gpus: None for one if the model runs on a GPU.
     """
 
-    UNASKED: ClassVar = ("{option} is for runs on a cluster", "add --cluster auto")
+    UNASKED: ClassVar[tuple[str, str]] = ("{option} is for runs on a cluster", "add --cluster auto")
 
     address: Annotated[
         str, Flag("--cluster", "auto|ADDRESS", "Run on a Ray cluster; auto starts one here.")
@@ -588,7 +589,7 @@ class AttentionRequest:
         layers: The attention of these layers and of all modules inside them is computed.
     """
 
-    UNASKED: ClassVar = (
+    UNASKED: ClassVar[tuple[str, str]] = (
         "--patch, --rollout and --save attention are for attention that is computed",
         "add --attention all",
     )

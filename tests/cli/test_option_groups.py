@@ -19,7 +19,7 @@ from hookcli.flags import Flag
 class Varnish:
     """Finish: what comes last."""
 
-    UNASKED: ClassVar = ("{option} is for varnish", "add --varnish NAME")
+    UNASKED: ClassVar[tuple[str, str]] = ("{option} is for varnish", "add --varnish NAME")
 
     name: Annotated[str, Flag("--varnish", "NAME", "Which.")]
     layers: Annotated[int, Flag("--varnish-layers", "N", "How many.", at_least=1)] = 1
