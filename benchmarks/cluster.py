@@ -71,7 +71,7 @@ def main() -> None:
         home = Path(folder)
         make_photos(home / "photos", photos)
         print(f"{'what':<62}{'median':>8}{'least':>8}{'most':>8}   goal")
-        turns = [(measure(home), measure(home, ClusterRequest())) for _ in range(TURNS)]
+        turns = [(measure(home), measure(home, ClusterRequest("auto"))) for _ in range(TURNS)]
         plain = [photos / plain_loop(home / "photos") for _ in range(TURNS)]
         local, spread = ([each[i].speed for each in turns] for i in (0, 1))
         over_local = [b / a for a, b in zip(local, spread, strict=True)]

@@ -1,22 +1,22 @@
-"""What the user asks for: a frozen config for each command, with all defaults.
+"""What the user asks for: a frozen config for each command, with all options and defaults.
 
 A config is made of requests, and each request is about one subject: the model, the images, the run
 folder, the findings. A function that needs one subject takes that request, not the whole config.
+
+A field with a ``Flag`` is an option of the command line. The first word of a request's docstring is
+the panel of its options in ``--help``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
-from hookcli.urls import to_place
+from hookcli import parse
+from hookcli.flags import Flag
+from hookcli.urls import Place, to_place
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hookcli.urls import Place
-
-At: TypeAlias = Literal["output", "input", "both"]
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["spread", "mean", "max", "index"]
@@ -28,6 +28,7 @@ Box: TypeAlias = tuple[int, int, int, int]
 Scale: TypeAlias = Literal["channel", "layer"]
 Theme: TypeAlias = Literal["dark", "light"]
 PictureFormat: TypeAlias = Literal["png", "svg", "pdf"]
+At: TypeAlias = Literal["output", "input", "both"]
 
 _CHUNK = 32
 MOST_SKETCHED = 32  # a run of at most this many images keeps sketches by default
@@ -39,77 +40,196 @@ CLIP_FRAMES = 16  # how many frames of a clip a video model is given
 LARGEST_SIDE = 8192
 SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")}
 
+# Options of more than one command.
+ModelName: TypeAlias = Annotated[
+    str,
+    Flag(
+        "model",
+        "MODEL",
+        "resnet34 (hookcli models lists them), timm:NAME, or a function that makes a model: "
+        "FILE.py:FUNCTION or MODULE:FUNCTION.",
+    ),
+]
+Size: TypeAlias = Annotated[
+    int | None,
+    Flag(
+        "--size",
+        "N",
+        "Side of what the network sees, in pixels.",
+        at_least=1,
+        at_most=LARGEST_SIDE,
+        panel="Model",
+    ),
+]
+ModelArguments: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...],
+    Flag(
+        "--model-arg",
+        "KEY=VALUE",
+        "Argument of the model: num_classes=50.",
+        many=True,
+        read=parse.read_model_argument,
+        write="=".join,
+        panel="Model",
+    ),
+]
+Layers: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag(
+        "--layers",
+        "FORM[,FORM]",
+        "Layers to observe; FORM is explained below.",
+        many=True,
+        always=True,
+        panel="Layers",
+    ),
+]
+Exclude: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag("--exclude", "FORM[,FORM]", "Layers to leave out.", many=True, panel="Layers"),
+]
+ObservedSide: TypeAlias = Annotated[
+    At, Flag("--at", "SIDE", "Observe output, input or both.", panel="Layers", late=True)
+]
+BatchSize: TypeAlias = Annotated[
+    int,
+    Flag("--batch-size", "N", "Most images in one forward.", at_least=1, panel="Images", late=True),
+]
+Workers: TypeAlias = Annotated[
+    int | None,
+    Flag(
+        "--workers",
+        "N",
+        "Processes that read images.  [default: by the cores]",
+        at_least=0,
+        panel="Images",
+    ),
+]
+StorageOptions: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...],
+    Flag(
+        "--storage-option",
+        "KEY=VALUE",
+        "Option of the storage behind a URL; no credentials.",
+        many=True,
+        read=parse.read_storage_option,
+    ),
+]
+_SAVE = "--save"
+_SAVE_HELP = "Also save tensors, or the attention of all heads."
+
 
 @dataclass(frozen=True, slots=True)
 class GridStyle:
-    """How feature maps are drawn.
+    """Pictures: how feature maps are drawn.
 
     Example:
         >>> GridStyle("sheet", top=16, rank="max")
 
     Attributes:
-        mode: ``layers`` for one PNG per call of a layer, ``sheet`` for one PNG per image, or
-            ``none``; ``auto`` is ``layers`` for up to eight images and for those that are named one
-            by one, ``sheet`` for up to 200 other images, and ``none`` for more.
-        top: how many channels a grid shows; None for all.
-        channels: the channels to show, counted from 0, instead of the first ``top`` by rank; None
-            for those.
-        rank: the figure that orders the channels: ``spread`` (the standard deviation), ``mean``,
-            ``max`` or ``index``.
-        scale: ``channel`` for a range of its own for each tile, ``layer`` for one range for all
-            tiles of a grid.
-        colormap: ``ember``, which is built in, or the name of a map of matplotlib.
-        tile: the longest side of a tile, in pixels; the picture of an attention head is 2.6 times
-            as large.
-        theme: the background of pictures: ``dark``, or ``light`` for papers.
-        format: ``png``; ``svg`` or ``pdf`` to write every picture in that format too.
+        mode: ``auto`` is ``layers`` for up to eight images and for those that are named one by one,
+            ``sheet`` for up to 200 other images, and ``none`` for more.
+        top: None for all.
+        channels: They are shown instead of the first ``top`` by rank; None for those.
+        rank: ``spread`` is the standard deviation.
+        colormap: None for ``ember``, or for ``tide`` if zero is in the middle of the range.
+        tile: The picture of an attention head is 2.6 times as large.
         signed: zero is in the middle of the range and the colours (``tide``, or the named map); it
             is set for gradients, and there is no option for it.
     """
 
-    mode: GridMode = "auto"
-    top: int | None = 64
-    channels: tuple[int, ...] | None = None
-    rank: Rank = "spread"
-    scale: Scale = "channel"
-    colormap: str = EMBER
-    tile: int = 64
-    theme: Theme = "dark"
-    format: PictureFormat = "png"
+    mode: Annotated[
+        GridMode,
+        Flag("--grids", "WHICH", "layers (a picture each), sheet (one per image), none or auto."),
+    ] = "auto"
+    top: Annotated[
+        int | None,
+        Flag("--top", "N", "Channels in a picture.", at_least=1, none=("--channels", "all")),
+    ] = 64
+    channels: Annotated[
+        tuple[int, ...] | None,
+        Flag(
+            "--channels",
+            "all|LIST",
+            "Draw these channels, counted from 0: '3,7,10-20'.",
+            read=parse.read_channels,
+        ),
+    ] = None
+    rank: Annotated[
+        Rank, Flag("--rank", "BY", "Order of channels: spread, mean, max or index.")
+    ] = "spread"
+    scale: Annotated[
+        Scale, Flag("--scale", "PER", "One colour range per channel or per layer.")
+    ] = "channel"
+    colormap: Annotated[
+        str | None,
+        Flag("--colormap", "NAME", "ember, or a colormap of matplotlib.  [default: ember]"),
+    ] = None
+    tile: Annotated[
+        int,
+        Flag(
+            "--tile",
+            "PX",
+            "Longest side of a channel, in pixels; scales heads too.",
+            at_least=8,
+            at_most=1024,
+        ),
+    ] = 64
+    theme: Annotated[
+        Theme, Flag("--theme", "dark|light", "Background of pictures; light is for papers.")
+    ] = "dark"
+    format: Annotated[
+        PictureFormat,
+        Flag("--picture-format", "FORMAT", "Also write pictures as svg or pdf, for papers."),
+    ] = "png"
     signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SaveStyle:
-    """The part of each tensor that is saved, and its form.
+    """Tensors: the part of each that is saved, and its form.
 
     Example:
         >>> SaveStyle("mean", dtype="float16")
 
     Attributes:
-        pool: how height and width are reduced: ``none``, ``mean``, ``max``, or N in digits for
-            means on an N x N grid.
-        dtype: ``float32``, ``float16`` or ``bfloat16``; None for the dtype of the tensor.
-        channels: the channels to save, counted from 0, in this order; None for all.
+        pool: N is written in digits, and stands for means on an N x N grid.
+        dtype: None for the dtype of the tensor.
+        channels: They are counted from 0, and saved in this order; None for all.
     """
 
-    pool: str = "none"
-    dtype: Dtype | None = None
-    channels: tuple[int, ...] | None = None
+    UNASKED: ClassVar[tuple[str, str]] = (
+        "--pool, --tensor-dtype and --tensor-channels are for --save tensors",
+        "add --save tensors",
+    )
+
+    pool: Annotated[
+        str, Flag("--pool", "none|mean|max|N", "Reduce saved maps to one value, or to N x N.")
+    ] = "none"
+    dtype: Annotated[
+        Dtype | None, Flag("--tensor-dtype", "DTYPE", "Save as float32, float16 or bfloat16.")
+    ] = None
+    channels: Annotated[
+        tuple[int, ...] | None,
+        Flag(
+            "--tensor-channels",
+            "LIST",
+            "Save only these channels: '3,7,10-20'.",
+            read=parse.read_saved_channels,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """The number that a backward starts at, or that an ablation measures.
+    """Score: the number that a backward starts at, or whose change ranks the channels."""
 
-    Attributes:
-        target: the class that is scored: ``predicted``, a class index, or the name of a category.
-        score: how it is scored: ``logit``, ``probability``, ``cross-entropy``, ``sum``, or
-            ``FILE.py:FUNCTION``.
-    """
-
-    target: str = "predicted"
-    score: str = "logit"
+    target: Annotated[
+        str, Flag("--target", "CLASS", "The class: predicted, an index or a name.")
+    ] = "predicted"
+    score: Annotated[
+        str, Flag("--score", "SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.")
+    ] = "logit"
 
     @property
     def needs_pixels(self) -> bool:
@@ -119,22 +239,25 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackwardStyle(ScoreRequest):
-    """The score that a backward starts at, and what is recorded and drawn on the way back.
+    """Gradients: the score that a backward starts at, and what is recorded and drawn of it.
 
     Example:
         >>> BackwardStyle(target="tabby", saliency=True)
-
-    Attributes:
-        input_grad: compute the gradient of the pixels too.
-        times_activation: grids show activation times gradient instead of the gradient.
-        cams: forms of the filter language; a Grad-CAM is drawn for each call of these layers.
-        saliency: draw how strongly the score depends on each pixel.
     """
 
-    input_grad: bool = False
-    times_activation: bool = False
-    cams: tuple[str, ...] = ()
-    saliency: bool = False
+    input_grad: Annotated[
+        bool, Flag("--input-grad", help="Also the gradient of the first layer's input.")
+    ] = False
+    times_activation: Annotated[
+        bool, Flag("--times-activation", help="Draw activation times gradient in the grids.")
+    ] = False
+    cams: Annotated[
+        tuple[str, ...],
+        Flag("--cam", "FORM[,FORM]", "Draw a Grad-CAM of these layers over the image.", many=True),
+    ] = ()
+    saliency: Annotated[
+        bool, Flag("--saliency", help="Draw how much the score depends on each pixel.")
+    ] = False
 
     @property
     def needs_pixels(self) -> bool:
@@ -144,81 +267,122 @@ class BackwardStyle(ScoreRequest):
 
 @dataclass(frozen=True, slots=True)
 class AblationStyle:
-    """Which channels are zeroed, and how many at once.
+    """Channels: which of them are zeroed, and how many at once."""
 
-    Attributes:
-        channels: the channels of each layer, counted from 0; None for all.
-        batch_size: the largest number of channels in one forward, each in its own row.
-    """
-
-    channels: tuple[int, ...] | None = None
-    batch_size: int = 16
+    channels: Annotated[
+        tuple[int, ...] | None,
+        Flag(
+            "--channels",
+            "all|LIST",
+            "Zero these channels, counted from 0: '3,7,10-20'.  [default: all]",
+            read=parse.read_channels,
+        ),
+    ] = None
+    batch_size: Annotated[
+        int, Flag("--batch-size", "N", "Most channels in one forward.", at_least=1)
+    ] = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """The model to run, its weights, and its device.
+    """Model: which weights, where it runs, and how images are prepared for it.
 
     Example:
         >>> ModelRequest("resnet34", weights="IMAGENET1K_V1", device="cpu")
 
     Attributes:
-        name: a torchvision model name, ``timm:NAME``, ``package.module:factory`` or
-            ``file.py:factory``.
-        weights: ``auto``, ``pretrained``, ``random``, a member of the model's weights, or a file.
-        seed: the seed of random weights, of random pruning, and of random numbers that a model
-            draws if it is compared or in training mode.
-        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
-        dtype: the dtype of the parameters and of the pixels.
-        size: the side of the square that the network sees, in pixels; None for the size that
-            belongs to the weights.
-        resize: the short side of the image before its middle is cut out, in pixels; None for the
-            proportion that belongs to the weights.
-        mean: the value subtracted from each colour; None for that of the weights. One value means
-            that a model of the user's own takes grey pictures.
-        std: the value that each colour is divided by, and so many as of ``mean``.
-        interpolation: ``nearest``, ``bilinear`` or ``bicubic``; None for that of the weights.
-        arguments: keyword arguments of the model's builder, with the values as the user wrote them.
-        mode: ``eval`` or ``train`` puts the model into that mode, ``as-made`` leaves every module
-            in the mode in which the builder made it.
+        seed: It is also that of random numbers that a model draws if it is compared or in training
+            mode.
+        dtype: The parameters and the pixels have it.
+        size: None for the size that belongs to the weights.
+        resize: None for the proportion that belongs to the weights.
+        mean: None for that of the weights.
+        std: It has so many numbers as ``mean``.
+        interpolation: None for that of the weights.
+        arguments: Their values are as the user wrote them.
         progress: show torch's download bar on stderr.
     """
 
-    name: str
-    weights: str = "auto"
-    seed: int = 0
-    device: str = "auto"
-    dtype: Dtype = "float32"
-    size: int | None = None
-    resize: int | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    interpolation: Interpolation | None = None
-    arguments: tuple[tuple[str, str], ...] = ()
-    mode: Mode = "eval"
+    name: ModelName
+    weights: Annotated[
+        str,
+        Flag(
+            "--weights",
+            "WEIGHTS",
+            "auto (trained if available, else random), pretrained, random, a name such as "
+            "IMAGENET1K_V1, or a file.",
+        ),
+    ] = "auto"
+    seed: Annotated[int, Flag("--seed", "N", "Seed of random weights and pruning.")] = 0
+    device: Annotated[str, Flag("--device", "DEVICE", "auto, cpu, cuda, cuda:N or mps.")] = "auto"
+    dtype: Annotated[Dtype, Flag("--dtype", "DTYPE", "float32, float16 or bfloat16.")] = "float32"
+    size: Size = None
+    resize: Annotated[
+        int | None,
+        Flag(
+            "--resize",
+            "N",
+            "Short side before cropping, in pixels.",
+            at_least=1,
+            at_most=LARGEST_SIDE,
+        ),
+    ] = None
+    mean: Annotated[
+        tuple[float, ...] | None,
+        Flag(
+            "--mean",
+            "R,G,B",
+            "Subtracted from the colours, which are 0 to 1; one number: a grey model.",
+            read=parse.read_colours,
+        ),
+    ] = None
+    std: Annotated[
+        tuple[float, ...] | None,
+        Flag("--std", "R,G,B", "Divisor of the colours.", read=parse.read_divisors),
+    ] = None
+    interpolation: Annotated[
+        Interpolation | None,
+        Flag("--interpolation", "HOW", "Resizing: nearest, bilinear or bicubic."),
+    ] = None
+    arguments: ModelArguments = ()
+    mode: Annotated[
+        Mode, Flag("--mode", "MODE", "eval, train, or as-made (as the builder left it).")
+    ] = "eval"
     progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """The images of a run, and how their names are understood.
+    """Images: which they are, and how their names are understood.
 
     Example:
         >>> ImageRequest(("photos/", "cat.jpg"), recursive=False)
 
     Attributes:
-        names: image or tensor files, folders, globs, ``@LIST`` and ``-``, as given.
-        recursive: also take the images in the folders of a folder.
-        null_separated: names in lists end with NUL instead of a line break.
-        pair: the second picture for an optical flow model; None for the first picture again.
-        clip: each folder among ``names`` is a clip whose frames are its files, ordered by name.
+        names: Tensor files are images, too.
+        clip: The frames of a clip are the files of its folder, ordered by name.
     """
 
-    names: tuple[str, ...]
-    recursive: bool = True
-    null_separated: bool = False
-    pair: str | None = None
-    clip: bool = False
+    names: Annotated[
+        tuple[str, ...],
+        Flag(
+            "images",
+            "IMAGE",
+            "Files, folders, globs, '@LIST' of names, or - for names on standard input.",
+            many=True,
+        ),
+    ]
+    recursive: Annotated[bool, Flag("--no-recursive", help="Skip folders inside a folder.")] = True
+    null_separated: Annotated[
+        bool, Flag("-0 --null", help="Names in lists end with NUL (find -print0).")
+    ] = False
+    pair: Annotated[
+        str | None,
+        Flag("--pair", "IMAGE", "Second image, for optical flow.  [default: the same]", late=True),
+    ] = None
+    clip: Annotated[
+        bool, Flag("--clip", help="Take a folder of frames as one video clip.", late=True)
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,45 +397,76 @@ class RunRequest:
     Attributes:
         model: which model to run.
         images: which images to run it on.
-        layers: forms of the filter language; a layer that any of them matches is chosen.
-        exclude: forms of layers to leave out.
-        edits: changes to the tensors that pass through the layers, as ``--edit`` takes them.
-        prunes: weights to prune before the run, as ``--prune`` takes them.
-        on_error: what happens when the model fails on an image: ``stop`` ends the run, ``skip``
-            goes on without the image.
+        layers: A layer is chosen if any of these forms of the filter language matches it.
+        on_error: ``stop`` ends the run, ``skip`` goes on without the image.
     """
 
     model: ModelRequest
     images: ImageRequest
-    layers: tuple[str, ...] = ("conv",)
-    exclude: tuple[str, ...] = ()
-    edits: tuple[str, ...] = ()
-    prunes: tuple[str, ...] = ()
-    on_error: OnError = "stop"
+    layers: Layers = ("conv",)
+    exclude: Exclude = ()
+    edits: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--edit",
+            "CHANGE",
+            "Change what passes a layer; explained below.",
+            many=True,
+            panel="Changes",
+        ),
+    ] = ()
+    prunes: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--prune",
+            "FORM=SHARE[:HOW]",
+            "Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.",
+            many=True,
+            panel="Changes",
+        ),
+    ] = ()
+    on_error: Annotated[
+        OnError,
+        Flag(
+            "--on-error",
+            "stop|skip",
+            "When the model fails on an image.",
+            panel="Images",
+            repeats=False,
+        ),
+    ] = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class FolderRequest:
-    """Where a run is written, and what may be replaced there.
+    """Output: where a run is written, and what may be replaced there.
 
     Example:
         >>> FolderRequest(Path("my-run"), overwrite=True)
 
     Attributes:
-        out: the run folder, or its URL for a run on a cluster; a string is taken as either. None
-            stands for ``hookcli-runs/MODEL-IMAGE`` under the working directory.
-        overwrite: replace a run that is in ``out``.
-        resume: continue a run that was interrupted.
-        verify: with ``resume``, read every image again to check that it has not changed.
+        out: A string is taken as either. A URL is for a run on a cluster.
 
     Raises:
         RequestError: the URL holds a password.
     """
 
-    out: Place | None = None
-    overwrite: bool = False
-    resume: bool = False
-    verify: bool = False
+    out: Annotated[
+        Place | None,
+        Flag(
+            "-o --out",
+            "DIR",
+            "The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]",
+            read=to_place,
+        ),
+    ] = None
+    overwrite: Annotated[
+        bool, Flag("--overwrite", help="Replace the run that is in the run folder.")
+    ] = False
+    resume: Annotated[bool, Flag("--resume", help="Go on with an interrupted run.")] = False
+    verify: Annotated[
+        bool, Flag("--verify", help="With --resume: compare images by content, not by time.")
+    ] = False
 
     def __post_init__(self) -> None:
         if self.out is not None:  # in a notebook it is easily forgotten that it is a Path
@@ -280,96 +475,146 @@ class FolderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
-    """Which tensors and sketches are kept, in addition to the figures.
+    """Tensors: which are kept, in addition to their figures.
 
     Example:
         >>> TensorRequest(SaveStyle("mean"), max_disk=2.0)
 
     Attributes:
-        save: what is saved of each tensor; None to save no tensors.
-        max_disk: how large the saved tensors may become together, in 1e9 bytes.
-        sketch: keep a sketch of every tensor, by which runs are compared; None to keep sketches if
-            the run has at most ``MOST_SKETCHED`` images.
+        save: The part of each tensor that is saved; None to save no tensors.
+        max_disk: It is counted in 1e9 bytes, for all tensors together.
+        attention: The probabilities of all heads, queries and keys of the attention that is
+            computed are saved.
     """
 
-    save: SaveStyle | None = None
-    max_disk: float = 10.0
-    sketch: bool | None = None
+    save: Annotated[
+        SaveStyle | None,
+        Flag(_SAVE, "WHAT", _SAVE_HELP, many=True, read=parse.read_saved, word="tensors"),
+    ] = None
+    max_disk: Annotated[
+        float, Flag("--max-disk", "GB", "Refuse to save more than this.", repeats=False)
+    ] = 10.0
+    sketch: Annotated[
+        bool | None,
+        Flag(
+            "--sketch/--no-sketch",
+            help="Keep 268 bytes of each tensor, for hookcli golden and diff.  [default: for up to "
+            f"{MOST_SKETCHED} images]",
+        ),
+    ] = None
+    attention: Annotated[
+        bool, Flag(_SAVE, "WHAT", _SAVE_HELP, many=True, read=parse.read_saved, word="attention")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class FindingRequest:
-    """The thresholds of findings, and the findings that make a run fail.
+    """Findings: what is reported as worth a look, and what makes the command fail.
 
     Example:
         >>> FindingRequest(rules=(("dead", 0.5),), fail_on=("nan",))
-
-    Attributes:
-        rules: names of rules with the thresholds to use instead of the default ones.
-        fail_on: names of rules; a finding of one of them ends the run with exit code 7.
     """
 
-    rules: tuple[tuple[str, float], ...] = ()
-    fail_on: tuple[str, ...] = ()
+    rules: Annotated[
+        tuple[tuple[str, float], ...],
+        Flag(
+            "--rule",
+            "NAME=VALUE",
+            "Change the threshold of a finding: dead=0.5.",
+            many=True,
+            read=parse.read_rule,
+            write=parse.write_rule,
+        ),
+    ] = ()
+    fail_on: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--fail-on",
+            "RULES",
+            "End with code 7 if one is found: nan,inf,dead.",
+            read=parse.read_names,
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """The machines of a run on a Ray cluster, and the share of them that each worker gets.
+    """Machine: the machines of a Ray cluster, and the share of them that each worker gets.
 
     Attributes:
-        address: the address of a running cluster, or ``auto`` for the cores and GPUs of this
-            machine.
-        workers: how many workers hold the model; None for as many as the cluster has room for.
-        cpus: the cores of a worker, which is also the number of threads that torch uses there.
-        gpus: the GPUs of a worker, which may be a fraction; None for one if the model runs on a
-            GPU.
+        address: ``auto`` stands for the cores and GPUs of this machine.
+        cpus: It is also the number of threads that torch uses there.
+        gpus: None for one if the model runs on a GPU.
     """
 
-    address: str = "auto"
-    workers: int | None = None
-    cpus: int = 1
-    gpus: float | None = None
+    UNASKED: ClassVar[tuple[str, str]] = ("{option} is for runs on a cluster", "add --cluster auto")
+
+    address: Annotated[
+        str, Flag("--cluster", "auto|ADDRESS", "Run on a Ray cluster; auto starts one here.")
+    ]
+    workers: Annotated[
+        int | None,
+        Flag("--cluster-workers", "N", "Number of workers.  [default: as many as fit]", at_least=1),
+    ] = None
+    cpus: Annotated[int, Flag("--cpus-per-worker", "N", "Cores of a worker.", at_least=1)] = 1
+    gpus: Annotated[
+        float | None, Flag("--gpus-per-worker", "N", "GPUs of a worker, such as 0.5.", at_least=0)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRequest:
-    """How the work of a run is spread over processes, threads and machines.
+    """Machine: the processes and threads of this machine, or a cluster of many.
 
     Attributes:
-        workers: how many processes prepare images; None to choose by the machine and the number of
-            images.
-        threads: how many threads torch uses; None to leave the choice to torch.
         cluster: the cluster to run on; None for this process alone.
-        storage: names and values of options of the filesystems that hold what is named by a URL.
     """
 
-    workers: int | None = None
-    threads: int | None = None
+    workers: Workers = None
+    threads: Annotated[
+        int | None, Flag("--threads", "N", "Threads of torch.  [default: the cores]", at_least=1)
+    ] = None
     cluster: ClusterRequest | None = None
-    storage: tuple[tuple[str, str], ...] = ()
+    storage: StorageOptions = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Which attention is computed, and what is drawn and kept of it.
+    """Attention: which of it is computed and drawn, head by head.
 
     Example:
         >>> AttentionRequest(("all",), patch=(120, 80))
 
     Attributes:
-        layers: forms of the filter language; the attention of these layers and of all modules
-            inside them is computed.
-        patch: a pixel of the image as given, whose patch is the query that is drawn; None for the
-            class token.
-        rollout: also roll the attention out over all these calls.
-        save: keep the probabilities of all heads, queries and keys.
+        layers: The attention of these layers and of all modules inside them is computed.
     """
 
-    layers: tuple[str, ...]
-    patch: tuple[int, int] | None = None
-    rollout: bool = False
-    save: bool = False
+    UNASKED: ClassVar[tuple[str, str]] = (
+        "--patch, --rollout and --save attention are for attention that is computed",
+        "add --attention all",
+    )
+
+    layers: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--attention",
+            "FORM[,FORM]",
+            "Compute what each head of these looks at (the last: 'attention[-1]').",
+            many=True,
+        ),
+    ]
+    patch: Annotated[
+        tuple[int, int] | None,
+        Flag(
+            "--patch",
+            "X,Y",
+            "Draw what the patch at this pixel looks at.  [default: the class token]",
+            read=parse.read_pixel,
+        ),
+    ] = None
+    rollout: Annotated[
+        bool, Flag("--rollout", help="Also draw the attention multiplied over depth.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +630,6 @@ class RunConfig:
         tensors: what is kept of the tensors.
         findings: the rules of the findings.
         machine: how the work is spread over processes, threads and machines.
-        save_weights: the file that the pruned weights are written to; None for none.
     """
 
     command: ClassVar[str]
@@ -396,7 +640,16 @@ class RunConfig:
     tensors: TensorRequest = TensorRequest()
     findings: FindingRequest = FindingRequest()
     machine: MachineRequest = MachineRequest()
-    save_weights: Path | None = None
+    save_weights: Annotated[
+        Path | None,
+        Flag(
+            "--save-weights",
+            "FILE",
+            "With --prune: write the weights as .safetensors.",
+            panel="Changes",
+            repeats=False,
+        ),
+    ] = None
 
     @property
     def at(self) -> At:
@@ -453,23 +706,41 @@ class InspectConfig(RunConfig):
         >>> result = hookcli.inspect_images(InspectConfig(request, at="both"))
 
     Attributes:
-        at: which tensors of a call are recorded: ``output``, ``input`` or ``both``.
-        batch_size: how many images go through the model at once, at most.
-        focus: left, top, width and height of a box in pixels of the image as given, by which
-            channels are ranked: first those that fire more inside it than outside; None for no box.
+        focus: Left, top, width and height are in pixels of the image as given. Channels that fire
+            more inside the box than outside come first; None for no box.
         attention: what is computed of the attention; None for nothing.
-        overview: also draw an overview, one picture for a slide.
-        top_images: how many of the images that fire each channel most are kept; 0 for none.
+        top_images: 0 for none.
     """
 
     command: ClassVar[str] = "inspect"
 
-    at: At = "output"
-    batch_size: int = 8
-    focus: Box | None = None
+    at: ObservedSide = "output"
+    batch_size: BatchSize = 8
+    focus: Annotated[
+        Box | None,
+        Flag(
+            "--focus",
+            "X,Y,W,H",
+            "Put channels first that fire inside this box.",
+            read=parse.read_box,
+            panel="Pictures",
+        ),
+    ] = None
     attention: AttentionRequest | None = None
-    overview: bool = False
-    top_images: int = 9
+    overview: Annotated[
+        bool,
+        Flag("--overview", help="Also draw overview.png, which fits a slide.", panel="Pictures"),
+    ] = False
+    top_images: Annotated[
+        int,
+        Flag(
+            "--top-images",
+            "N",
+            "List the N images that fire each channel most.",
+            at_least=0,
+            panel="Pictures",
+        ),
+    ] = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,12 +806,11 @@ class CompareConfig:
     Attributes:
         run: the first variant, which is the reference.
         other: the second variant.
-        at: which tensors of a call are compared: ``output``, ``input`` or ``both``.
     """
 
     run: RunRequest
     other: VariantRequest
-    at: At = "output"
+    at: ObservedSide = "output"
 
 
 DEFAULTS = InspectConfig(RunRequest(ModelRequest(""), ImageRequest(())))

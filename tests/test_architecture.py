@@ -27,7 +27,7 @@ PACKAGE = Path(hookcli.__file__).parent
 # The storeys, the lowest first. A module imports what stands on a line below its own, or in its own
 # folder.
 STOREYS = """
-config errors escape files urls documents foreign notebook png without_compiler
+config errors escape flags parse files urls documents foreign notebook png without_compiler
 records
 distance
 summary

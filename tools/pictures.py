@@ -39,7 +39,10 @@ SOURCES = {
     "page": [f"{ASSETS}/*", "hookcli/render/charts/*.py"],
     "grid": ["hookcli/render/draw/*.py", "hookcli/activations/feature_maps.py"],
     "terminal": ["hookcli/cli/output/*.py"],
-    "help": ["hookcli/cli/help.py", "hookcli/cli/options.py", "hookcli/__main__.py"],
+    "help": [
+        *("hookcli/cli/help.py", "hookcli/cli/option_groups.py", "hookcli/cli/options.py"),
+        *("hookcli/config.py", "hookcli/__main__.py"),
+    ],
 }
 LITE = "timm:tf_efficientnet_lite0"
 CAT = "sample_images/cat.png"

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 import griffe
 
 import hookcli
+from hookcli import config
 from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
+from hookcli.flags import list_fields
 from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from hookcli.flags import Field
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -230,12 +234,37 @@ def render_object(found: griffe.Object) -> list[str]:
     lines = []
     if (found.is_function or "dataclass" in found.labels) and "property" not in found.labels:
         lines += ["```text", sign(found), "```", ""]
-    for section in found.docstring.parsed if found.docstring else ():
+    sections = list(found.docstring.parsed) if found.docstring else []
+    if found.is_class and found.module.path == config.__name__:
+        sections = add_helps(list_fields(getattr(config, found.name)), sections)
+    for section in sections:
         lines += render_section(section)
     if found.is_class and "Statistics" in map(str, found.bases):
         texts = (f"- `{name}`: {each.text}." for name, each in STATISTICS.items())
         lines[-1:] = [*(text.replace("null", "None") for text in texts), ""]
     return lines
+
+
+def add_helps(
+    fields: Iterable[Field], sections: list[griffe.DocstringSection]
+) -> list[griffe.DocstringSection]:
+    """Return the sections of a request's docstring, where fields also have the help of their options."""
+    kind = griffe.DocstringSectionKind.attributes
+    told = {each.name: each for section in sections if section.kind is kind for each in section.value}
+    described = []
+    for field in fields:
+        said = [told[field.name].description] if field.name in told else []
+        if field.flag is not None:
+            name = "" if field.flag.is_argument else f"``{field.flag.name}``: "
+            help_text = "" if field.flag.word else field.flag.help
+            said.insert(0, f"{name}{help_text}")
+        if said:
+            described.append(
+                griffe.DocstringAttribute(field.name, annotation="", description=" ".join(said))
+            )
+    others = [section for section in sections if section.kind is not kind]
+    place = next((i for i, each in enumerate(others) if each.kind.value == "raises"), len(others))
+    return [*others[:place], griffe.DocstringSectionAttributes(described), *others[place:]]
 
 
 def sign(function: griffe.Function | griffe.Class) -> str:
@@ -254,13 +283,24 @@ def sign(function: griffe.Function | griffe.Class) -> str:
         stars = {"variadic positional": "*", "variadic keyword": "**"}.get(
             str(parameter.kind.value), ""
         )
-        annotation = str(parameter.annotation).replace("Whole", "int")
+        annotation = type_of(parameter, function).replace("Whole", "int")
         words.append(f"{stars}{parameter.name}: {annotation}{default}")
     end = f") -> {function.returns}" if function.is_function else ")"
     line = f"{function.name}({', '.join(words)}{end}"
     return (
         line if len(line) < 90 else f"{function.name}(\n    " + ",\n    ".join(words) + f"\n{end}"
     )
+
+
+def type_of(parameter: griffe.Parameter, function: griffe.Function | griffe.Class) -> str:
+    """Return a parameter's type without the option that a request's field has."""
+    annotation = parameter.annotation
+    alias = function.module.members.get(getattr(annotation, "name", ""))
+    if alias is not None and not alias.is_alias and alias.is_attribute:
+        annotation = alias.value
+    if getattr(annotation, "canonical_name", "") == "Annotated":
+        return str(annotation.slice.elements[0])
+    return str(parameter.annotation)
 
 
 def render_section(section: griffe.DocstringSection) -> list[str]:

@@ -29,7 +29,7 @@ MOST_USED = (
     "channels",
     "save",
     "attention",
-    "output_format",
+    "format",
 )
 _MOST_USED_PANEL = "Used most"
 _MOST_OF_THEM = 10

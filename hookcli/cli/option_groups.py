@@ -1,65 +1,180 @@
-"""Groups of options: a frozen dataclass in a command's signature stands for all its fields."""
+"""Commands that take requests: the options of each are the flags of its fields."""
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+import typer
+
+from hookcli.cli.completion import complete_model
+from hookcli.errors import RequestError
+from hookcli.flags import Field, Flag, find_panel, list_fields, read_field
+
+# The panels of ``--help`` in their order. What a request marks as late comes after them, and so do
+# the options that a command has besides its requests.
+_PANELS = (
+    *("Layers", "Tolerance", "Gradients", "Channels", "Score", "Output", "Model", "Pictures"),
+    *("Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
+)
+_LAST = len(_PANELS)
+_COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
+
+
+class Without(NamedTuple):
+    """The options of a request that a command does not have, by their names in Python."""
+
+    names: frozenset[str]
+
+
+class _Option(NamedTuple):
+    """A parameter of a command, and where ``--help`` shows it."""
+
+    place: int
+    parameter: Parameter
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Expand the option groups in a command's signature into options.
+    """Make a command of a function whose parameters are requests or have flags of their own.
 
-    The command line gives one value for each option, and the command gets the filled groups.
-    The panel of a group's options in ``--help`` is what its docstring says before the colon.
+    The command line gives one value for each flag, and the function gets the filled requests. A
+    parameter with the name of an option stands in its place, and its value fills both.
     """
     hints = get_type_hints(function, include_extras=True)
-    groups = {
-        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
+    own = {
+        name: read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
+        for name, each in signature(function).parameters.items()
     }
-    parameters: list[Parameter] = []
-    for name, parameter in signature(function).parameters.items():
-        if name in groups:
-            parameters += _list_options(groups[name])
-        else:
-            kind = hints[name]
-            parameters.append(parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+    options = sorted(_list_own_options(own, hints), key=lambda option: option.place)
+    parameters = [option.parameter for option in options]
 
     @wraps(function)
-    def fill_groups(**values: object) -> None:
-        for name, group in groups.items():
-            if isinstance(values.get(name), group):
-                continue  # whoever calls the command from Python fills the groups
-            given = {f.name: values.pop(f.name) for f in fields(group) if f.name in values}
-            lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
-            values[name] = group(**given | lists)
-        function(**values)
+    def fill_requests(*words: object, **named: object) -> None:
+        values = dict(zip(own, words, strict=False)) | named
+        given = {
+            own[name].parameter if name in own else name: value
+            for name, value in values.items()
+            if value not in (None, [])
+        }
+        filled = {
+            name: _fill_own(field, given)
+            for name, field in own.items()
+            if field.request is not None or field.parameter in given
+        }
+        function(**filled)
 
-    fill_groups.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    fill_groups.__annotations__ = {each.name: each.annotation for each in parameters}
-    return fill_groups
+    fill_requests.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    fill_requests.__annotations__ = {each.name: each.annotation for each in parameters}
+    return fill_requests
 
 
-def _list_options(group: type) -> Iterator[Parameter]:
-    panel = (group.__doc__ or "").partition(":")[0]
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        kind, option = get_args(hints[field.name])
-        option = copy(option)
-        option.rich_help_panel = panel
-        default: object = Parameter.empty if field.default is MISSING else field.default
-        if get_origin(kind) is tuple:  # Typer takes lists
-            kind = list[str]
-        if isinstance(default, tuple):
-            default = list(default)
-        yield Parameter(
-            field.name,
-            Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[kind, option],
+def _list_own_options(own: Mapping[str, Field], hints: Mapping[str, Any]) -> Iterator[_Option]:
+    for name, field in own.items():
+        if field.request is not None:
+            parts = getattr(hints[name], "__metadata__", ())
+            left_out = {each.parameter for each in own.values() if each.request is None}
+            left_out |= {each for part in parts for each in part.names}
+            options = {option.parameter.name: option for option in _list_options(field.request)}
+            yield from (option for name, option in options.items() if name not in left_out)
+        elif field.flag is not None:
+            yield _Option(_LAST, _make_parameter(field, field.flag, field.flag.panel))
+        else:
+            yield _Option(_LAST, Parameter(name, Parameter.KEYWORD_ONLY, annotation=field.kind))
+
+
+def _list_options(request: type, *, may_miss: bool = False) -> Iterator[_Option]:
+    """Yield the options of a request and of the requests in it.
+
+    Args:
+        request: the class of the request.
+        may_miss: there need not be a request, so none of its options need be given.
+    """
+    panel = find_panel(request)
+    for field in list_fields(request):
+        if field.flag is not None:
+            shown = panel or field.flag.panel
+            is_placed = shown in _PANELS and not field.flag.late
+            place = _PANELS.index(shown) if is_placed else _LAST
+            known = replace(field, default=None) if may_miss and field.is_required else field
+            yield _Option(place, _make_parameter(known, field.flag, shown))
+        if field.request is not None:
+            yield from _list_options(field.request, may_miss=field.kind is not field.request)
+
+
+def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
+    """Return the parameter that Typer makes an option or an argument of.
+
+    Its default is None, which tells what was given; its help says the default of the field.
+    """
+    kind = field.kind
+    if flag.many or flag.read is not None:
+        kind = list[str] if flag.many else str
+    if flag.is_argument:
+        made = typer.Argument(
+            metavar=flag.metavar, help=flag.help, autocompletion=_COMPLETED.get(flag.metavar)
         )
+    else:
+        made = typer.Option(
+            *flag.names.split(),
+            metavar=flag.metavar or None,
+            help=flag.help + field.default_text,
+            min=flag.at_least,
+            max=flag.at_most,
+            rich_help_panel=panel or None,
+        )
+    default = Parameter.empty if field.is_required else None
+    return Parameter(
+        field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made]
+    )
+
+
+def _fill_own(field: Field, given: Mapping[str, Any]) -> object:
+    value = given.get(field.parameter)
+    if field.request is not None:
+        return value if isinstance(value, field.request) else fill(field.request, given)
+    return value if field.flag is None else field.flag.read_given(value)
+
+
+def fill(request: type, given: Mapping[str, Any]) -> Any:
+    """Return a request of what was given on the command line, by the parameters of the options.
+
+    Raises:
+        RequestError: a text cannot be read, or an option is for a part that was not asked for.
+    """
+    values: dict[str, Any] = {}
+    for field in list_fields(request):
+        flag = field.flag
+        if field.request is not None:
+            values[field.name] = _fill_part(field, field.request, given)
+        elif flag is not None and flag.is_none(given):
+            values[field.name] = None
+        elif flag is not None and field.parameter in given:
+            values[field.name] = flag.read_given(given[field.parameter])
+        elif field.is_required:
+            values[field.name] = ()  # the images of hookcli golden, which need not be given
+    return request(**values)
+
+
+def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
+    """Return the request inside another; None if it may be left out and was not asked for."""
+    parts = list_fields(request)
+    if field.flag is None:
+        is_asked = all(part.parameter in given for part in parts if part.is_required)
+    else:
+        said = given.get(field.parameter)
+        is_asked = said is not None and field.flag.read_given(said)
+    made = fill(request, given)
+    if is_asked or field.kind is request:
+        return made
+    for part in parts:
+        if (
+            part.flag is not None
+            and not part.is_required
+            and getattr(made, part.name) != part.default
+        ):
+            message, hint = request.UNASKED  # type: ignore[attr-defined]
+            raise RequestError(message.format(option=part.flag.name), hint)
+    return None

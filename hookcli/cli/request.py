@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -10,14 +12,13 @@ from hookcli import errors
 from hookcli.cli import memory
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_result, print_summary, print_warnings
-from hookcli.config import RunRequest
 from hookcli.records.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.cli.options import EditOptions, ImageOptions, LayerOptions, ModelOptions
-    from hookcli.config import ClusterRequest, RunConfig
+    from hookcli.cli.options import ShowOptions
+    from hookcli.config import ClusterRequest, RunConfig, RunRequest
     from hookcli.plan.estimate import Plan
     from hookcli.plan.prepare import PreparedRun
     from hookcli.records.images import SkippedImage
@@ -27,48 +28,25 @@ if TYPE_CHECKING:
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 
 
-def make_request(
-    model: str,
-    images: list[str],
-    weights: ModelOptions,
-    names: ImageOptions,
-    layers: LayerOptions,
-    edits: EditOptions | None = None,
-    *,
-    pair: str | None = None,
-    clip: bool = False,
-    quiet: bool,
-) -> RunRequest:
-    """Return the part of a config that every command that runs images through a model needs.
-
-    Raises:
-        RequestError: an option cannot be read.
-    """
-    edit, prune = ((), ()) if edits is None else (edits.edit, edits.prune)
-    return RunRequest(
-        weights.request(model, quiet=quiet),
-        names.request(images, pair, clip=clip),
-        layers.layers,
-        layers.exclude,
-        edit,
-        prune,
-        names.on_error,
-    )
+def with_progress(request: RunRequest, *, quiet: bool) -> RunRequest:
+    """Return the request with torch's download bar, if somebody watches."""
+    model = replace(request.model, progress=not quiet and sys.stderr.isatty())
+    return replace(request, model=model)
 
 
-def print_run(
-    config: RunConfig, output_format: str, *, quiet: bool, time: bool, dry_run: bool
-) -> NoReturn:
+def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
     """Run what was asked and print what came of it; leaves with the exit code."""
-    if dry_run:
+    quiet = show.quiet
+    config = replace(config, run=with_progress(config.run, quiet=quiet))
+    if show.dry_run:
         _print_dry_run(config)
     result = run_config(config, quiet=quiet)
     from hookcli.models.sources.choose import choose_source
 
     is_known = choose_source(config.run.model.name).is_known
-    print_result(config, result, output_format, says_input=not is_known)
+    print_result(config, result, show.output_format, says_input=not is_known)
     print_warnings(config, result)
-    print_summary(result, quiet=quiet, time=time)
+    print_summary(result, quiet=quiet, time=show.time)
     if config.save_weights is not None:
         console.say(f"wrote {config.save_weights}", quiet=quiet)
     raise typer.Exit(result.exit_code)
@@ -164,16 +142,17 @@ def _plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
     what = f"{config.run.model.name}: {count(plan.layers, 'layer')}, {count(plan.images, 'image')}"
     if not keeps:
         return what
-    pictures = (
-        _PICTURES[plan.grids]
-        + ", no pictures of attention" * (config.attention is not None and plan.grids != "layers")
-        + ", sketches" * plan.sketches
-        + ", tensors" * bool(config.tensors.save)
-    )
+    pictures = [_PICTURES[plan.grids]]
+    if config.attention is not None and plan.grids != "layers":
+        pictures.append("no pictures of attention")
+    if plan.sketches:
+        pictures.append("sketches")
+    if config.tensors.save is not None:
+        pictures.append("tensors")
     cluster = config.machine.cluster
     where = "" if cluster is None else f", on the Ray cluster {cluster.address}"
     return (
-        f"{what}{where}, {pictures}, "
+        f"{what}{where}, {', '.join(pictures)}, "
         f"about {count(plan.files, 'file')}, up to about {plan.megabytes:.1f} MB, "
         f"into {plan.out_dir}"
     )

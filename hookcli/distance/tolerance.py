@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from hookcli.errors import RequestError
+from hookcli.flags import Flag
+from hookcli.parse import read_layer_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +39,7 @@ SKETCHED = 1e-6  # the least tolerance with sketches, which are float32
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The tolerated distance of a call of B from the same call of A.
+    """Tolerance: how far a call of B may be from the same call of A.
 
     A call holds if the distance is at most ``atol + rtol * size``, both in the figure of the
     metric: the root of the mean square (``rel-l2``), the largest magnitude (``max-abs``) or the
@@ -43,18 +48,50 @@ class Tolerance:
     of that relative L2.
 
     Attributes:
-        metric: the distance that decides.
-        rtol: the relative tolerance; None for that of the coarsest dtype in ``RTOL``.
-        atol: the absolute tolerance, in the unit of the activations.
-        layers: pairs of a glob on call ids and an ``rtol``; the last pair that matches applies.
-        equal_nan: whether NaN at the same places of both are no difference.
+        rtol: None for that of the coarsest dtype in ``RTOL``.
+        atol: It is in the unit of the activations.
+        layers: The last glob that matches a call applies.
+
+    Raises:
+        RequestError: a number is not finite.
     """
 
-    metric: Metric = "rel-l2"
-    rtol: float | None = None
-    atol: float = 0.0
-    layers: tuple[tuple[str, float], ...] = ()
-    equal_nan: bool = False
+    metric: Annotated[
+        Metric,
+        Flag(
+            "--metric", "METRIC", "rel-l2, cosine, max-abs or mean-abs; the last two need tensors."
+        ),
+    ] = "rel-l2"
+    rtol: Annotated[
+        float | None,
+        Flag(
+            "--rtol",
+            "X",
+            "Largest difference, relative to A.  [default: by dtype; float32: 1e-5]",
+            at_least=0,
+        ),
+    ] = None
+    atol: Annotated[
+        float, Flag("--atol", "X", "Largest absolute difference beyond that.", at_least=0)
+    ] = 0.0
+    layers: Annotated[
+        tuple[tuple[str, float], ...],
+        Flag(
+            "--layer-tolerance",
+            "GLOB=RTOL",
+            "An own --rtol for some calls: 'layer4.*=1e-2'.",
+            many=True,
+            read=read_layer_tolerance,
+        ),
+    ] = ()
+    equal_nan: Annotated[
+        bool, Flag("--equal-nan", help="NaN in the same places is no difference.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if value is not None and not math.isfinite(value):
+                raise RequestError(f"--{name} {value}: not a finite number", f"--{name} 1e-3")
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
         """Return the relative tolerance of a call.

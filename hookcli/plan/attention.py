@@ -10,7 +10,7 @@ from hookcli.errors import NoLayerMatchedError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.config import AttentionRequest, GridStyle
+    from hookcli.config import AttentionRequest, GridStyle, RunConfig
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.passes.attention import AttentionSettings
@@ -24,7 +24,7 @@ _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share
 
 
 def choose_attention(
-    request: AttentionRequest | None,
+    config: RunConfig,
     loaded: LoadedModel,
     sources: Sequence[ImageSource],
     style: GridStyle,
@@ -33,7 +33,7 @@ def choose_attention(
     """Return what is computed of the attention, or None if nothing is asked for.
 
     Args:
-        request: what was asked.
+        config: what was asked.
         loaded: the model, with its weights.
         sources: the images, or in a worker of a cluster one of them.
         style: how feature maps are drawn; attention is drawn if each layer has its own picture.
@@ -44,6 +44,7 @@ def choose_attention(
             the network sees.
         ForwardError: the model raised an exception.
     """
+    request = config.attention
     if request is None:
         return None
     from hookcli.activations.attention_maps import refuse_rollout
@@ -57,7 +58,7 @@ def choose_attention(
         find_patch(request.patch, loaded, sources),
         draws=style.mode == "layers",
         rollout=request.rollout,
-        keeps=request.save,
+        keeps=config.tensors.attention,
         limit=MOST_MAP_BYTES // images,
     )
     found = settings.find(loaded.pixels_to_try())

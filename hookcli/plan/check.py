@@ -8,13 +8,13 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from hookcli import config as choices
-from hookcli.config import DEFAULTS, LARGEST_SIDE
+from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectConfig
 from hookcli.edits.grammar import read_edit
 from hookcli.edits.prune_grammar import read_prune
 from hookcli.errors import OutputError, RequestError
+from hookcli.flags import list_values
 from hookcli.store.ownership import find_holder
 from hookcli.summary.rules import RULES
 from hookcli.urls import Url
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         RunConfig,
         RunRequest,
         ScoreRequest,
-        TensorRequest,
     )
     from hookcli.edits.grammar import Side
 
@@ -51,14 +50,7 @@ def check_request(
     """
     model = request.model
     _check_words(request)
-    _check_choice("--dtype", model.dtype, choices.Dtype)
-    _check_choice("--mode", model.mode, choices.Mode)
-    _check_choice("--on-error", request.on_error, choices.OnError)
-    for name, side in (("--size", model.size), ("--resize", model.resize)):
-        if side is not None and side < 1:
-            raise RequestError(f"{name} must be at least 1, not {side}")
-        if side is not None and side > LARGEST_SIDE:
-            raise RequestError(f"{name} must be at most {LARGEST_SIDE}, not {side}")
+    check_values(request)
     _check_colours(model.mean, model.std)
     if model.std is not None and min(model.std) <= 0:
         raise RequestError("--std must be greater than 0")
@@ -107,11 +99,9 @@ def check_run(config: RunConfig) -> None:
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
     if backward is not None:
         check_score(backward)
-    check_at(config.at)
+    check_values(config)
     _check_grids(config.grids)
-    _check_tensors(config.tensors)
-    _check_at_least("--batch-size", config.batch_size, 1)
-    _check_at_least("--top-images", config.top_images, 0)
+    _check_tensors(config)
     _check_machine(config)
     _check_places(config)
     _check_rules(config.findings)
@@ -122,9 +112,13 @@ def check_run(config: RunConfig) -> None:
 
 def _check_machine(config: RunConfig) -> None:
     machine = config.machine
-    if machine.workers is not None:
-        _check_at_least("--workers", machine.workers, 0)
     if machine.cluster is not None:
+        for name, value in (("--workers", machine.workers), ("--threads", machine.threads)):
+            if value is not None:
+                raise RequestError(
+                    f"{name} means nothing with --cluster",
+                    "use --cluster-workers and --cpus-per-worker",
+                )
         if config.focus is not None:
             raise RequestError("--focus is for one image, and --cluster for many")
         if config.attention is not None and config.attention.patch is not None:
@@ -134,8 +128,6 @@ def _check_machine(config: RunConfig) -> None:
             raise RequestError(
                 "--cluster needs Ray, which is not installed", "pip install 'hookcli[ray]'"
             )
-    if machine.threads is not None:
-        _check_at_least("--threads", machine.threads, 1)
 
 
 def _check_places(config: RunConfig) -> None:
@@ -154,9 +146,6 @@ def _check_places(config: RunConfig) -> None:
 
 
 def _check_cluster(cluster: ClusterRequest, device: str) -> None:
-    _check_at_least("--cpus-per-worker", cluster.cpus, 1)
-    if cluster.workers is not None:
-        _check_at_least("--cluster-workers", cluster.workers, 1)
     if cluster.gpus is None:
         return
     if not 0 <= cluster.gpus < math.inf or (cluster.gpus > 1 and cluster.gpus % 1):
@@ -167,13 +156,22 @@ def _check_cluster(cluster: ClusterRequest, device: str) -> None:
         raise RequestError(f"--gpus-per-worker 0 leaves no GPU for --device {device}")
 
 
-def check_at(at: str) -> None:
-    """Check the value of ``--at``.
+def check_values(request: object) -> None:
+    """Check what the flags of a request say about each value.
 
     Raises:
-        RequestError: it is none of the values that exist.
+        RequestError: a number is out of its range, or a word is none of those that exist.
     """
-    _check_choice("--at", at, choices.At)
+    for field, flag, value in list_values(request):
+        if value is None:
+            continue
+        if field.choices and value not in field.choices:
+            known = ", ".join(field.choices)
+            raise RequestError(f"{flag.name} cannot be {value!r}", f"one of: {known}")
+        if flag.at_least is not None and value < flag.at_least:
+            raise RequestError(f"{flag.name} must be at least {flag.at_least}, not {value}")
+        if flag.at_most is not None and value > flag.at_most:
+            raise RequestError(f"{flag.name} must be at most {flag.at_most}, not {value}")
 
 
 def check_score(score: ScoreRequest) -> None:
@@ -182,43 +180,30 @@ def check_score(score: ScoreRequest) -> None:
     Raises:
         RequestError: there is no such score.
     """
-    if ":" not in score.score and score.score not in choices.SCORES:
+    if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
             f"--score cannot be {score.score!r}",
-            f"one of: {', '.join(choices.SCORES)}, FILE.py:FUNCTION",
+            f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION",
         )
     if score.score == "sum" and score.target != "predicted":
         raise RequestError("--score sum adds up the whole output and takes no --target")
 
 
-def _check_choice(option: str, value: str, choice: object) -> None:
-    if value not in get_args(choice):
-        known = ", ".join(get_args(choice))
-        raise RequestError(f"{option} cannot be {value!r}", f"one of: {known}")
-
-
-def _check_at_least(option: str, number: int, least: int) -> None:
-    if number < least:
-        raise RequestError(f"{option} must be at least {least}, not {number}")
-
-
 def _check_grids(grids: GridStyle) -> None:
-    _check_choice("--grids", grids.mode, choices.GridMode)
-    _check_choice("--rank", grids.rank, choices.Rank)
-    _check_choice("--scale", grids.scale, choices.Scale)
-    _check_choice("--theme", grids.theme, choices.Theme)
-    _check_choice("--picture-format", grids.format, choices.PictureFormat)
     if any(channel < 0 for channel in grids.channels or ()):
         raise RequestError("--channels are counted from 0, as in the tensor")
-    _check_at_least("--top", 1 if grids.top is None else grids.top, 1)
-    _check_at_least("--tile", grids.tile, 1)
-    if grids.mode != "none" and grids.colormap != choices.EMBER:
+    if grids.mode != "none" and grids.colormap not in (None, EMBER):
         from hookcli.render.draw.canvas import load_palette
 
         load_palette(grids.colormap)
 
 
-def _check_tensors(tensors: TensorRequest) -> None:
+def _check_tensors(config: RunConfig) -> None:
+    tensors = config.tensors
+    if tensors.attention and config.attention is None:
+        if not isinstance(config, InspectConfig):
+            raise RequestError("--save attention is for hookcli inspect --attention")
+        raise RequestError(*AttentionRequest.UNASKED)
     pool = "none" if tensors.save is None else tensors.save.pool
     if pool not in ("none", "mean", "max") and not re.fullmatch(r"0*[1-9]\d{0,8}", pool):
         raise RequestError(f"--pool cannot be {pool!r}", "one of: none, mean, max, or N")

@@ -68,8 +68,7 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> names.Plann
         frozenset(pictures),
         frozenset(optional),
         form,
-        tensors=config.tensors.save is not None
-        or (config.attention is not None and config.attention.save),
+        tensors=config.tensors.save is not None or config.tensors.attention,
     )
 
 

@@ -17,7 +17,7 @@ from hookcli.images.find import find_files
 from hookcli.images.fit import fit_sources, make_fitter, require_image
 from hookcli.images.read import list_images, read_images
 from hookcli.images.workers import count_workers
-from hookcli.plan.check import check_at, check_request, check_run, check_score
+from hookcli.plan.check import check_request, check_run, check_score, check_values
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
@@ -265,7 +265,7 @@ def add_score(model: PreparedModel, settings: RunSettings) -> PreparedRun:
     backward, loaded = settings.config.backward, model.loaded
     scorer = None if backward is None else loaded.scorer(backward)
     attention = choose_attention(
-        settings.config.attention, loaded, model.sources, settings.style, settings.image_count
+        settings.config, loaded, model.sources, settings.style, settings.image_count
     )
     return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
 
@@ -306,7 +306,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[PreparedModel, PreparedMo
         ModelError: a model could not be loaded.
     """
     one, two = config.run, config.other.run
-    check_at(config.at)
+    check_values(config)
     for request in (two, one):
         check_request(request)
     found_one = found_two = find_images(one)
@@ -500,6 +500,7 @@ def find_images(
 
 
 def _check_ablation(config: AblationConfig) -> None:
+    check_values(config)
     check_request(config.run)
     check_score(config.score)
 

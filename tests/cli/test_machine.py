@@ -56,7 +56,7 @@ def test_options_of_machines_that_make_no_sense_are_refused(run, words, error):
 
 def test_python_code_that_asks_for_a_cluster_is_told_that_it_gets_none():
     request = RunRequest(ModelRequest("squeezenet1_1"), ImageRequest((str(PHOTOS / "cat.png"),)))
-    config = InspectConfig(request, machine=MachineRequest(cluster=ClusterRequest()))
+    config = InspectConfig(request, machine=MachineRequest(cluster=ClusterRequest("auto")))
     with pytest.raises(RequestError, match="on this machine alone"):
         inspect_images(config)
 

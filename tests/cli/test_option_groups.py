@@ -1,70 +1,104 @@
-"""Groups of options: filled by the command line, or by whoever calls a command from Python."""
+"""Requests filled by the command line, or by whoever calls a command from Python."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
-from importlib import import_module
+from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated
+from typing import Annotated, ClassVar
 
+import pytest
 import typer
 
 from hookcli import __main__ as entry
-from hookcli.cli.option_groups import command
+from hookcli.cli.option_groups import _PANELS, command
+from hookcli.errors import RequestError
+from hookcli.flags import Flag
 
-MODULES = ("options", "tolerance_options", *(f"commands.{name}" for name in entry._COMMANDS))
+
+@dataclass(frozen=True, slots=True)
+class Varnish:
+    """Finish: what comes last."""
+
+    UNASKED: ClassVar[tuple[str, str]] = ("{option} is for varnish", "add --varnish NAME")
+
+    name: Annotated[str, Flag("--varnish", "NAME", "Which.")]
+    layers: Annotated[int, Flag("--varnish-layers", "N", "How many.", at_least=1)] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Colours:
     """Paint: what it is painted with."""
 
-    colours: Annotated[tuple[str, ...], typer.Option(help="Which.")] = ("red",)
-    coats: Annotated[int, typer.Option(help="How many.")] = 1
+    colours: Annotated[tuple[str, ...], Flag("--colours", "NAME", "Which.", many=True)] = ("red",)
+    coats: Annotated[int, Flag("--coats", "N", "How many.")] = 1
+    dries: Annotated[bool, Flag("--no-wait", help="Paint on wet paint.")] = True
+    varnish: Varnish | None = None
+
+
+Thing = Annotated[str, Flag("--thing", "NAME", "What.")]
 
 
 def make_command():
     seen = []
 
     @command
-    def paint(colours: Colours, thing: str = "wall") -> None:
+    def paint(colours: Colours, thing: Thing = "wall") -> None:
         seen.append((colours, thing))
 
     return paint, seen
 
 
-def test_the_fields_of_a_group_become_options_with_its_panel():
+def test_the_flags_of_a_request_become_options_with_its_panel_and_its_defaults():
     paint, _ = make_command()
     parameters = signature(paint).parameters
-    assert {name: each.default for name, each in parameters.items()} == {
-        "colours": ["red"],
-        "coats": 1,
-        "thing": "wall",
-    }
+    assert list(parameters) == [
+        *("colours", "coats", "no_wait", "varnish", "varnish_layers", "thing")
+    ]
     kind, option = parameters["colours"].annotation.__origin__, parameters["colours"].annotation
-    assert (kind, option.__metadata__[0].rich_help_panel) == (list[str], "Paint")
+    shown = option.__metadata__[0]
+    assert (kind, shown.rich_help_panel) == (list[str], "Paint")
+    assert shown.help == "Which.  [default: red]"
 
 
-def test_the_values_of_the_options_fill_the_group():
+def test_the_values_of_the_options_fill_the_request():
     paint, seen = make_command()
-    paint(colours=["blue", "green"], coats=2, thing="door")
-    assert seen == [(Colours(("blue", "green"), 2), "door")]
+    paint(colours=["blue", "green"], coats=2, no_wait=True, varnish="oil", thing="door")
+    assert seen == [(Colours(("blue", "green"), 2, dries=False, varnish=Varnish("oil")), "door")]
 
 
-def test_a_filled_group_can_be_given_too():
+def test_an_option_of_a_part_that_is_not_asked_for_is_refused():
+    paint, _ = make_command()
+    with pytest.raises(RequestError, match="--varnish-layers is for varnish"):
+        paint(varnish_layers=2)
+
+
+def test_a_filled_request_can_be_given_too():
     paint, seen = make_command()
-    paint(colours=Colours(("blue",)))
+    paint(Colours(("blue",)))
     paint()
     assert seen == [(Colours(("blue",)), "wall"), (Colours(), "wall")]
 
 
-def test_every_panel_of_a_help_is_that_of_a_group():
+def test_a_parameter_with_the_name_of_an_option_takes_its_place():
+    seen = []
+
+    @command
+    def paint(colours: Colours, often: Annotated[int, Flag("--coats", "N", "Again.")] = 3) -> None:
+        seen.append((colours.coats, often))
+
+    assert signature(paint).parameters["coats"].annotation.__metadata__[0].help == (
+        "Again.  [default: 3]"
+    )
+    paint(coats=2)
+    assert seen == [(2, 2)]
+
+
+def test_every_panel_of_a_help_is_known():
     """A panel whose name is misspelt would stand beside the one that is meant."""
-    modules = [vars(import_module(f"hookcli.cli.{name}")) for name in MODULES]
-    groups = {each for module in modules for each in module.values() if is_dataclass(each)}
     shown = {
         option.rich_help_panel
         for command in typer.main.get_command(entry.app).commands.values()  # type: ignore[attr-defined]
         for option in command.params
+        if option.param_type_name == "option"
     }
-    assert shown - {None} <= {group.__doc__.partition(":")[0] for group in groups}
+    assert shown - {None} == {*_PANELS, "Against"}

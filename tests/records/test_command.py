@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import typer
+
+from hookcli.cli.option_groups import command
 from hookcli.config import (
     AblationConfig,
     AblationStyle,
+    AttentionRequest,
     BackwardStyle,
     FindingRequest,
     FolderRequest,
@@ -46,32 +51,33 @@ RUN = RunRequest(
     edits=("conv:zero",),
     prunes=("fc=0.5",),
 )
-MODEL_WORDS = (
-    "--weights random --seed 3 --device cpu --dtype float16 --size 64 --resize 72 "
-    "--mean 0.1,0.2,0.3 --std 1.0,2.0,3.0 --interpolation bicubic --pair c.png"
+RUN_WORDS = (
+    "net a.png ./-b.png --layers conv --layers fc --weights random --seed 3 --device cpu "
+    "--dtype float16 --size 64 --resize 72 --mean 0.1,0.2,0.3 --std 1.0,2.0,3.0 "
+    "--interpolation bicubic --model-arg width=2 --no-recursive -0 --pair c.png --clip "
+    "--exclude conv[1] --edit conv:zero --prune fc=0.5"
 )
-BEGINNING = "net a.png ./-b.png --layers conv --layers fc --exclude conv[1] --model-arg width=2"
 
 
 def test_the_command_of_an_inspection_holds_every_option_that_is_not_the_default():
     config = InspectConfig(
         RUN,
         grids=GridStyle("layers", 8, (1, 2), "mean", "layer", "viridis", 32, "light", "pdf"),
-        tensors=TensorRequest(SaveStyle("mean", "float16", (0,)), sketch=True),
+        tensors=TensorRequest(SaveStyle("mean", "float16", (0,)), sketch=True, attention=True),
         findings=FindingRequest((("dead", 0.5),), ("nan", "inf")),
         at="both",
         batch_size=2,
         focus=(1, 2, 3, 4),
+        attention=AttentionRequest(("all",), (5, 6), rollout=True),
         overview=True,
         top_images=3,
     )
     assert " ".join(to_command(config)) == (
-        f"hookcli inspect {BEGINNING} --at both {MODEL_WORDS} --focus 1,2,3,4 --batch-size 2 "
-        "--top-images 3 --grids layers --top 8 --channels 1,2 --rank mean --scale layer "
-        "--colormap viridis --tile 32 --theme light --picture-format pdf --save tensors "
-        "--pool mean --tensor-dtype float16 --tensor-channels 0 --rule dead=0.5 "
-        "--edit conv:zero --prune fc=0.5 --fail-on nan,inf --clip --overview "
-        "--sketch --no-recursive -0"
+        f"hookcli inspect {RUN_WORDS} --grids layers --top 8 --channels 1,2 --rank mean "
+        "--scale layer --colormap viridis --tile 32 --theme light --picture-format pdf "
+        "--save tensors --pool mean --tensor-dtype float16 --tensor-channels 0 --sketch "
+        "--save attention --rule dead=0.5 --fail-on nan,inf --at both --batch-size 2 "
+        "--focus 1,2,3,4 --attention all --patch 5,6 --rollout --overview --top-images 3"
     )
 
 
@@ -88,22 +94,62 @@ def test_the_command_of_gradients_holds_what_the_backward_starts_at():
     )
     config = GradientsConfig(RUN, tensors=TensorRequest(sketch=False), backward=style)
     assert " ".join(to_command(config)) == (
-        f"hookcli gradients {BEGINNING} {MODEL_WORDS} --target 5 --score sum --edit conv:zero "
-        "--prune fc=0.5 --cam fc --clip --no-sketch --no-recursive -0 --input-grad "
-        "--times-activation --saliency"
+        f"hookcli gradients {RUN_WORDS} --no-sketch --target 5 --score sum --input-grad "
+        "--times-activation --cam fc --saliency"
     )
 
 
 def test_the_commands_of_an_ablation_and_of_a_comparison():
     config = AblationConfig(RUN, ScoreRequest("5", "sum"), AblationStyle((1, 2), 4))
     assert " ".join(ablation_command(config)) == (
-        f"hookcli ablate {BEGINNING} {MODEL_WORDS} --target 5 --score sum --channels 1,2 "
-        "--batch-size 4 --no-recursive -0"
+        f"hookcli ablate {RUN_WORDS} --target 5 --score sum --channels 1,2 --batch-size 4"
     )
-    assert " ".join(compare_command(RUN, "input")) == (
-        f"hookcli compare {BEGINNING} --at input {MODEL_WORDS} --edit conv:zero --prune fc=0.5 "
-        "--clip --no-recursive -0"
+    assert " ".join(compare_command(RUN, "input")) == (f"hookcli compare {RUN_WORDS} --at input")
+
+
+def test_all_channels_are_told_by_the_option_that_asks_for_them():
+    request = RunRequest(ModelRequest("net"), ImageRequest(("a.png",)))
+    words = to_command(InspectConfig(request, grids=GridStyle(top=None)))
+    assert words[6:] == ("--channels", "all")
+
+
+def test_the_words_of_a_command_fill_the_request_that_they_were_made_of():
+    config = InspectConfig(
+        RUN,
+        grids=GridStyle("layers", None, None, "mean", "layer", "viridis", 32, "light", "pdf"),
+        tensors=TensorRequest(SaveStyle("4", "float16", (0,)), sketch=False, attention=True),
+        findings=FindingRequest((("dead", 0.5),), ("nan", "inf")),
+        at="both",
+        focus=(1, 2, 3, 4),
+        attention=AttentionRequest(("all",), (5, 6), rollout=True),
     )
+    seen = []
+
+    @command
+    def record(config: InspectConfig) -> None:
+        seen.append(config)
+
+    app = typer.Typer()
+    app.command()(record)
+    words = ["./-b.png" if word == "-b.png" else word for word in to_command(config)[2:]]
+    app(args=words, standalone_mode=False)
+    names = ("a.png", "./-b.png")
+    images = replace(config.run.images, names=names)
+    assert seen == [replace(config, run=replace(config.run, images=images))]
+
+
+def ordered(options):
+    return {"command": f"hookcli inspect net a.png {options}".split()}
+
+
+def test_two_commands_with_the_same_options_in_another_order_do_not_differ():
+    begun = ordered("--at both --layers conv --layers fc -0")
+    wanted = ordered("--layers conv --layers fc -0 --at both")
+    turned = ordered("--layers fc --layers conv -0 --at both")
+    assert list(list_differences(begun, wanted)) == []
+    assert list(list_differences(begun, turned)) == [
+        "with --layers conv --layers fc, not --layers fc --layers conv"
+    ]
 
 
 def test_a_difference_between_lists_of_numbers_is_told_in_words():

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
 
 import typer
 
 from hookcli import errors
-from hookcli.cli import memory, options, parse
-from hookcli.cli.option_groups import command
+from hookcli.cli import memory, options
+from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, score_text, weights_text
 from hookcli.cli.output.table import Listing, Look, print_listing
-from hookcli.cli.request import make_request, warn_of_models, warn_of_skipped
-from hookcli.config import AblationConfig, AblationStyle, ScoreRequest
+from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
+from hookcli.config import AblationConfig
+from hookcli.flags import Flag
 from hookcli.records.command import ablation_command
 from hookcli.records.rows import ChannelRow
 from hookcli.records.text import count
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
 
-Top = Annotated[
+Top: TypeAlias = Annotated[
     int,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Rows of the table; the other formats have all channels.",
-        rich_help_panel=options.OUTPUT,
+    Flag(
+        "--top",
+        "N",
+        "Rows of the table; the other formats have all channels.",
+        at_least=1,
+        panel="Output",
     ),
 ]
-_MOST_ROWS = 20  # in the table
 _LOOK = Look(
     header=("#", "layer", "channel", "effect", "score", "plain"),
     words=("layer",),
@@ -48,38 +49,10 @@ _IMAGES = 10  # scores are shown for at most this many images
 _LONG = 10.0  # an ablation of more seconds announces how long it will take
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelOptions:
-    """Channels: which of them are zeroed, and how many at once."""
-
-    channels: Annotated[
-        str | None,
-        typer.Option(metavar="all|LIST", help="Zero these channels, counted from 0: '3,7,10-20'."),
-    ] = "all"
-    batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most channels in one forward.")
-    ] = AblationStyle().batch_size
-
-    def style(self) -> AblationStyle:
-        """Return which channels are zeroed.
-
-        Raises:
-            RequestError: the channels cannot be read.
-        """
-        every = self.channels == "all"
-        return AblationStyle(None if every else parse.read_channels(self.channels), self.batch_size)
-
-
 @command
 def ablate(
-    model: options.Model,
-    images: options.Images,
-    layers: options.LayerOptions,
-    channels: ChannelOptions,
-    score: options.ScoreOptions,
-    weights: options.ModelOptions,
-    names: options.ImageOptions,
-    top: Top = _MOST_ROWS,
+    config: Annotated[AblationConfig, Without(frozenset({"pair", "clip", "edit", "prune"}))],
+    top: Top = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
@@ -90,8 +63,7 @@ def ablate(
         hookcli ablate resnet18 cat.jpg --layers 'conv[2]'
         hookcli ablate resnet18 cat.jpg --layers layer1.0.conv2 --target tabby --top 5
     """
-    request = make_request(model, images, weights, names, layers, quiet=quiet)
-    config = AblationConfig(request, ScoreRequest(score.target, score.score), channels.style())
+    config = replace(config, run=with_progress(config.run, quiet=quiet))
     if dry_run:
         _print_dry_run(config)
     result = _run(config, quiet=quiet)

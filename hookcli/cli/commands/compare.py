@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from hookcli.cli import memory, options
-from hookcli.cli.option_groups import command
+from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import print_uncalled
-from hookcli.cli.request import make_request, warn_of_models, warn_of_skipped
-from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
-from hookcli.config import DEFAULTS, DTYPES, MODES, CompareConfig, VariantRequest
+from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
+from hookcli.config import (
+    DEFAULTS,
+    DTYPES,
+    MODES,
+    CompareConfig,
+    ObservedSide,
+    RunRequest,
+    VariantRequest,
+)
+from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
+from hookcli.flags import Flag
 from hookcli.records.command import compare_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.config import ModelRequest, RunRequest
+    from hookcli.config import ModelRequest
     from hookcli.distance.comparison import Comparison
-    from hookcli.distance.tolerance import Tolerance
 
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
@@ -35,29 +43,19 @@ _FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class AgainstOptions:
-    """Against: what is different the second time."""
-
-    against: Annotated[
-        tuple[str, ...],
-        typer.Option(metavar="WHAT", help=f"What is different in B: {_FORMS}"),
-    ]
+Against: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag("--against", "WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
+]
 
 
 @command
 def compare(
-    model: options.Model,
-    images: options.Images,
-    against: AgainstOptions,
-    layers: options.LayerOptions,
-    distance: ToleranceOptions,
-    weights: options.ModelOptions,
-    names: options.ImageOptions,
-    at: options.At = DEFAULTS.at,
-    pair: options.Pair = None,
-    clip: options.Clip = False,
-    top: TopCalls = MOST_ROWS,
+    run: Annotated[RunRequest, Without(frozenset({"edit", "prune"}))],
+    tolerance: Tolerance,
+    against: Against,
+    at: ObservedSide = DEFAULTS.at,
+    top: options.TopCalls = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
 ) -> None:
@@ -69,12 +67,11 @@ def compare(
         hookcli compare resnet34 cat.jpg --against dtype=bfloat16
         hookcli compare resnet34 cat.jpg --against weights=new.pth --layers all
     """
-    tolerance = distance.tolerance()
-    request = make_request(model, images, weights, names, layers, pair=pair, clip=clip, quiet=quiet)
-    config = CompareConfig(request, read_against(against.against, request), at)
+    run = with_progress(run, quiet=quiet)
+    config = CompareConfig(run, read_against(against, run), at)
     comparison = _run(config, tolerance, quiet=quiet, keeps_images=has_every_image(output_format))
-    words = (word for text in against.against for word in ("--against", text))
-    command = (*compare_command(request, at), *words)
+    words = (word for text in against for word in ("--against", text))
+    command = (*compare_command(run, at), *words)
     print_comparison(comparison, command, output_format, top)
     raise typer.Exit(comparison.exit_code)
 

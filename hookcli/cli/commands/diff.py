@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -17,54 +17,50 @@ from hookcli.cli.output.comparison import (
     verdict_text,
 )
 from hookcli.cli.output.run import warn_of_damage
-from hookcli.cli.parse import read_storage_options
-from hookcli.cli.tolerance_options import MOST_ROWS, ToleranceOptions, TopCalls
-from hookcli.config import DEFAULTS, Theme
-from hookcli.distance.tolerance import Match
+from hookcli.config import DEFAULTS, StorageOptions, Theme
+from hookcli.distance.tolerance import Match, Tolerance
 from hookcli.errors import RequestError
+from hookcli.flags import Flag
 
 if TYPE_CHECKING:
     from hookcli.compare.compared_run import ComparedRun
     from hookcli.distance.comparison import Comparison
 
-MatchChoice = Annotated[
+MatchChoice: TypeAlias = Annotated[
     Match | None,
-    typer.Option(
+    Flag(
         "--match",
-        rich_help_panel="Tolerance",
-        metavar="BY",
-        help="Which calls belong together: id (one name) or order.  [default: id]",
+        "BY",
+        "Which calls belong together: id (one name) or order.  [default: id]",
+        panel="Tolerance",
     ),
 ]
-Pictures = Annotated[
+Pictures: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        rich_help_panel=options.OUTPUT,
-        help="Also write a page of the calls that differ most; needs tensors.",
+    Flag(
+        "--pictures",
+        "DIR",
+        "Also write a page of the calls that differ most; needs tensors.",
+        panel="Output",
     ),
 ]
-PictureTheme = Annotated[
+PictureTheme: TypeAlias = Annotated[
     Theme,
-    typer.Option(
-        metavar="dark|light",
-        rich_help_panel=options.OUTPUT,
-        help="Background of --pictures; light is for papers.",
-    ),
+    Flag("--theme", "dark|light", "Background of --pictures; light is for papers.", panel="Output"),
 ]
 _SIDE = "A run folder, a golden file, or - for standard input"
 
 
 @command
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"{_SIDE}: the reference.")],
-    b: Annotated[str, typer.Argument(metavar="B", help=f"{_SIDE}.")],
-    distance: ToleranceOptions,
+    a: Annotated[str, Flag("a", "A", f"{_SIDE}: the reference.")],
+    b: Annotated[str, Flag("b", "B", f"{_SIDE}.")],
+    tolerance: Tolerance,
     match: MatchChoice = None,
-    top: TopCalls = MOST_ROWS,
+    top: options.TopCalls = options.MOST_ROWS,
     pictures: Pictures = None,
     theme: PictureTheme = DEFAULTS.grids.theme,
-    storage_option: options.StorageOptions = [],  # noqa: B006
+    storage_option: StorageOptions = (),
     output_format: options.Format = "table",
 ) -> None:
     """Compare two runs or golden files: which layer differs first, and by how much.
@@ -75,12 +71,11 @@ def diff(
         hookcli diff golden.json new.json
         hookcli diff hookcli-runs/before hookcli-runs/after --rtol 1e-3
     """
-    tolerance = distance.tolerance()
     from hookcli.compare.compared_run import load_compared_run
     from hookcli.compare.diff import diff_runs
     from hookcli.store.places.storage import use_options
 
-    use_options(read_storage_options(storage_option))
+    use_options(storage_option)
     if a == b == "-":
         raise RequestError(
             "- stands for both, and standard input holds one", "give the other as a file"

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote
 
-import typer
-
 from hookcli import escape
 from hookcli.cli import options
+from hookcli.cli.option_groups import command
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
-from hookcli.cli.parse import read_storage_options
+from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
+from hookcli.flags import Flag
 from hookcli.records.rows import FileRow
 from hookcli.urls import to_place
 
@@ -31,31 +31,29 @@ _IMAGES = "images"
 _LIST = ".hookcli-export.json"  # names the files in a folder that an export wrote
 
 
+@command
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or its URL.")],
+    run: options.RunFolder,
     to: Annotated[
         Literal["npy", "csv"],
-        typer.Option(
-            metavar="npy|csv", help="One array (images, …) per call, or one row per image."
-        ),
+        Flag("--to", "npy|csv", "One array (images, …) per call, or one row per image."),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="DIR", help="The folder.  [default: hookcli-exports/RUN]"
-        ),
+        Path | None, Flag("-o --out", "DIR", "The folder.  [default: hookcli-exports/RUN]")
     ] = None,
     layers: Annotated[
-        list[str],
-        typer.Option(
-            metavar="CALL_ID",
-            help="Which calls, by id or glob: 'layer1.*'.  [default: all]",
+        tuple[str, ...],
+        Flag(
+            "--layers",
+            "CALL_ID",
+            "Which calls, by id or glob: 'layer1.*'.  [default: all]",
+            many=True,
         ),
-    ] = [],  # noqa: B006
+    ] = (),
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that an export wrote.")
+        bool, Flag("--overwrite", help="Replace files that an export wrote.")
     ] = False,
-    storage_option: options.StorageOptions = [],  # noqa: B006
+    storage_option: StorageOptions = (),
     output_format: options.FileFormat = "text",
 ) -> None:
     """Write the tensors that a run saved as .npy or .csv files.
@@ -68,10 +66,10 @@ def export(
     from hookcli.store.places.names import MANIFEST, REQUEST
     from hookcli.store.places.storage import use_options
 
-    use_options(read_storage_options(storage_option))
+    use_options(storage_option)
     opened = load_run(run)
     warn_of_damage(opened.damage)
-    chosen = choose_calls(opened, layers or ["*"])
+    chosen = choose_calls(opened, layers or ("*",))
     folder = out or Path("hookcli-exports") / to_place(run).resolve().name
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{str(folder)!r} is a file, not a folder", "choose another with -o")
@@ -185,8 +183,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
             )
         if not overwrite:
             raise OutputError(
-                f"{str(file)!r} already exists",
-                "replace it with --overwrite, or choose another -o",
+                f"{str(file)!r} already exists", "replace it with --overwrite, or choose another -o"
             )
     return known
 

@@ -5,46 +5,50 @@ from __future__ import annotations
 import signal
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from hookcli import errors
 from hookcli.cli import options
-from hookcli.cli.completion import complete_model
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import print_notes, warn_of_damage
-from hookcli.cli.parse import read_storage_options
-from hookcli.cli.request import make_request, run_config
+from hookcli.cli.request import run_config, with_progress
 from hookcli.config import (
     DEFAULTS,
+    BatchSize,
     FolderRequest,
     GridStyle,
     InspectConfig,
     MachineRequest,
+    ObservedSide,
+    RunRequest,
+    StorageOptions,
     TensorRequest,
+    Workers,
 )
 from hookcli.errors import OutputError, RequestError
+from hookcli.flags import Flag
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.urls import choose, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ModelOrRun = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL|RUN",
-        help="A model, as for hookcli inspect, or the folder of a run.",
-        autocompletion=complete_model,
-    ),
+ModelOrRun: TypeAlias = Annotated[
+    str, Flag("model", "MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
 ]
-MaybeImages = Annotated[
-    list[str], typer.Argument(metavar="IMAGE", help="With MODEL: images, as for hookcli inspect.")
+MaybeImages: TypeAlias = Annotated[
+    tuple[str, ...],
+    Flag("images", "IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
 ]
+GoldenFile: TypeAlias = Annotated[
+    Path | None, Flag("-o --out", "FILE", "The golden file.  [default: stdout]")
+]
+Overwrite: TypeAlias = Annotated[bool, Flag("--overwrite", help="Replace any file, golden or not.")]
 _ROOM = "set TMPDIR to a folder where there is room"
 _ALLOWED_WITH_RUN = (
     "model",
@@ -57,35 +61,18 @@ _ALLOWED_WITH_RUN = (
 )  # also for the folder of a run
 
 
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """Output: the golden file."""
-
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="The golden file.  [default: stdout]"),
-    ] = None
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace any file, golden or not.")
-    ] = False
-
-
 @command
 def golden(
     model: ModelOrRun,
-    file: FileOptions,
-    layers: options.LayerOptions,
-    weights: options.ModelOptions,
-    names: options.ImageOptions,
-    edits: options.EditOptions,
+    run: RunRequest,
     context: typer.Context,
-    images: MaybeImages = [],  # noqa: B006
-    at: options.At = DEFAULTS.at,
-    pair: options.Pair = None,
-    clip: options.Clip = False,
-    workers: options.Workers = DEFAULTS.machine.workers,
-    batch_size: options.BatchSize = DEFAULTS.batch_size,
-    storage_option: options.StorageOptions = [],  # noqa: B006
+    images: MaybeImages = (),
+    out: GoldenFile = None,
+    overwrite: Overwrite = False,
+    at: ObservedSide = DEFAULTS.at,
+    workers: Workers = DEFAULTS.machine.workers,
+    batch_size: BatchSize = DEFAULTS.batch_size,
+    storage_option: StorageOptions = (),
     quiet: options.Quiet = False,
 ) -> None:
     """Write a run as one small file, with which hookcli diff compares later runs.
@@ -97,30 +84,26 @@ def golden(
     from hookcli.compare.golden import check_replaceable, render_golden, write_golden
     from hookcli.store.places.storage import use_options
 
-    storage = read_storage_options(storage_option)
-    use_options(storage)
-
-    if file.out is not None:
-        check_replaceable(file.out, overwrite=file.overwrite)
+    use_options(storage_option)
+    if out is not None:
+        check_replaceable(out, overwrite=overwrite)
     exit_code = errors.DONE
     if images:
         config = InspectConfig(
-            make_request(
-                model, images, weights, names, layers, edits, pair=pair, clip=clip, quiet=quiet
-            ),
+            with_progress(run, quiet=quiet),
             grids=GridStyle("none"),
             tensors=TensorRequest(sketch=True),
-            machine=MachineRequest(workers, storage=storage),
+            machine=MachineRequest(workers, storage=storage_option),
             at=at,
             batch_size=batch_size,
         )
         document, exit_code = _run_model(config, quiet=quiet)
     else:
         document = _read_run(model, context)
-    if file.out is None:
+    if out is None:
         console.print_data(render_golden(document))
     else:
-        console.print_data(f"{write_golden(document, file.out)}\n")
+        console.print_data(f"{write_golden(document, out)}\n")
     raise typer.Exit(exit_code)
 
 
@@ -164,8 +147,7 @@ def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, object]
         except OutputError as error:
             reason = getattr(error.__cause__, "strerror", None) or "the folder was changed"
             raise OutputError(
-                f"cannot write files that are needed on the way: {reason}",
-                _ROOM,
+                f"cannot write files that are needed on the way: {reason}", _ROOM
             ) from error
         document = make_golden(load_run(folder))
     chosen = {row.module_path or ROOT_LABEL for row in result.rows}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import typer
-
-from hookcli.cli import options, parse
+from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.table import Listing, Look, print_listing
-from hookcli.config import ModelRequest
+from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
+from hookcli.flags import Flag
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
@@ -34,38 +33,27 @@ _LOOK = Look(
 _SORTED_BY: dict[Sort, str] = {"flops": "flops", "params": "params", "memory": "output_mb"}
 
 
-@dataclass(frozen=True, slots=True)
-class ListedOptions:
-    """Layers: which modules and operations are listed."""
-
-    layers: options.Layers = ("all",)
-    exclude: options.Exclude = ()
-    ops: Annotated[
-        bool,
-        typer.Option(
-            "--ops",
-            help="Also list operations between modules, such as additions.",
-        ),
-    ] = False
-    sort: Annotated[
-        Sort,
-        typer.Option(metavar="BY", help="Order of the rows: calls, flops, params, memory or name."),
-    ] = "calls"
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeOptions:
-    """Model: what its shapes depend on."""
-
-    size: options.Size = None
-    model_arg: options.ModelArg = ()
+Operations: TypeAlias = Annotated[
+    bool,
+    Flag("--ops", help="Also list operations between modules, such as additions.", panel="Layers"),
+]
+SortedBy: TypeAlias = Annotated[
+    Sort,
+    Flag(
+        "--sort", "BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"
+    ),
+]
 
 
 @command
 def layers(
-    model: options.Model,
-    listed: ListedOptions,
-    shape: ShapeOptions,
+    model: ModelName,
+    layers: Layers = ("all",),
+    exclude: Exclude = (),
+    ops: Operations = False,
+    sort: SortedBy = "calls",
+    size: Size = None,
+    model_arg: ModelArguments = (),
     output_format: options.Format = "table",
 ) -> None:
     """List a model's layers: shapes, parameters, cost, and the traps they set for hooks.
@@ -85,18 +73,16 @@ def layers(
     from hookcli.passes.find_operations import find_named_operations
     from hookcli.passes.survey import SurveyRow, survey
 
-    request = ModelRequest(
-        model, size=shape.size, arguments=parse.read_model_arguments(shape.model_arg)
-    )
+    request = ModelRequest(model, size=size, arguments=model_arg)
     with console.no_data():
         loaded = build_skeleton(request)
-        every = ("re:op:",) * listed.ops
-        operations = find_named_operations(loaded, listed.layers, listed.exclude, every)
-        chosen = select_layers(loaded.module, listed.layers, listed.exclude, operations)
-        if listed.ops:
+        every = ("re:op:",) if ops else ()
+        operations = find_named_operations(loaded, layers, exclude, every)
+        chosen = select_layers(loaded.module, layers, exclude, operations)
+        if ops:
             chosen = add_operations(chosen, operations)
         found = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
-    rows = _sorted(_with_shares(found, listed.sort), listed.sort)
+    rows = _sorted(_with_shares(found, sort), sort)
     save_model_names()
     document: dict[str, object] = {
         "model": model,
@@ -105,7 +91,7 @@ def layers(
         "layers": rows,
     }
     shape_of_input = shape_text(loaded.info.input_shape)
-    caption = _caption(found.total, shape_of_input, listed.sort)
+    caption = _caption(found.total, shape_of_input, sort)
     print_listing(Listing(SurveyRow, rows, _cells, document, caption), _LOOK, output_format)
 
 

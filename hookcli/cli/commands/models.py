@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from hookcli.cli import options
+from hookcli.cli.option_groups import command
 from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.flags import Flag
 
 if TYPE_CHECKING:
     from hookcli.models.sources.torchvision import CatalogEntry
@@ -20,9 +20,10 @@ _LOOK = Look(
 )
 
 
+@command
 def models(
     pattern: Annotated[
-        str, typer.Argument(metavar="GLOB", help="Names that fit: 'resnet*'.  [default: all]")
+        str, Flag("pattern", "GLOB", "Names that fit: 'resnet*'.  [default: all]")
     ] = "*",
     output_format: options.Format = "table",
 ) -> None:

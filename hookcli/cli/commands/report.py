@@ -5,28 +5,26 @@ from __future__ import annotations
 import webbrowser
 from typing import Annotated
 
-import typer
-
 from hookcli.cli import options
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
-from hookcli.cli.parse import read_storage_options
+from hookcli.config import StorageOptions
+from hookcli.flags import Flag
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
 from hookcli.urls import to_place
 
 
+@command
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or its URL.")],
+    run: options.RunFolder,
     single_file: Annotated[
-        bool,
-        typer.Option("--single-file", help="Put the pictures into the page, to send it."),
+        bool, Flag("--single-file", help="Put the pictures into the page, to send it.")
     ] = False,
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Show the page in the browser.")
-    ] = False,
-    storage_option: options.StorageOptions = [],  # noqa: B006
+    open_page: Annotated[bool, Flag("--open", help="Show the page in the browser.")] = False,
+    storage_option: StorageOptions = (),
     output_format: options.FileFormat = "text",
 ) -> None:
     """Make the page of a run again; needs neither the model nor the images.
@@ -39,7 +37,7 @@ def report(
     from hookcli.store.finished import replace_page
     from hookcli.store.places.storage import use_options
 
-    use_options(read_storage_options(storage_option))
+    use_options(storage_option)
     place = to_place(run)
     page, state = remake_report(place, single_file=single_file)
     if state.missing:

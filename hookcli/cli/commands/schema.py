@@ -6,10 +6,10 @@ import json
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.errors import RequestError
+from hookcli.flags import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,12 +18,14 @@ _FILE = "schemas/output.schema.json"
 _PARTS = "#/$defs/"
 
 
+@command
 def schema(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME",
-            help="inspect and other commands; inspect.jsonl for its lines; or a file of a run: "
+        Flag(
+            "name",
+            "NAME",
+            "inspect and other commands; inspect.jsonl for its lines; or a file of a run: "
             "run.json, manifest.json, report.json, index.json.  [default: all]",
         ),
     ] = "",

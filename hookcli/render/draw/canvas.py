@@ -156,8 +156,8 @@ def list_stops(colormap: str) -> tuple[str, ...]:
 
 
 def colormap_of(style: GridStyle) -> str:
-    """Return the colour map to draw with: ``tide`` for signed grids, unless one was chosen."""
-    return TIDE if style.signed and style.colormap == EMBER else style.colormap
+    """Return the colour map to draw with: the chosen one, else ``tide`` or ``ember``."""
+    return style.colormap or (TIDE if style.signed else EMBER)
 
 
 def to_image(pixels: Pixels, palette: list[int]) -> Image.Image:

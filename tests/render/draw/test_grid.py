@@ -30,6 +30,8 @@ from hookcli.records.pictures import LABEL_ROW
 from hookcli.render.draw.canvas import (
     MARGIN,
     NOTE_SIZE,
+    TIDE,
+    colormap_of,
     draw_text,
     list_stops,
     load_map_palette,
@@ -640,3 +642,15 @@ def test_numbers_of_a_sheet_are_whole_or_left_out(side, shown):
     labels = [text for text in canvas.texts if text.words in ("123", "7")]
     assert [text.words for text in labels] == ["123", "7"] * shown
     assert all(draw_text(text.words, text.size).shape[1] <= text.width for text in labels)
+
+
+def test_the_palette_of_gradients_does_not_depend_on_that_of_activations(monkeypatch):
+    """If activations were drawn in viridis, gradients would still have a palette around zero."""
+    monkeypatch.setattr("hookcli.render.draw.canvas.EMBER", "viridis")
+    assert colormap_of(GridStyle()) == "viridis"
+    assert colormap_of(GridStyle(signed=True)) == TIDE
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_colormap_that_is_named_is_used_whatever_is_drawn(signed):
+    assert colormap_of(GridStyle(colormap="ember", signed=signed)) == "ember"

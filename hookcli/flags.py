@@ -1,0 +1,182 @@
+"""Options of the command line, each declared on the field of the request that it fills.
+
+A field with an option is ``Annotated[int, Flag("--tile", "PX", "Longest side of a channel.")]``.
+The command line, its checks, and the command that repeats a run are made from these fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An option or an argument of the command line.
+
+    Attributes:
+        names: the names, such as ``-o --out``; a name without dashes is that of an argument. A
+            field that is True unless it is given has a name such as ``--no-recursive``.
+        metavar: what stands for the value in ``--help``.
+        help: what ``--help`` says.
+        at_least: the least number; None for any.
+        at_most: the largest number; None for any.
+        read: makes a value of a text; None if the type of the field says how.
+        write: makes the text of a value again.
+        many: may be given several times; a value of the field is a tuple with one item for each.
+        word: one of the words that ``read`` finds; the field is set if that word is given. Fields
+            that share an option have a word each.
+        none: an option and its text that mean None for this field.
+        panel: the panel in ``--help`` if the docstring of the request names none.
+        late: it stands after the other options of its panel.
+        always: the command that repeats a run has it even if it has its default value.
+        repeats: the command that repeats a run has it.
+    """
+
+    names: str
+    metavar: str = ""
+    help: str = ""
+    at_least: int | None = None
+    at_most: int | None = None
+    read: Callable[[str], Any] | None = None
+    write: Callable[[Any], str] | None = None
+    many: bool = False
+    word: str = ""
+    none: tuple[str, str] | None = None
+    panel: str = ""
+    late: bool = False
+    always: bool = False
+    repeats: bool = True
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it stands without a name."""
+        return not self.names.startswith("-")
+
+    @property
+    def name(self) -> str:
+        """The long name, as messages have it."""
+        return next((each for each in self.names.split() if each[:2] == "--"), self.names)
+
+    @property
+    def parameter(self) -> str:
+        """The name as a name of Python."""
+        return self.name.partition("/")[0].strip("-").replace("-", "_")
+
+    def is_none(self, given: Mapping[str, Any]) -> bool:
+        """Return whether what was given says that the field is None."""
+        return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
+
+    def read_given(self, given: Any) -> Any:
+        """Return the value of the field for what was given on the command line.
+
+        Raises:
+            RequestError: a text cannot be read.
+        """
+        if self.word and self.read is not None:
+            return self.word in self.read(",".join(given))
+        if isinstance(given, bool):
+            return given and not self.names.startswith("--no-")
+        if self.many:
+            return tuple(given) if self.read is None else tuple(map(self.read, given))
+        return given if self.read is None else self.read(given)
+
+    def list_words(self, value: Any) -> tuple[str, ...]:
+        """Return the words of a command for a value of the field."""
+        name = self.names.split()[0]
+        if self.word:
+            return (name, self.word)
+        if value is None and self.none is not None:
+            return self.none
+        if isinstance(value, bool):
+            return (name.split("/")[not value if "/" in name else 0],)
+        write = self.write or _write
+        return tuple(
+            word for each in (value if self.many else (value,)) for word in (name, write(each))
+        )
+
+
+def _write(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a request.
+
+    Attributes:
+        name: its name.
+        kind: its type, without the option.
+        default: its default; ``MISSING`` if there is none.
+        flag: its option; None for none.
+        request: the class of its value if that is a request of its own; None for others.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    flag: Flag | None
+    request: type | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the request cannot be made without a value."""
+        return self.default is MISSING
+
+    @property
+    def parameter(self) -> str:
+        """The name of what fills the field on the command line: that of its option, or its own."""
+        return self.name if self.flag is None else self.flag.parameter
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that the field may be; empty if its type lists none."""
+        kinds = (self.kind, *get_args(self.kind))
+        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+    @property
+    def default_text(self) -> str:
+        """What the help of the option says about its default; empty for nothing."""
+        if self.default in (None, (), "", MISSING) or isinstance(self.default, bool):
+            return ""
+        return f"  [default: {_write(self.default)}]"
+
+
+@cache
+def list_fields(request: type) -> tuple[Field, ...]:
+    """Return the fields of the class of a request."""
+    hints = get_type_hints(request, include_extras=True)
+    return tuple(read_field(each.name, hints[each.name], each.default) for each in fields(request))
+
+
+def read_field(name: str, hint: Any, default: Any) -> Field:
+    """Return the field that a type with a flag describes."""
+    flags = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flag)]
+    kind = hint.__origin__ if flags else hint
+    classes = (each for each in (kind, *get_args(kind)) if isinstance(each, type))
+    request = next((each for each in classes if is_dataclass(each)), None)
+    return Field(name, kind, default, flags[0] if flags else None, request)
+
+
+def list_values(request: Any, left_out: tuple[type, ...] = ()) -> Iterator[tuple[Field, Flag, Any]]:
+    """Yield each field with a flag, of a request and of those inside it, with its value.
+
+    Args:
+        request: the request.
+        left_out: classes of requests whose fields are left out.
+    """
+    kind: Any = type(request)
+    for field in list_fields(kind):
+        value = getattr(request, field.name)
+        if field.flag is not None:
+            yield field, field.flag, value
+        if is_dataclass(value) and not isinstance(value, left_out):
+            yield from list_values(value, left_out)
+
+
+def find_panel(request: type) -> str:
+    """Return what the first line of a request's docstring says before a colon; empty for none."""
+    panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
+    return panel if colon else ""
