@@ -39,6 +39,7 @@ activations
 render
 edits
 passes
+products
 plan
 compare
 run
@@ -62,6 +63,7 @@ THIRD_PARTY = {
         "models",
         "passes",
         "plan",
+        "products",
         "run",
         "store",
     },

@@ -88,6 +88,11 @@ class Picture:
     shape: tuple[int, ...]
     content: Tiles | Bars
 
+    @property
+    def has_maps(self) -> bool:
+        """Whether the channels were also taken at the resolution of the layer."""
+        return isinstance(self.content, Tiles) and self.content.maps is not None
+
 
 def take_tiles(
     activation: Tensor, layout: Layout, style: GridStyle, focus: Tensor | None = None

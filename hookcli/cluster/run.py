@@ -17,6 +17,7 @@ from hookcli.errors import ModelError, OutputError
 from hookcli.models.device import use_threads
 from hookcli.models.sources.weights import pin_weights
 from hookcli.plan.clock import Clock
+from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith
 from hookcli.run.close import close_run, write_tables
 from hookcli.run.listener import ProgressListener
@@ -82,7 +83,7 @@ def run_on_cluster(
                 merger.save_top()
             raise
         clock.lap("forward")
-        result = close_run(folder, prepared, totals, merger.top)
+        result = close_run(folder, prepared, list_products(settings.scope), totals, merger.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 

@@ -18,10 +18,10 @@ from hookcli.files import cannot_write
 from hookcli.images.prepare import prepare_images
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.prepare import FoundImages, add_score, prepare_model
+from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_settings import make_chunk_settings
-from hookcli.run.chunk_writer import write_chunk_files
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.places.storage import use_options
 from hookcli.summary.top_images import list_tops
@@ -86,20 +86,21 @@ class Worker:
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
-            runner = ChunkRunner(self._settings, files.write, grids, warnings.append, work.begun)
+            products = list_products(settings.scope)
+            runner = ChunkRunner(self._settings, products, grids, warnings.append, work.begun)
             try:
-                chunk, records = runner.run(work.number, list(images))
+                ended, jobs = runner.run(work.number, list(images))
             except BrokenForwardError as error:
                 return Failed.from_error(error, work, runner.chunk)
-            drawn = grids.take()
-            write_chunk_files(files.write, chunk, records, drawn())
+            for job in jobs:
+                job()
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
-        tops = list_tops(count, records.records, places)
-        files.save(self._setup.folder, chunk)
+        tops = list_tops(count, ended.records, places)
+        files.save(self._setup.folder, ended.chunk)
         return Done(
             work,
-            chunk,
+            ended.chunk,
             tops,
             platform.node(),
             tuple(warnings),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import NoLayerMatchedError, RequestError
@@ -14,12 +13,9 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.passes.attention import AttentionSettings
-    from hookcli.plan.estimate import Plan
     from hookcli.records.calls import LayerInfo
 
 MOST_MAP_BYTES = 4_000_000  # of the maps of a run for the page, before they are compressed
-_PICTURE_BYTES = 600_000  # of the picture of a call, with tiles of the default size
-_FLOAT_BYTES = 4
 _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share of the image's
 
 
@@ -73,36 +69,6 @@ def choose_attention(
     if reason:
         raise RequestError(f"--rollout cannot be computed: {reason}", "leave --rollout out")
     return settings
-
-
-def add_attention(
-    plan: Plan, settings: AttentionSettings, style: GridStyle, max_disk: float
-) -> Plan:
-    """Return a plan with the files of attention too.
-
-    Raises:
-        RequestError: the probabilities that are saved would take more than ``--max-disk``.
-    """
-    from hookcli.config import GridStyle
-    from hookcli.plan.estimate import check_disk, count_formats
-
-    ((_, found),) = settings.found.items()
-    pictures = plan.images * (len(found.calls) + settings.rollout) * settings.draws
-    pictures *= count_formats(style)
-    area = (style.tile / GridStyle().tile) ** 2
-    size = pictures * area * _PICTURE_BYTES + settings.limit * plan.images * settings.draws
-    files = 1 + pictures + plan.images * len(found.calls) * settings.draws
-    if settings.keeps:
-        of_image = sum(
-            call.places.heads * call.places.queries.numel() * call.places.keys.shape[1]
-            for call in found.calls
-        )
-        saved = of_image * _FLOAT_BYTES * plan.images
-        hint = "fewer layers in --attention, fewer images, or a greater --max-disk"
-        check_disk(saved, max_disk, hint)
-        size += saved
-        files += 2
-    return replace(plan, files=plan.files + files, megabytes=plan.megabytes + size / 1e6)
 
 
 def choose_attention_layers(

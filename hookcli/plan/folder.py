@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from hookcli.files import hash_file, safe_name
 from hookcli.images.sides import side_of
+from hookcli.products.catalog import list_products
+from hookcli.products.product import Scope
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
-from hookcli.store.places import names
+from hookcli.store.places.names import PlannedNames
 from hookcli.urls import to_local
 
 if TYPE_CHECKING:
@@ -45,30 +47,15 @@ def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle
     return replace(grids, mode="none" if len(sources) > MOST_IMAGES else mode)
 
 
-def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> names.PlannedNames:
+def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedNames:
     """Return the names of the files that a run over these images may write."""
-    mode = choose_style(config, sources).mode
-    drawn = {"layers": {names.GRIDS, names.MAPS}, "sheet": {names.SHEETS}}
-    pictures = {names.SEEN} | drawn.get(mode, set())
-    form = config.grids.format
-    optional = set(names.list_formats(names.OVERVIEW, form)) if config.overview else set()
-    if len(sources) > 1:
-        pictures.add(names.THUMBNAILS)
-    if len(sources) > 1 and config.top_images:
-        optional.add(names.TOP_IMAGES)
-    if config.attention is not None:
-        optional.add(names.ATTENTION_TABLE)
-        pictures |= {names.ATTENTION} if mode == "layers" else set()
-    if config.backward is not None:
-        optional |= set(names.list_formats(names.GRADIENT_FLOW, form))
-        pictures |= {names.CAM} if config.backward.cams else set()
-        pictures |= {names.SALIENCY} if config.backward.saliency else set()
-    return names.PlannedNames(
+    scope = Scope(config, choose_style(config, sources), len(sources))
+    claims = [product.claim() for product in list_products(scope)]
+    return PlannedNames(
         frozenset(source.key for source in sources),
-        frozenset(pictures),
-        frozenset(optional),
-        form,
-        tensors=config.tensors.save is not None or config.tensors.attention,
+        frozenset(folder for claim in claims for folder in claim.folders),
+        frozenset(file for claim in claims for file in claim.files),
+        config.grids.format,
     )
 
 

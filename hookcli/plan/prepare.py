@@ -20,6 +20,8 @@ from hookcli.images.workers import count_workers
 from hookcli.plan.check import check_request, check_run, check_score, check_values
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
+from hookcli.products.outlook import Outlook
+from hookcli.products.product import Scope
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
 from hookcli.store.places.storage import use_options
 from hookcli.summary.rules import RULES
@@ -138,9 +140,9 @@ class RunSettings:
         return self.image_count > chunk_size(self.config.batch_size)
 
     @property
-    def shows_all(self) -> bool:
-        """Whether what the network saw is saved as a picture for every image."""
-        return self.image_count <= MOST_IMAGES
+    def scope(self) -> Scope:
+        """What is asked of the run, as far as its products depend on it."""
+        return Scope(self.config, self.style, self.image_count)
 
     @property
     def merge_key(self) -> str:
@@ -148,7 +150,8 @@ class RunSettings:
 
         They follow from the number of images; settings that the user gave are in the command.
         """
-        key = f"{self.style.mode}, {self.shows_all}, {self.channels_last}, {self.has_several}"
+        shows_all = self.image_count <= MOST_IMAGES
+        key = f"{self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
         key += f", {self.threads} threads"
         by_default = self.config.tensors.sketch is None
         return key + ", sketches" * (by_default and self.plan.sketches)
@@ -227,8 +230,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
 
 def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) -> PreparedRun:
     from hookcli.models.device import count_threads
-    from hookcli.plan.attention import add_attention
-    from hookcli.plan.estimate import make_plan
+    from hookcli.plan.estimate import add_attention, make_plan
     from hookcli.plan.focus import find_focus
 
     loaded, sources = prepared.loaded, prepared.sources
@@ -236,7 +238,9 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
     folder = name_folder(config, sources)
     settings = RunSettings(
         config,
-        make_plan(config, loaded, prepared.layers, sources, style, folder),
+        make_plan(
+            Scope(config, style, len(sources)), Outlook(loaded, prepared.layers, sources), folder
+        ),
         style,
         RULES | dict(config.findings.rules),
         len(sources),
@@ -245,9 +249,7 @@ def _plan_and_score(config: RunConfig, prepared: PreparedModel, clock: Clock) ->
     )
     ready = add_score(prepared, settings)
     if ready.attention is not None:
-        plan = add_attention(
-            settings.plan, ready.attention, settings.style, config.tensors.max_disk
-        )
+        plan = add_attention(settings.plan, ready.attention, settings.scope)
         ready = replace(ready, settings=replace(settings, plan=plan))
     workers = count_workers(config.machine.workers, sources)
     focus = find_focus(config.focus, loaded, sources)
@@ -394,7 +396,8 @@ def plan_run(config: RunConfig) -> Plan:
         _select_cams(outline.loaded, config.backward)
     sources = outline.sources
     style, folder = choose_style(config, sources), name_folder(config, sources)
-    plan = make_plan(config, outline.loaded, outline.layers, sources, style, folder)
+    outlook = Outlook(outline.loaded, outline.layers, sources)
+    plan = make_plan(Scope(config, style, len(sources)), outlook, folder)
     return replace(plan, skipped=tuple(outline.skipped))
 
 

@@ -2,58 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from hookcli.activations.stats import name_not_finite
-from hookcli.config import chunk_size
 from hookcli.errors import NoBoxError
 from hookcli.hooks.nested import named_tensors
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.failure import is_out_of_memory
 from hookcli.passes.forward import BrokenForwardError, broken_forwards
+from hookcli.products.product import EndedChunk, Forward
 from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.records.pictures import Thumbnails
-from hookcli.records.runs import MOST_THUMBNAILS
-from hookcli.render.draw.grid_writer import name_maps
-from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
-from hookcli.run.attention_pictures import write_attention
-from hookcli.run.heatmaps import write_heats
-from hookcli.store.places.names import list_formats, seen_file, thumbnails_file
-from hookcli.summary.attention_tally import AttentionTally
-from hookcli.summary.chunks import Chunk, merge_by_call
+from hookcli.summary.chunks import Chunk
 from hookcli.summary.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
-    from hookcli.activations.feature_maps import Picture
-    from hookcli.activations.image_attention import ImageAttention
     from hookcli.config import OnError
     from hookcli.images.prepare import PreparedImage
     from hookcli.models.load import LoadedModel
     from hookcli.passes.forward import Pass
+    from hookcli.products.product import Job, Product, Scope
     from hookcli.records.images import Prediction
     from hookcli.records.layer_records import LayerRecord
     from hookcli.render.draw.grid_writer import GridWriter
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkRecords:
-    """The records and tensors of a chunk, which are written and not added to the totals.
-
-    Attributes:
-        records: one record per image and observed tensor, image by image in their order.
-        kept: the key of each image and its tensor (1, …), in the order of the images, by call id.
-    """
-
-    records: Sequence[LayerRecord]
-    kept: Mapping[str, Sequence[tuple[str, Tensor]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +43,19 @@ class ChunkSettings:
         run_pass: runs images through the model.
         loaded: the model.
         limits: the threshold of every rule.
-        batch_size: the largest number of images that share a forward.
         on_error: what to do with an image on which the model fails: ``stop`` or ``skip``.
         merge_key: settings that must agree before two chunks may be merged.
         channels_last: pixels are laid out channels last.
-        shows_all: what the network saw is saved as a picture for every image.
-        several: the run has more than one image.
+        scope: what is asked of the run.
     """
 
     run_pass: Pass
     loaded: LoadedModel
     limits: Mapping[str, float]
-    batch_size: int
     on_error: OnError
     merge_key: str
     channels_last: bool
-    shows_all: bool
-    several: bool
+    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +117,8 @@ class ChunkRunner:
     def __init__(
         self,
         settings: ChunkSettings,
-        write: Callable[[str, bytes], str],
-        grids: GridWriter,
+        products: Sequence[Product],
+        writer: GridWriter,
         warn: Callable[[str], None],
         begun: BeganWith,
     ) -> None:
@@ -151,29 +126,27 @@ class ChunkRunner:
 
         Args:
             settings: the settings of the run.
-            write: writes a file of the run folder.
-            grids: draws the pictures.
+            products: what the run makes.
+            writer: writes files of the run folder, and draws pictures.
             warn: shows the user a warning.
             begun: what the chunks before have shown.
         """
         self.chunk = Chunk()
         self.stopped = False
         self._settings = settings
-        self._write, self._grids, self._warn = write, grids, warn
+        self._products, self._writer, self._warn = products, writer, warn
         self._first_shape = begun.first_shape
         self._one_at_a_time = begun.alone
         self._has_halved = False
         self._images: dict[str, ImageResult] = {}
         self._records: dict[str, list[LayerRecord]] = {}
-        self._kept: dict[str, dict[str, Tensor]] = {}
         self._skipped: dict[str, SkippedImage] = {}
-        self._thumbnails: dict[str, bytes] = {}
 
-    def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[Chunk, ChunkRecords]:
+    def run(self, number: int, images: Sequence[PreparedImage]) -> tuple[EndedChunk, list[Job]]:
         """Run the images of a chunk.
 
         Returns:
-            the chunk, without a description of its grids, and its records.
+            the chunk, and what is left to be written of it.
 
         Raises:
             BrokenForwardError: the model failed on an image that is not to be skipped; ``chunk``
@@ -181,35 +154,28 @@ class ChunkRunner:
             NoBoxError: an image that is not to be skipped has no score.
             KeyboardInterrupt: the run was stopped.
         """
-        self.chunk = chunk = Chunk(
+        self.chunk = Chunk(
             number, files=[image.state for image in images], merge_key=self._settings.merge_key
         )
-        self._images, self._records, self._kept, self._thumbnails = {}, {}, {}, {}
+        self._images, self._records = {}, {}
         self._skipped = {i.key: SkippedImage(i.file, i.reason) for i in images if i.pixels is None}
         ready = [image for image in images if image.pixels is not None]
         try:
             while ready and not self._first_shape:  # see ``run_forward``
                 self._run_batch([ready.pop(0)])
                 self._stop_if_asked()
-            for batch in list_batches(self._find_like(ready), self._settings.batch_size):
+            for batch in list_batches(
+                self._find_like(ready), self._settings.scope.config.batch_size
+            ):
                 self._run_batch(batch)
                 self._stop_if_asked()
         except BrokenForwardError as error:
-            self._add(error.partial)
+            self._add(error.partial, {})
             raise
         finally:
-            records = self._sum_up(images)
-        self._write_thumbnails()
-        return chunk, records
-
-    def _write_thumbnails(self) -> None:
-        """Write the thumbnails of the chunk as one picture."""
-        if self._thumbnails:
-            keys = tuple(image.key for image in self.chunk.images)
-            data = draw_thumbnails([self._thumbnails[key] for key in keys])
-            file = self._write(thumbnails_file(self.chunk.number), data)
-            self.chunk.thumbnails.append(Thumbnails(file, COLUMNS, keys))
-            self.chunk.written_files.append(file)
+            ended = self._sum_up(images)
+        jobs = (product.end_chunk(ended, self._writer) for product in self._products)
+        return ended, [job for job in jobs if job is not None]
 
     def _stop_if_asked(self) -> None:
         if self.stopped:
@@ -233,7 +199,7 @@ class ChunkRunner:
                 fitting.append(image)
         return fitting
 
-    def _sum_up(self, images: Sequence[PreparedImage]) -> ChunkRecords:
+    def _sum_up(self, images: Sequence[PreparedImage]) -> EndedChunk:
         """Put the results of the batches into the order of the images."""
         tally = Tally(self._settings.limits)
         for image in images:
@@ -243,11 +209,7 @@ class ChunkRunner:
         self.chunk.images = [self._images[i.key] for i in images if i.key in self._images]
         self.chunk.alone = self._one_at_a_time
         records = [record for image in images for record in self._records.get(image.key, ())]
-        kept = {
-            call_id: [(i.key, tensors[i.key]) for i in images if i.key in tensors]
-            for call_id, tensors in self._kept.items()
-        }
-        return ChunkRecords(records, kept)
+        return EndedChunk(self.chunk, [image.key for image in images], records)
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
         """Run images of one shape, in halves if they fail together.
@@ -295,7 +257,7 @@ class ChunkRunner:
             if isinstance(error, BrokenForwardError):
                 self._one_at_a_time |= error.one_at_a_time
             if len(batch) == 1 and self._settings.on_error == "stop":
-                if self._settings.several:
+                if self._settings.scope.has_several:
                     error.name_image(batch[0].file)
                 raise
             return _Failure(error.message, is_out_of_memory(error.__cause__ or error))
@@ -319,46 +281,40 @@ class ChunkRunner:
         return results
 
     def _collect(self, batch: Sequence[PreparedImage], pixels: Tensor, forwards: _Forwards) -> None:
-        """Add the results of a batch to the chunk, and write the pictures of its heat maps."""
+        """Add the results of a batch to the chunk."""
         loaded = self._settings.loaded
         self._first_shape = self._first_shape or tuple(pixels.shape[1:])
         for image, predictions in zip(batch, forwards.predictions, strict=True):
-            self._images[image.key] = self._record_image(image, predictions)
+            self._images[image.key] = _record_image(image, predictions)
+        seen = {image.key: image.pixels for image in batch if image.pixels is not None}
         for result, kinds in zip(forwards.results, forwards.kinds, strict=True):
             for key in result.keys:
                 self._images[key] = _add_effects(self._images[key], result, loaded)
-            self._add(result)
+            self._add(result, seen)
             for kind in kinds:
                 self.chunk.broken.setdefault(kind, result.keys[0])
-            index = [image.key for image in batch].index(result.keys[0])
-            if result.attention is not None:
-                self._collect_attention(result.attention, pixels[index])
-            if result.heats:
-                seen = loaded.show(pixels[index].float().cpu())
-                drawn = write_heats(self._grids, result, seen)
-                self.chunk.heats += drawn
-                self._note_files(heat.file for heat in drawn)
 
-    def _collect_attention(self, attention: ImageAttention, pixels: Tensor) -> None:
-        """Add the attention of an image to the chunk, and write its pictures."""
-        chunk = self.chunk
-        for row in attention.rows:
-            merge_by_call(chunk.attention, {row.call_id: AttentionTally.of(row)})
-        for each in attention.calls:
-            if each.kept is not None:
-                self._kept.setdefault(each.call.id, {})[attention.image] = each.kept
-        if attention.rollout or any(each.query or each.maps for each in attention.calls):
-            seen = self._settings.loaded.show(pixels.float().cpu())
-            drawn = write_attention(self._write, self._grids, seen, attention)
-            chunk.heats += drawn.pictures
-            chunk.attention_maps += drawn.maps
-            self._note_files(picture.file for picture in drawn.pictures)
-            chunk.written_files += [maps.file for maps in drawn.maps]
+    def _add(self, result: BatchResult, seen: Mapping[str, Tensor]) -> None:
+        """Add what was observed in a forward to the chunk, and let all products collect from it.
 
-    def _note_files(self, pictures: Iterable[str]) -> None:
-        """Note the pictures that were written, in all formats."""
-        for file in pictures:
-            self.chunk.written_files += list_formats(file, self._grids.style.format)
+        Args:
+            result: what was observed.
+            seen: the pixels of the images that went through, by their keys.
+        """
+        chunk, loaded = self.chunk, self._settings.loaded
+        chunk.called |= result.called
+        chunk.edits.merge(result.effects)
+        drawn = {(p.image, p.call.id): self._writer.file_of(p) for p in result.pictures}
+        for record in result.records:
+            grid = drawn.get((record.image, record.call.id), "")
+            self._records.setdefault(record.image, []).append(replace(record, grid=grid))
+            for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
+                if count:
+                    chunk.broken.setdefault(kind, record.image)
+        show = functools.cache(lambda key: loaded.show(seen[key]))
+        forward = Forward(result, chunk, self._images, show)
+        for product in self._products:
+            product.collect(forward, self._writer)
 
     def _warn_of_halves(self, count: int) -> None:
         if not self._has_halved:
@@ -377,49 +333,6 @@ class ChunkRunner:
             f"a batch of {count} images failed ({reason}), and its halves do not: "
             "from here on images go through one at a time, as with --batch-size 1"
         )
-
-    def _record_image(
-        self, image: PreparedImage, predictions: tuple[Prediction, ...]
-    ) -> ImageResult:
-        """Return the result of an image, and keep the pictures of it that the run keeps."""
-        settings, pixels = self._settings, image.pixels
-        assert pixels is not None  # noqa: S101  a batch holds only images with pixels
-        place = self.chunk.number * chunk_size(settings.batch_size)  # of the first of the chunk
-        has_thumbnail = settings.several and place < MOST_THUMBNAILS
-        picture = settings.loaded.show(pixels) if settings.shows_all or has_thumbnail else b""
-        seen = ""
-        if settings.shows_all:
-            seen = self._write(seen_file(image.key), picture)
-            self.chunk.written_files.append(seen)
-        if has_thumbnail:
-            self._thumbnails[image.key] = shrink(picture)
-        return ImageResult(
-            image.key,
-            image.file,
-            *image.size,
-            image.state.sha256,
-            predictions,
-            (1, *pixels.shape),
-            image.note,
-            seen,
-        )
-
-    def _add(self, result: BatchResult) -> None:
-        """Add the records of one forward to the chunk, and queue its pictures."""
-        chunk = self.chunk
-        chunk.called |= result.called
-        chunk.edits.merge(result.effects)
-        grids = _queue_pictures(result.pictures, self._grids)
-        self._note_files(dict.fromkeys(grids.values()))
-        chunk.written_files += filter(None, map(name_maps, result.pictures))
-        for record in result.records:
-            grid = grids.get((record.image, record.call.id), "")
-            self._records.setdefault(record.image, []).append(replace(record, grid=grid))
-            for kind, count in (("NaN", record.stats.nan_count), ("Inf", record.stats.inf_count)):
-                if count:
-                    chunk.broken.setdefault(kind, record.image)
-        for call_id, key, tensor in result.kept:
-            self._kept.setdefault(call_id, {})[key] = tensor
 
 
 def list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
@@ -443,16 +356,17 @@ def _add_effects(image: ImageResult, result: BatchResult, loaded: LoadedModel) -
     )
 
 
-def _queue_pictures(pictures: Sequence[Picture], writer: GridWriter) -> dict[tuple[str, str], str]:
-    """Queue pictures to be drawn; return the file of each image and call id."""
-    if writer.style.mode != "sheet":
-        return {(p.image, p.call.id): writer.write_grid(p) for p in pictures}
-    files: dict[tuple[str, str], str] = {}
-    for image in dict.fromkeys(picture.image for picture in pictures):
-        tiles = sorted((p for p in pictures if p.image == image), key=lambda p: p.call.order)
-        file = writer.write_sheet(image, tiles)
-        files |= {(image, picture.call.id): file for picture in tiles}
-    return files
+def _record_image(image: PreparedImage, predictions: tuple[Prediction, ...]) -> ImageResult:
+    assert image.pixels is not None  # noqa: S101  a batch holds only images with pixels
+    return ImageResult(
+        image.key,
+        image.file,
+        *image.size,
+        image.state.sha256,
+        predictions,
+        (1, *image.pixels.shape),
+        image.note,
+    )
 
 
 def _kinds_of(output: object) -> list[str]:

@@ -20,12 +20,10 @@ def make_chunk_settings(prepared: PreparedRun) -> ChunkSettings:
         run_pass=_choose_pass(prepared),
         loaded=prepared.model.loaded,
         limits=prepared.settings.limits,
-        batch_size=prepared.settings.config.batch_size,
         on_error=prepared.model.request.on_error,
         merge_key=prepared.settings.merge_key,
         channels_last=prepared.settings.channels_last,
-        shows_all=prepared.settings.shows_all,
-        several=prepared.settings.has_several,
+        scope=prepared.settings.scope,
     )
 
 

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_chunk, write_top
-from hookcli.store.tensors import write_shard
 from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hookcli.images.read import ImageSource
     from hookcli.plan.prepare import RunSettings
-    from hookcli.records.pictures import Grid
-    from hookcli.run.chunk_runner import ChunkRecords
+    from hookcli.products.product import EndedChunk, Job
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
@@ -72,9 +70,9 @@ class ChunkWriter:
         )
         self.done = self._written = self.top.chunks
 
-    def put(self, chunk: Chunk, records: ChunkRecords) -> None:
+    def put(self, ended: EndedChunk, jobs: Sequence[Job]) -> None:
         """Queue a chunk to be written; wait while too many chunks are in the queue."""
-        self._waiting.append(self._thread.submit(self._write, chunk, records, self.grids.take()))
+        self._waiting.append(self._thread.submit(self._write, ended, jobs))
         while len(self._waiting) > _MOST_WAITING:
             self._merge_next()
 
@@ -92,34 +90,15 @@ class ChunkWriter:
         totals.merge(chunk)
         self.listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
-    def _write(
-        self, chunk: Chunk, records: ChunkRecords, grids: Callable[[], tuple[Grid, ...]]
-    ) -> Chunk:
+    def _write(self, ended: EndedChunk, jobs: Sequence[Job]) -> Chunk:
+        chunk = ended.chunk
         if chunk.number != self._written:
             raise CancelledError  # a chunk before it failed: ``--resume`` uses none after a gap
-        write_chunk_files(self._folder.write, chunk, records, grids())
-        self.top.add(records.records, self._places)
+        for job in jobs:
+            job()
+        self.top.add(ended.records, self._places)
         if self._settings.is_long:
             write_chunk(self._folder, chunk)
             write_top(self._folder, self.top)
         self._written += 1
         return chunk
-
-
-def write_chunk_files(
-    write: Callable[[str, bytes], str],
-    chunk: Chunk,
-    records: ChunkRecords,
-    grids: tuple[Grid, ...],
-) -> None:
-    """Write the records and tensors of a chunk, and note in it what was written and drawn.
-
-    Raises:
-        OutputError: a file cannot be written.
-    """
-    from hookcli.store.parquet import write_records  # takes 0.2 s
-
-    chunk.grids = list(grids)
-    chunk.written_files.append(write_records(write, chunk.number, records.records))
-    if records.kept:
-        chunk.written_files.append(write_shard(write, chunk.number, records.kept))

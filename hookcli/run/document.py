@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
-    from hookcli.records.report import RankedImages, TopChannel
-    from hookcli.records.rows import LayerRow
     from hookcli.run.diagnose import Diagnosis
     from hookcli.summary.chunks import Chunk
 
@@ -66,26 +64,22 @@ def assemble_facts(
 
 def assemble_document(
     facts: Mapping[str, object],
-    totals: Chunk,
-    rows: Sequence[LayerRow],
-    top_images: Mapping[str, Sequence[TopChannel]],
-    ranked_images: Mapping[str, RankedImages],
-    style: GridStyle,
+    shown: Mapping[str, object],
     focus: Mapping[str, object] | None,
+    style: GridStyle,
 ) -> dict[str, object]:
-    """Return what ``report.json`` holds: the facts of the manifest, and more for the page."""
+    """Return what ``report.json`` holds.
+
+    Args:
+        facts: the facts of the manifest.
+        shown: what the products of the run give the page.
+        focus: the box of ``--focus``; None without one.
+        style: how feature maps are drawn.
+    """
     return {
         **facts,
-        "histograms": {call: tally.histogram for call, tally in totals.calls.items()},
-        "grids": totals.grids,
-        "heats": totals.heats,
-        "thumbnails": totals.thumbnails,
-        "attention": [tally.means() for tally in totals.attention.values()],
-        "attention_maps": totals.attention_maps,
+        "grids": [],
+        **shown,
         "focus": focus,
-        "written": totals.written,
-        "layers": rows,
-        "top_images": top_images,
-        "ranked_images": ranked_images,
         "colours": list_stops(colormap_of(style)),
     }

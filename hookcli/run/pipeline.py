@@ -21,6 +21,7 @@ from hookcli.passes.forward import BrokenForwardError
 from hookcli.passes.unchanged import unchanged
 from hookcli.plan.clock import Clock
 from hookcli.plan.prepare import prepare_run
+from hookcli.products.catalog import list_products
 from hookcli.run.chunk_runner import BeganWith, ChunkRunner
 from hookcli.run.chunk_settings import make_chunk_settings
 from hookcli.run.chunk_writer import ChunkWriter
@@ -81,8 +82,9 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         writer.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
+        products = list_products(settings.scope)
         of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
-        runner = ChunkRunner(of_chunks, folder.write, writer.grids, listener.warn, begun)
+        runner = ChunkRunner(of_chunks, products, writer.grids, listener.warn, begun)
         try:
             with _stop_between_batches(runner) if settings.is_long else nullcontext():
                 for number, images in _read_chunks(
@@ -103,7 +105,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
                 write_tables(folder, prepared.model, totals)
             raise
         clock.lap("write grids")
-        result = close_run(folder, prepared, totals, writer.top)
+        result = close_run(folder, prepared, products, totals, writer.top)
         clock.lap("write tables")
     return replace(result, seconds=clock.seconds)
 

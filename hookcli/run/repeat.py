@@ -106,9 +106,9 @@ def _run_again(prepared: PreparedRun, number: int, images: Sequence[PreparedImag
     chunk_settings = make_chunk_settings(replace(prepared, settings=replace(settings, style=style)))
     chunk_settings = replace(chunk_settings, on_error="skip")
     with closing(GridWriter(_write_nothing, style, model="")) as grids:
-        runner = ChunkRunner(chunk_settings, _write_nothing, grids, lambda _: None, BeganWith())
-        _, records = runner.run(number, images)
-    return _by_call(map(to_row, records.records))
+        runner = ChunkRunner(chunk_settings, (), grids, lambda _: None, BeganWith())
+        ended, _ = runner.run(number, images)
+    return _by_call(map(to_row, ended.records))
 
 
 def _by_call(rows: Iterable[Mapping[str, Any]]) -> _Rows:

@@ -106,7 +106,7 @@ def test_the_page_has_the_maps_of_all_queries_and_pictures_of_the_class_token(ru
 def test_a_patch_is_found_where_the_network_sees_its_pixel(run, monkeypatch, pixel, cell):
     seen = []
     monkeypatch.setattr(
-        "hookcli.run.attention_pictures.draw_heads",
+        "hookcli.render.draw.attention_grid.draw_heads",
         lambda seen_jpeg, maps, labels, heading, mark, tile: (
             seen.append((maps, mark)) or new_canvas(heading, 1, 1)
         ),

@@ -37,7 +37,8 @@ from hookcli.errors import HookcliError, OutputError
 from hookcli.images import prepare
 from hookcli.passes.forward import run_forward
 from hookcli.plan.prepare import prepare_run
-from hookcli.run import chunk_runner, chunk_settings, chunk_writer, pipeline
+from hookcli.products import thumbnails
+from hookcli.run import chunk_settings, chunk_writer, pipeline
 from hookcli.run.close import close_run
 from hookcli.run.listener import ProgressListener
 from hookcli.store import chunks
@@ -885,7 +886,7 @@ def largest_file(limit):
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("where", ["run.json", "parts", "the second part", "report.html"])
 def test_a_disk_that_fills_ends_with_5_and_can_be_resumed(run, where, monkeypatch):
-    monkeypatch.setattr(chunk_runner, "MOST_THUMBNAILS", 0)  # of noise they are larger than parts
+    monkeypatch.setattr(thumbnails, "MOST_THUMBNAILS", 0)  # of noise they are larger than parts
     photos(10)
     for number in range(8):  # the second part says more
         draw(f"photos/{'z' * 200}{number:02}.png", 100 + number)
@@ -1203,7 +1204,7 @@ def files_of(folder):
 
 def test_thumbnails_are_those_of_the_images_that_went_through_in_their_order(monkeypatch):
     """Of the first 40 images, so of two chunks of 32; the second image cannot be read."""
-    monkeypatch.setattr(chunk_runner, "MOST_THUMBNAILS", 40)
+    monkeypatch.setattr(thumbnails, "MOST_THUMBNAILS", 40)
     Path("photos").mkdir()
     for number in range(70):
         Image.new("RGB", (48, 40), (3 * number, 0, 200)).save(f"photos/p{number:03}.png")

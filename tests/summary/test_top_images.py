@@ -20,9 +20,9 @@ import torchvision
 from PIL import Image
 
 from hookcli import escape
+from hookcli.products.top_images import choose_best, rank_images, render_top_rows
 from hookcli.records.layer_records import ChannelRange
 from hookcli.records.report import RankedImages, TopChannel
-from hookcli.run.top_rows import choose_best, rank_images, render_top_rows
 from hookcli.summary.top_images import TopImages, list_tops, read_top_images
 from tests.summary.test_findings import record
 

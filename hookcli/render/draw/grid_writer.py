@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hookcli.activations.feature_maps import Bars, Tiles
 from hookcli.config import EMBER
 from hookcli.escape import for_page
-from hookcli.files import safe_name
 from hookcli.records.pictures import ChannelMaps, Grid
 from hookcli.records.text import shape_text
 from hookcli.render.draw import grid as drawing
@@ -24,14 +23,13 @@ from hookcli.render.draw.canvas import (
     to_png,
 )
 from hookcli.render.draw.picture_files import write_picture
-from hookcli.store.places.names import grid_file, is_sheet, maps_file, sheet_file
+from hookcli.store.places.names import grid_file, grid_name, is_sheet, maps_file, sheet_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hookcli.activations.feature_maps import Picture
     from hookcli.config import GridStyle
-    from hookcli.records.calls import Call
     from hookcli.render.draw.canvas import Canvas
 
 _SHEET_TOP = 12
@@ -47,23 +45,34 @@ class GridWriter:
     Attributes:
         style: how pictures are drawn.
         model: the name of the model, which stands in every picture.
+        write: writes a file of the run folder, and returns its name.
     """
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         """Start the threads, which call ``write`` to write a file of the run folder."""
-        self._write = write
+        self.write = write
         self.style, self.model = style, model
         self._palette = load_palette(colormap_of(style), style.theme)
         self._map_palette = load_map_palette(colormap_of(style))
         self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1))
         self._pending: list[Future[list[Grid]]] = []
 
+    def title_of(self, image_key: str) -> str:
+        """Return the model and the image, as they stand in the title of a picture."""
+        return _name_source(self.model, image_key)
+
+    def file_of(self, picture: Picture) -> str:
+        """Return the file that a picture is in, relative to the run folder."""
+        if self.style.mode == "sheet":
+            return sheet_file(picture.image)
+        return grid_file(picture.image, grid_name(picture.call))
+
     def write_grid(self, picture: Picture) -> str:
         """Queue the grid of one layer and return its file, relative to the run folder.
 
         Its channels at the resolution of the layer are queued too, if they were taken.
         """
-        file = grid_file(picture.image, grid_name(picture.call))
+        file = self.file_of(picture)
         self._pending.append(self._threads.submit(self._write_grid, file, picture))
         return file
 
@@ -75,7 +84,7 @@ class GridWriter:
 
     def write_over_photo(self, file: str, canvas: Canvas) -> None:
         """Write a map over what the network saw, at once; its colours are always ``ember``."""
-        write_picture(self._write, file, canvas, load_palette(EMBER, self.style.theme), self.style)
+        write_picture(self.write, file, canvas, load_palette(EMBER, self.style.theme), self.style)
 
     def take(self) -> Callable[[], tuple[Grid, ...]]:
         """Return a function that waits until everything queued since the last call is on disk.
@@ -92,7 +101,7 @@ class GridWriter:
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
         canvas = render_grid(picture, self.style, self.model)
-        write_picture(self._write, file, canvas, self._palette, self.style)
+        write_picture(self.write, file, canvas, self._palette, self.style)
         places = _place_tiles(picture, self.style, self.model)
         grid = describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
@@ -105,7 +114,7 @@ class GridWriter:
         levels = content.maps.numpy()
         image = to_image(drawing.draw_maps(levels, places.columns), self._map_palette)
         file = maps_file(picture.image, grid_name(picture.call))
-        self._write(file, to_png(image, compress_level=_FAST))
+        self.write(file, to_png(image, compress_level=_FAST))
         size, shared = (levels.shape[1], levels.shape[2]), None
         if content.range is not None:
             low, high = content.range.tolist()
@@ -114,33 +123,13 @@ class GridWriter:
         return ChannelMaps(file, size, content.shown, places.columns, self.style.signed, shared)
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
-        title = name_source(self.model, image_key)
+        title = self.title_of(image_key)
         canvas, places = render_sheet(title, rows, self.style)
-        write_picture(self._write, file, canvas, self._palette, self.style)
+        write_picture(self.write, file, canvas, self._palette, self.style)
         return [
             describe_grid(picture, file, canvas, place)
             for picture, place in zip(rows, places, strict=True)
         ]
-
-
-def grid_name(call: Call) -> str:
-    """Return ``003_layer1.0.relu#1.png``: order, module path, call index, output key, side."""
-    index = f"#{call.call_index}" if call.call_index else ""
-    key = f".{safe_name(call.output_key)}" if call.output_key else ""
-    side = "" if call.side == "output" else f".{call.side}"
-    return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
-
-
-def name_source(model: str, image_key: str) -> str:
-    """Return the model and the image of a picture, as they stand in its title."""
-    return f"{for_page(model)}   {for_page(image_key)}"
-
-
-def name_maps(picture: Picture) -> str | None:
-    """Return the file of the channels at the resolution of the layer; None if there is none."""
-    if isinstance(picture.content, Bars) or picture.content.maps is None:
-        return None
-    return maps_file(picture.image, grid_name(picture.call))
 
 
 def render_grid(picture: Picture, style: GridStyle, model: str) -> Canvas:
@@ -237,7 +226,11 @@ def _words(
 
 def _title(picture: Picture, model: str) -> str:
     form = f"{shape_text(picture.shape)}   {picture.layout.text}"
-    return f"{picture.call.id}   {form}   {name_source(model, picture.image)}"
+    return f"{picture.call.id}   {form}   {_name_source(model, picture.image)}"
+
+
+def _name_source(model: str, image_key: str) -> str:
+    return f"{for_page(model)}   {for_page(image_key)}"
 
 
 def _frame_note(picture: Picture) -> str:

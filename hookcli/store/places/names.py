@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hookcli.files import safe_name
+
+if TYPE_CHECKING:
+    from hookcli.records.calls import Call
 
 REQUEST, MANIFEST = "run.json", "manifest.json"
 LAYERS, SKIPPED, TOP_IMAGES = "layers.csv", "skipped.csv", "top_images.csv"
@@ -89,6 +95,14 @@ def thumbnails_file(number: int) -> str:
     return f"{THUMBNAILS}/{number:06d}.jpg"
 
 
+def grid_name(call: Call) -> str:
+    """Return ``003_layer1.0.relu#1.png``: order, module path, call index, output key, side."""
+    index = f"#{call.call_index}" if call.call_index else ""
+    key = f".{safe_name(call.output_key)}" if call.output_key else ""
+    side = "" if call.side == "output" else f".{call.side}"
+    return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
+
+
 def grid_file(image_key: str, picture: str) -> str:
     """Return ``grids/cat/001_conv1.png``."""
     return f"{GRIDS}/{image_key}/{picture}"
@@ -165,31 +179,26 @@ class PlannedNames:
 
     Attributes:
         keys: the keys of the images.
-        pictures: the folders in which the run writes pictures: ``seen``, ``grids``, …
-        optional: the files that only some runs write, and this one does: ``top_images.csv``,
-            ``attention.csv``, ``overview.png``, ``gradient_flow.png``.
+        folders: the folders into which only some runs write, and this one does: ``seen``.
+        files: the files that only some runs write, and this one does: ``top_images.csv``.
         form: the format in which pictures are written besides PNG.
-        tensors: whether the run saves tensors.
     """
 
     keys: frozenset[str] = frozenset()
-    pictures: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
     form: str = "png"
-    tensors: bool = False
 
     def includes(self, name: str) -> bool:
         """Return whether a file of this name may be written."""
-        if name in _ALWAYS or name in self.optional or _PART.fullmatch(name):
+        if name in _ALWAYS or name in self.files or _PART.fullmatch(name):
             return True
-        if _SHARD.fullmatch(name):
-            return self.tensors
-        if _THUMBNAILS.fullmatch(name):
-            return THUMBNAILS in self.pictures
+        if _SHARD.fullmatch(name) or _THUMBNAILS.fullmatch(name):
+            return name.partition("/")[0] in self.folders
         match = _PICTURE.fullmatch(name) or _NUMBERED.fullmatch(name)
         return (
             match is not None
-            and match[1] in self.pictures
+            and match[1] in self.folders
             and match[2] in self.keys
             and match[3] in {"jpg", "png", self.form}
         )
@@ -197,7 +206,4 @@ class PlannedNames:
     def uses(self, folder: str) -> bool:
         """Return whether anything may be written into this folder of the run folder."""
         top, _, key = folder.partition("/")
-        if key:
-            return top in self.pictures and key in self.keys
-        always = top in (PARTS, RECORDS) or top in self.pictures
-        return always or (top == TENSORS and self.tensors)
+        return (top in self.folders and (not key or key in self.keys)) or folder in (PARTS, RECORDS)

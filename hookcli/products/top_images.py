@@ -8,22 +8,60 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
+from hookcli.products.product import Claim, Cost, Product
 from hookcli.records.report import RankedImages, TopChannel
-from hookcli.records.runs import MOST_FIRING, MOST_RANKED
-from hookcli.render.report.document import choose_pictured
+from hookcli.records.runs import MOST_CHANNELS, MOST_RANKED
 from hookcli.store import tables
+from hookcli.store.places import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hookcli.images.read import ImageSource
-    from hookcli.records.images import ImageResult
-    from hookcli.records.runs import Finding
+    from hookcli.products.outlook import Outlook
+    from hookcli.products.product import RunEnd
     from hookcli.summary.chunks import Chunk
-    from hookcli.summary.top_images import TopImages
+    from hookcli.summary.top_images import TopImages as TopTally
+
+_FIRING_BYTES = 60  # an image in the page that fires a channel most
+_ROW_BYTES = 30  # a row of the table without names
 
 
-def render_top_rows(sources: Sequence[ImageSource], top: TopImages) -> bytes:
+class TopImages(Product):
+    """The top images of every channel; they are collected in ``summary.top_images``."""
+
+    def claim(self) -> Claim:
+        return Claim(files=(names.TOP_IMAGES,))
+
+    def estimate(self, outlook: Outlook) -> Cost:
+        if "output" not in self.scope.config.sides:
+            return Cost()
+        top = min(self.scope.config.top_images, self.scope.images)
+        shown = len(outlook.layers) * top * MOST_CHANNELS
+        return Cost(1, shown * _FIRING_BYTES + self._measure(outlook) * top)
+
+    def _measure(self, outlook: Outlook) -> float:
+        """Return the bytes that the table takes for one image per channel."""
+        sources = outlook.sources
+        of_names = sum(len(source.key) + len(source.name) for source in sources) / max(
+            1, len(sources)
+        )
+        return sum(
+            width * (of_names + len(layer.label) + _ROW_BYTES)
+            for layer, width in zip(outlook.layers, outlook.channels, strict=True)
+        )
+
+    def close(self, end: RunEnd) -> list[str]:
+        if not end.top.values:
+            return []
+        return [end.folder.write(names.TOP_IMAGES, render_top_rows(end.sources, end.top))]
+
+    def describe(self, end: RunEnd) -> dict[str, object]:
+        keys = [source.key for source in end.sources]
+        return {"top_images": end.best, "ranked_images": rank_images(keys, end.top, end.totals)}
+
+
+def render_top_rows(sources: Sequence[ImageSource], top: TopTally) -> bytes:
     """Return ``top_images.csv``: the images that fire each channel most, call by call.
 
     The table can have more rows than all others together, so names are escaped once and not in
@@ -48,7 +86,7 @@ def render_top_rows(sources: Sequence[ImageSource], top: TopImages) -> bytes:
 
 def choose_best(
     keys: Sequence[str],
-    top: TopImages,
+    top: TopTally,
     calls: Iterable[str],
     most: int,
     asked: Sequence[int] | None = None,
@@ -85,7 +123,7 @@ def choose_best(
 
 
 def rank_images(
-    keys: Sequence[str], top: TopImages, totals: Chunk, most: int = MOST_RANKED
+    keys: Sequence[str], top: TopTally, totals: Chunk, most: int = MOST_RANKED
 ) -> dict[str, RankedImages]:
     """Return the images that fire every channel most, by call id.
 
@@ -114,14 +152,3 @@ def rank_images(
         )
 
     return {call_id: rank(call_id) for call_id in calls} if each else {}
-
-
-def name_shown(
-    images: Sequence[ImageResult],
-    findings: Sequence[Finding],
-    best: Mapping[str, Sequence[TopChannel]],
-) -> set[str]:
-    """Return the keys of the images that the page of a run over many images shows."""
-    firing = dict.fromkeys(key for tops in best.values() for top in tops[:1] for key in top.images)
-    pictured = choose_pictured(images, findings)
-    return {image.key for image in pictured} | set(list(firing)[:MOST_FIRING])

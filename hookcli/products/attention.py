@@ -1,0 +1,152 @@
+"""What the heads of attention look at: figures, pictures of the heads, and maps for the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.config import GridStyle
+from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.tensors import check_disk
+from hookcli.records.attention import AttentionMaps, AttentionRow
+from hookcli.records.pictures import HeatPicture
+from hookcli.store import tables
+from hookcli.store.places import names
+from hookcli.summary.attention_tally import AttentionTally
+from hookcli.summary.chunks import merge_by_call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.activations.image_attention import CallAttention, ImageAttention, QueryMap
+    from hookcli.passes.attention import AttentionSettings
+    from hookcli.products.product import Forward, RunEnd, Scope
+    from hookcli.render.draw.grid_writer import GridWriter
+    from hookcli.summary.chunks import Chunk
+
+_PICTURE_BYTES = 600_000  # of the picture of a call, with tiles of the default size
+_FLOAT_BYTES = 4
+_ROLLOUT = "000_rollout.png"
+
+
+def estimate_attention(found: AttentionSettings, scope: Scope) -> Cost:
+    """Return what attention will cost, once a forward has found its calls.
+
+    Raises:
+        RequestError: the probabilities that are saved would take more than ``--max-disk``.
+    """
+    ((_, first),) = found.found.items()
+    calls, images, files, size = first.calls, scope.images, 1, 0.0
+    if found.draws:
+        pictures = images * (len(calls) + found.rollout) * scope.formats
+        area = (scope.style.tile / GridStyle().tile) ** 2
+        size = pictures * area * _PICTURE_BYTES + found.limit * images
+        files += pictures + images * len(calls)
+    if found.keeps:
+        of_image = sum(
+            call.places.heads * call.places.queries.numel() * call.places.keys.shape[1]
+            for call in calls
+        )
+        saved = of_image * _FLOAT_BYTES * images
+        hint = "fewer layers in --attention, fewer images, or a greater --max-disk"
+        check_disk(saved, scope.config.tensors.max_disk, hint)
+        size += saved
+        files += 2
+    return Cost(files, size)
+
+
+class Attention(Product):
+    """The figures of attention calls, and where each layer has a picture those of its heads."""
+
+    def claim(self) -> Claim:
+        is_drawn = self.scope.style.mode == "layers"
+        return Claim((names.ATTENTION,) if is_drawn else (), (names.ATTENTION_TABLE,))
+
+    def collect(self, forward: Forward, writer: GridWriter) -> None:
+        attention, chunk = forward.result.attention, forward.chunk
+        if attention is None:
+            return
+        for row in attention.rows:
+            merge_by_call(chunk.attention, {row.call_id: AttentionTally.of(row)})
+        if attention.rollout or any(each.query or each.maps for each in attention.calls):
+            before = len(chunk.heats)
+            _draw(attention, forward.show(attention.image), chunk, writer)
+            self.note_pictures(chunk, [heat.file for heat in chunk.heats[before:]])
+
+    def close(self, end: RunEnd) -> list[str]:
+        table = tables.render_csv(AttentionRow, list_rows(end.totals))
+        return [end.folder.write(names.ATTENTION_TABLE, table.encode())]
+
+    def describe(self, end: RunEnd) -> dict[str, object]:
+        totals = end.totals
+        return {
+            "attention": list_rows(totals),
+            "heats": totals.heats,
+            "attention_maps": totals.attention_maps,
+        }
+
+
+def list_rows(totals: Chunk) -> tuple[AttentionRow, ...]:
+    """Return the rows of ``attention.csv``."""
+    return tuple(tally.means() for tally in totals.attention.values())
+
+
+def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
+    """Draw the attention of an image, and note the pictures in the chunk.
+
+    Args:
+        attention: what the attention calls do with the image.
+        seen: the JPEG of what the network saw of the image.
+        chunk: the chunk of the image.
+        writer: writes pictures into the run folder.
+    """
+    image, source = attention.image, writer.title_of(attention.image)
+    if attention.rollout is not None:
+        what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
+        file = names.attention_file(image, _ROLLOUT)
+        _write_heads(writer, file, seen, attention.rollout, ["all layers"], what)
+        chunk.heats.append(HeatPicture(image, "rollout", "", file))
+    for each in attention.calls:
+        name, call_id = names.grid_name(replace(each.call, side="output")), each.call.id
+        if each.query is not None:
+            what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {source}"
+            file = names.attention_file(image, name)
+            _write_heads(writer, file, seen, each.query, _label_heads(each.row), what)
+            chunk.heats.append(HeatPicture(image, "attention", call_id, file))
+        if each.maps is not None:
+            chunk.attention_maps.append(_write_maps(image, name, each, writer))
+            chunk.written_files.append(chunk.attention_maps[-1].file)
+
+
+def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) -> AttentionMaps:
+    from hookcli.render.draw.attention_grid import draw_maps
+
+    assert call.maps is not None  # noqa: S101
+    maps = call.maps
+    file = names.attention_file(image, name.removesuffix(".png") + ".maps.png")
+    writer.write(file, draw_maps(maps.levels.numpy()))
+    grids = (call.row.query_grid, maps.query_grid, maps.map_grid)
+    kinds = (maps.is_thinned, maps.has_class_token)
+    return AttentionMaps(image, call.call.id, file, call.row.heads, *grids, *kinds)
+
+
+def _name_query(query: QueryMap) -> str:
+    return "of the class token" if query.mark is None else "of the framed patch"
+
+
+def _label_heads(row: AttentionRow) -> list[str]:
+    """Return a label for each head; its entropy is the mean over all queries."""
+    return [
+        f"head {head}" + ("" if entropy is None else f", entropy {entropy:.2f}")
+        for head, entropy in enumerate(row.entropy)
+    ]
+
+
+def _write_heads(
+    writer: GridWriter, file: str, seen: bytes, query: QueryMap, labels: Sequence[str], heading: str
+) -> None:
+    from hookcli.render.draw.attention_grid import draw_heads
+
+    tile = writer.style.tile
+    canvas = draw_heads(seen, query.values.numpy(), labels, [heading], query.mark, tile)
+    writer.write_over_photo(file, canvas)

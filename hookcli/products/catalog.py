@@ -1,0 +1,46 @@
+"""The products of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.products.attention import Attention
+from hookcli.products.charts import GradientFlow, Overview
+from hookcli.products.figures import Figures
+from hookcli.products.grids import Grids
+from hookcli.products.heats import Heats
+from hookcli.products.seen import Seen
+from hookcli.products.tensors import Tensors
+from hookcli.products.thumbnails import Thumbnails
+from hookcli.products.top_images import TopImages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.products.product import Product, Scope
+
+
+def list_products(scope: Scope) -> tuple[Product, ...]:
+    """Return what a run makes, in the order in which its parts are written."""
+    return tuple(_choose(scope))
+
+
+def _choose(scope: Scope) -> Iterator[Product]:
+    config, attention = scope.config, scope.config.attention
+    yield Seen(scope)
+    if scope.has_several:
+        yield Thumbnails(scope)
+    if scope.style.mode != "none":
+        yield Grids(scope)
+    yield Figures(scope)
+    if config.backward is not None:
+        yield Heats(scope, config.backward)
+        yield GradientFlow(scope, config.backward)
+    if attention is not None:
+        yield Attention(scope)
+    if config.tensors.save is not None or config.tensors.attention:
+        yield Tensors(scope)
+    if scope.has_several and config.top_images:
+        yield TopImages(scope)
+    if config.overview:
+        yield Overview(scope)

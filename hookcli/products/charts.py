@@ -1,0 +1,92 @@
+"""Charts that are drawn from the whole document of a run: its overview, and its gradient flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.errors import OutputError
+from hookcli.escape import for_page
+from hookcli.products.product import Claim, Cost, Product
+from hookcli.records.text import and_more
+from hookcli.store.places import names
+from hookcli.store.run_files import open_files
+
+if TYPE_CHECKING:
+    from hookcli.config import BackwardStyle, PictureFormat
+    from hookcli.products.outlook import Outlook
+    from hookcli.products.product import RunEnd, Scope
+    from hookcli.records.report import ReportDocument
+    from hookcli.store.folder import RunFolder
+
+
+class Chart(Product):
+    """A chart, as PNG and in another format if one is asked for.
+
+    Attributes:
+        file: the name of the PNG.
+    """
+
+    file: str
+
+    def claim(self) -> Claim:
+        return Claim(files=(*names.list_formats(self.file, self.scope.style.format),))
+
+    def estimate(self, _outlook: Outlook) -> Cost:
+        return Cost(self.scope.formats)
+
+    def illustrate(self, document: ReportDocument, end: RunEnd) -> list[str]:
+        form = self.scope.style.format
+        forms: dict[PictureFormat, None] = dict.fromkeys(("png", form))
+        return [
+            end.folder.write(name, self.draw(document, end.folder, each))
+            for name, each in zip(names.list_formats(self.file, form), forms, strict=True)
+        ]
+
+    def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
+        """Return the chart in one format."""
+        raise NotImplementedError
+
+
+class Overview(Chart):
+    """The first image and some of its feature maps, for a slide."""
+
+    file = names.OVERVIEW
+
+    def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:
+        """Draw the pictures that the run has written.
+
+        Raises:
+            OutputError: one of them is gone.
+        """
+        from hookcli.render.charts.overview_png import draw_overview
+
+        try:
+            return draw_overview(document, open_files(folder.path).file, form)
+        except OSError as error:
+            raise OutputError(
+                "cannot draw the overview: a picture of the run is gone "
+                f"({error.strerror or error})",
+                "run the same command again",
+            ) from error
+
+
+class GradientFlow(Chart):
+    """How the size of gradients changes over depth."""
+
+    file = names.GRADIENT_FLOW
+
+    def __init__(self, scope: Scope, backward: BackwardStyle) -> None:
+        super().__init__(scope)
+        self._backward = backward
+
+    def draw(self, document: ReportDocument, _folder: RunFolder, form: PictureFormat) -> bytes:
+        """Draw a point for each gradient."""
+        from hookcli.render.charts.flow_png import draw_flow
+
+        info, images = document.model, document.images
+        of = for_page(images[0].key) + and_more(len(images) - 1)
+        heading = [
+            f"{for_page(info.name)}   gradient flow   {of}",
+            f"{self._backward.score} of {self._backward.target}; weights: {info.weights}",
+        ]
+        return draw_flow(document.layers, heading, form)

@@ -1,0 +1,101 @@
+"""Pictures of feature maps: a grid for each call, or a sheet for each image."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hookcli.products.product import Claim, Cost, Product
+from hookcli.store.places import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hookcli.activations.feature_maps import Picture
+    from hookcli.products.outlook import Outlook
+    from hookcli.products.product import EndedChunk, Forward, Job, RunEnd
+    from hookcli.records.pictures import Grid
+    from hookcli.render.draw.grid_writer import GridWriter
+    from hookcli.summary.chunks import Chunk
+
+_MOST_IN_A_STRIP = 12
+_SECOND_FORMAT = 3.5  # bytes of a grid as SVG, which has no palette, for one of its PNG
+# Sizes in bytes:
+_GRID_BYTES_PER_PIXEL = 0.55  # palette PNGs of real feature maps, measured
+_GRID_BYTES = 4_700  # a picture's heading, and its entries in the page and the manifest
+_MAP_BYTES_PER_VALUE = 0.95  # of a channel at the resolution of its layer: hardly compressible
+_TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
+
+
+class Grids(Product):
+    """Grids or sheets, and with grids the channels at the resolution of their layer."""
+
+    def claim(self) -> Claim:
+        is_sheet = self.scope.style.mode == "sheet"
+        return Claim((names.SHEETS,) if is_sheet else (names.GRIDS, names.MAPS))
+
+    def estimate(self, outlook: Outlook) -> Cost:
+        scope, tiles = self.scope, self._count_tiles(outlook)
+        drawn, weight = sum(map(bool, tiles)), 1 if scope.formats == 1 else 1 + _SECOND_FORMAT
+        # of gradients, only those of outputs are drawn
+        sides = len(scope.config.sides) if scope.config.backward is None else 1
+        grids, maps, values = min(drawn, 1), 0, 0.0
+        if scope.style.mode == "layers":
+            grids = drawn * sides
+            values = sum(map(math.prod, zip(tiles, outlook.areas, strict=True))) * sides
+            layers = zip(outlook.layers, tiles, strict=True)
+            maps = sum(layer.module_type != "Linear" for layer, count in layers if count) * sides
+        pixels = sides * sum(tiles) * scope.style.tile**2
+        size = (
+            grids * _GRID_BYTES * weight
+            + values * _MAP_BYTES_PER_VALUE
+            + pixels * _GRID_BYTES_PER_PIXEL * weight
+            + sides * sum(tiles) * _TILE_BYTES
+        )
+        return Cost((grids * scope.formats + maps) * scope.images, size * scope.images)
+
+    def _count_tiles(self, outlook: Outlook) -> list[int]:
+        """Return how many tiles are drawn of each layer; of a linear layer at least its bars."""
+        style = self.scope.style
+        most = _MOST_IN_A_STRIP if style.mode == "sheet" else math.inf
+        tiles = []
+        for layer, width in zip(outlook.layers, outlook.channels, strict=True):
+            shown = min(style.top or width, width)
+            if style.channels is not None:
+                shown = sum(channel < width for channel in style.channels)
+            tiles.append(int(min(max(shown, layer.module_type == "Linear"), most)))
+        return tiles
+
+    def collect(self, forward: Forward, writer: GridWriter) -> None:
+        pictures = forward.result.pictures
+        if self.scope.style.mode == "sheet":
+            files = _queue_sheets(pictures, writer)
+        else:
+            files = [writer.write_grid(picture) for picture in pictures]
+        self.note_pictures(forward.chunk, files)
+        forward.chunk.written_files += [
+            names.maps_file(picture.image, names.grid_name(picture.call))
+            for picture in pictures
+            if picture.has_maps
+        ]
+
+    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job:
+        return partial(_note_drawn, ended.chunk, writer.take())
+
+    def describe(self, end: RunEnd) -> dict[str, object]:
+        return {"grids": end.totals.grids}
+
+
+def _queue_sheets(pictures: Sequence[Picture], writer: GridWriter) -> list[str]:
+    by_image: dict[str, list[Picture]] = {}
+    for picture in pictures:
+        by_image.setdefault(picture.image, []).append(picture)
+    return [
+        writer.write_sheet(image, sorted(rows, key=lambda picture: picture.call.order))
+        for image, rows in by_image.items()
+    ]
+
+
+def _note_drawn(chunk: Chunk, drawn: Callable[[], tuple[Grid, ...]]) -> None:
+    chunk.grids = list(drawn())

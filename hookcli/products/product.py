@@ -1,0 +1,202 @@
+"""The life that all products of a run have, and what is known of the run in each part of it.
+
+A product says beforehand which files it may write and what they will cost. It collects from each
+forward, writes at the end of each chunk and of the run, and gives the page what it shows. What it
+collects stands in ``summary.chunks.Chunk``, which is saved and added up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from hookcli.config import chunk_size
+from hookcli.store.places import names
+from hookcli.summary.chunks import Chunk
+from hookcli.summary.top_images import TopImages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hookcli.activations.collector import BatchResult
+    from hookcli.config import GridStyle, RunConfig
+    from hookcli.images.fit import Fitter
+    from hookcli.images.read import ImageSource
+    from hookcli.models.load import LoadedModel
+    from hookcli.products.outlook import Outlook
+    from hookcli.records.images import ImageResult
+    from hookcli.records.layer_records import LayerRecord
+    from hookcli.records.report import ReportDocument, TopChannel
+    from hookcli.records.rows import LayerRow
+    from hookcli.records.runs import Finding
+    from hookcli.render.draw.grid_writer import GridWriter
+    from hookcli.store.folder import RunFolder
+
+Job: TypeAlias = "Callable[[], None]"
+"""Writes files of a chunk and notes them in it, while the model runs the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is asked of a run, as far as its products depend on it.
+
+    Attributes:
+        config: the request.
+        style: how feature maps are drawn; its mode is ``layers``, ``sheet`` or ``none``.
+        images: the number of images.
+    """
+
+    config: RunConfig
+    style: GridStyle
+    images: int
+
+    @property
+    def has_several(self) -> bool:
+        """Whether there is more than one image."""
+        return self.images > 1
+
+    @property
+    def chunk_size(self) -> int:
+        """How many images a chunk holds."""
+        return chunk_size(self.config.batch_size)
+
+    @property
+    def formats(self) -> int:
+        """In how many formats each picture is written."""
+        return 1 if self.style.format == "png" else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The files that a product may write, beside those that every run writes.
+
+    Attributes:
+        folders: names of folders in the run folder.
+        files: names of single files.
+    """
+
+    folders: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """About how many files a product will write, if each layer is called once, and their bytes."""
+
+    files: int = 0
+    size: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A forward that has ended, for products to collect from.
+
+    Attributes:
+        result: what was observed.
+        chunk: the chunk that it belongs to, to which products add what they collect.
+        images: the results of the images of the chunk by their keys; a product may replace them.
+            The images on which the model failed have none.
+        show: returns the JPEG of what the network saw of an image, by its key.
+    """
+
+    result: BatchResult
+    chunk: Chunk
+    images: dict[str, ImageResult]
+    show: Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedChunk:
+    """A chunk whose images have gone through the model.
+
+    Attributes:
+        chunk: the results that are saved.
+        keys: the keys of its images, in their order.
+        records: one record per image and observed tensor, image by image in their order.
+    """
+
+    chunk: Chunk
+    keys: Sequence[str]
+    records: Sequence[LayerRecord]
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """A run whose images have all gone through the model.
+
+    Attributes:
+        folder: the run folder.
+        loaded: the model.
+        fitter: makes images ready for the model.
+        sources: the images in order.
+        totals: the results of all images.
+        top: the images that fire each channel most.
+        rows: the rows of ``layers.csv``.
+        findings: the findings.
+        best: the channels that the page shows with the images that fire them most, by call id.
+    """
+
+    folder: RunFolder
+    loaded: LoadedModel
+    fitter: Fitter
+    sources: Sequence[ImageSource]
+    totals: Chunk = field(default_factory=Chunk)
+    top: TopImages = field(default_factory=TopImages)
+    rows: tuple[LayerRow, ...] = ()
+    findings: Sequence[Finding] = ()
+    best: Mapping[str, Sequence[TopChannel]] = field(default_factory=dict)
+
+
+class Product:
+    """One kind of what a run makes. A method that a product does not have does nothing."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def note_pictures(self, chunk: Chunk, pictures: Iterable[str]) -> None:
+        """Note pictures that were written or queued, in all formats."""
+        for file in pictures:
+            chunk.written_files += names.list_formats(file, self.scope.style.format)
+
+    def claim(self) -> Claim:
+        """Return the files that may be written."""
+        return Claim()
+
+    def estimate(self, _outlook: Outlook) -> Cost:
+        """Return what will be written, before the run begins.
+
+        Raises:
+            RequestError: it would take more than is allowed.
+        """
+        return Cost()
+
+    def collect(self, _forward: Forward, _writer: GridWriter) -> None:
+        """Take what is wanted of a forward, and write or queue what is ready.
+
+        Raises:
+            OutputError: a file cannot be written.
+        """
+
+    def end_chunk(self, _ended: EndedChunk, _writer: GridWriter) -> Job | None:
+        """Return what is left to be written of a chunk; it is called before the next one begins."""
+        return None
+
+    def close(self, _end: RunEnd) -> list[str]:
+        """Write what comes at the end of the run, and return the names of the files.
+
+        Raises:
+            OutputError: a file cannot be written.
+        """
+        return []
+
+    def describe(self, _end: RunEnd) -> dict[str, object]:
+        """Return the fields of ``ReportDocument`` that the page shows of it."""
+        return {}
+
+    def illustrate(self, _document: ReportDocument, _end: RunEnd) -> list[str]:
+        """Write what is drawn from the whole document, and return the names of the files.
+
+        Raises:
+            OutputError: a file cannot be written or read.
+        """
+        return []

@@ -1,0 +1,88 @@
+"""What the network saw of each image; of many images, of those that the page shows."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.products.product import Claim, Cost, Product
+from hookcli.records.runs import MOST_FIRING, MOST_IMAGES
+from hookcli.store.places import names
+
+if TYPE_CHECKING:
+    from hookcli.images.read import ImageSource
+    from hookcli.products.outlook import Outlook
+    from hookcli.products.product import Forward, RunEnd, Scope
+    from hookcli.render.draw.grid_writer import GridWriter
+
+_BYTES_PER_PIXEL = 0.28  # of the JPEG
+_THREADS = min(4, os.cpu_count() or 1)
+
+
+class Seen(Product):
+    """Pictures of what the network saw.
+
+    Attributes:
+        shows_all: whether the page shows every image.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self.shows_all = scope.images <= MOST_IMAGES
+
+    def claim(self) -> Claim:
+        return Claim((names.SEEN,))
+
+    def estimate(self, outlook: Outlook) -> Cost:
+        config, shown = self.scope.config, self.scope.images
+        if not self.shows_all:
+            top = config.top_images if "output" in config.sides else 0
+            shown = min(len(outlook.layers) * top, MOST_FIRING)
+        pixels = math.prod(outlook.loaded.prepare.nominal_shape[-2:])
+        return Cost(shown, shown * _BYTES_PER_PIXEL * pixels)
+
+    def collect(self, forward: Forward, writer: GridWriter) -> None:
+        for key in forward.result.keys if self.shows_all else ():
+            if key in forward.images:
+                file = writer.write(names.seen_file(key), forward.show(key))
+                forward.images[key] = replace(forward.images[key], seen=file)
+                forward.chunk.written_files.append(file)
+
+    def close(self, end: RunEnd) -> list[str]:
+        if self.shows_all:
+            return []
+        wanted, images = _name_shown(end), end.totals.images
+        places = {image.key: place for place, image in enumerate(images) if image.key in wanted}
+        sources = [source for source in end.sources if source.key in places]
+        end.folder.claim([names.seen_file(source.key) for source in sources])
+        written = []
+        with ThreadPoolExecutor(_THREADS) as threads:
+            found = threads.map(lambda source: _show(source, places[source.key], end), sources)
+            for source, name in zip(sources, found, strict=True):
+                if name is not None:
+                    written.append(name)
+                    place = places[source.key]
+                    images[place] = replace(images[place], seen=name)
+        return written
+
+
+def _name_shown(end: RunEnd) -> set[str]:
+    """Return the keys of the images that the page of a run over many images shows."""
+    from hookcli.render.report.document import choose_pictured
+
+    firing = (key for tops in end.best.values() for top in tops[:1] for key in top.images)
+    pictured = choose_pictured(end.totals.images, end.findings)
+    return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])
+
+
+def _show(source: ImageSource, place: int, end: RunEnd) -> str | None:
+    """Write what the network saw of an image; return None if the file has changed since."""
+    from hookcli.images.prepare import prepare_image
+
+    ready = prepare_image(end.fitter, source)
+    if ready.pixels is None or ready.state.sha256 != end.totals.images[place].sha256:
+        return None
+    return end.folder.write(names.seen_file(source.key), end.loaded.show(ready.pixels))

@@ -1,0 +1,105 @@
+"""Tensors and the attention of all heads, as safetensors files with an index."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hookcli.errors import RequestError
+from hookcli.products.product import Claim, Cost, Product
+from hookcli.store.places import names
+from hookcli.store.places.folders import open_folder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hookcli.products.outlook import Outlook
+    from hookcli.products.product import EndedChunk, Forward, Job, RunEnd, Scope
+    from hookcli.render.draw.grid_writer import GridWriter
+
+
+class Tensors(Product):
+    """The tensors that are saved: one file for each chunk."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self._kept: dict[str, dict[str, Tensor]] = {}
+
+    def claim(self) -> Claim:
+        return Claim((names.TENSORS,))
+
+    def estimate(self, outlook: Outlook) -> Cost:
+        """Return the cost of the tensors, from one forward of the first image.
+
+        A gradient is as large as the tensor that it belongs to. The attention is found later.
+        """
+        from hookcli.passes.saved_size import measure_saved
+
+        config = self.scope.config
+        if config.tensors.save is None:
+            return Cost()
+        of_image = measure_saved(outlook.loaded, outlook.layers, config.at, config.tensors.save)
+        total = of_image * self.scope.images
+        check_disk(total, config.tensors.max_disk)
+        return Cost(1 + -(-self.scope.images // self.scope.chunk_size), total)
+
+    def collect(self, forward: Forward, _writer: GridWriter) -> None:
+        for call_id, key, tensor in forward.result.kept:
+            self._kept.setdefault(call_id, {})[key] = tensor
+        attention = forward.result.attention
+        for each in () if attention is None else attention.calls:
+            if each.kept is not None:
+                self._kept.setdefault(each.call.id, {})[forward.result.keys[0]] = each.kept
+
+    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job | None:
+        kept, self._kept = self._kept, {}
+        return partial(_write_tensors, ended, kept, writer) if kept else None
+
+    def close(self, end: RunEnd) -> list[str]:
+        from hookcli.activations.pooling import saved_channels
+        from hookcli.store.tensors import write_index
+
+        shards = [file for file in end.totals.written_files if names.is_shard(file)]
+        if not shards:
+            return []
+        channels = saved_channels(end.rows, self.scope.config.tensors.save)
+        with open_folder(end.folder.path) as inside:
+            return [write_index(end.folder.write, inside.read_part, shards, channels)]
+
+
+def _write_tensors(
+    ended: EndedChunk, kept: dict[str, dict[str, Tensor]], writer: GridWriter
+) -> None:
+    """Write the tensors of each call in the order of the images."""
+    from hookcli.store.tensors import write_shard
+
+    in_order = {
+        call_id: [(key, tensors[key]) for key in ended.keys if key in tensors]
+        for call_id, tensors in kept.items()
+    }
+    file = write_shard(writer.write, ended.chunk.number, in_order)
+    ended.chunk.written_files.append(file)
+
+
+def check_disk(
+    total: float,
+    most: float,
+    hint: str = "fewer --layers, --pool mean, --tensor-dtype float16, or a greater --max-disk",
+) -> None:
+    """Check that the saved tensors, ``total`` bytes, take no more than ``most`` 1e9 bytes.
+
+    Raises:
+        RequestError: they take more.
+    """
+    if total > most * 1e9:
+        raise RequestError(
+            f"the tensors would take {_more_than(most, total / 1e9)} GB, "
+            f"more than --max-disk {most:g}",
+            hint,
+        )
+
+
+def _more_than(limit: float, number: float) -> str:
+    """Return ``number`` with as few decimals as show that it is more than ``limit``."""
+    texts = (f"{number:.{decimals}f}" for decimals in range(1, 12))
+    return next((text for text in texts if float(text) > limit), f"{number:g}")

@@ -1,0 +1,57 @@
+"""Thumbnails of the images of a chunk, in one picture."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hookcli.products.product import Claim, Cost, Product
+from hookcli.records.pictures import Thumbnails as ThumbnailsPicture
+from hookcli.records.runs import MOST_THUMBNAILS
+from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
+from hookcli.store.places import names
+
+if TYPE_CHECKING:
+    from hookcli.products.outlook import Outlook
+    from hookcli.products.product import EndedChunk, Forward, Job, RunEnd, Scope
+    from hookcli.render.draw.grid_writer import GridWriter
+    from hookcli.summary.chunks import Chunk
+
+_THUMBNAIL_BYTES = 3_000
+
+
+class Thumbnails(Product):
+    """The thumbnails of at least the first ``MOST_THUMBNAILS`` images."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self._small: dict[str, bytes] = {}
+
+    def claim(self) -> Claim:
+        return Claim((names.THUMBNAILS,))
+
+    def estimate(self, _outlook: Outlook) -> Cost:
+        images, size = self.scope.images, self.scope.chunk_size
+        files = min(-(-images // size), -(-MOST_THUMBNAILS // size))
+        return Cost(files, min(images, files * size) * _THUMBNAIL_BYTES)
+
+    def collect(self, forward: Forward, _writer: GridWriter) -> None:
+        if forward.chunk.number * self.scope.chunk_size < MOST_THUMBNAILS:
+            for key in forward.result.keys:
+                if key in forward.images:
+                    self._small[key] = shrink(forward.show(key))
+
+    def end_chunk(self, ended: EndedChunk, writer: GridWriter) -> Job | None:
+        small, self._small = self._small, {}
+        return partial(_write_thumbnails, ended.chunk, small, writer) if small else None
+
+    def describe(self, end: RunEnd) -> dict[str, object]:
+        return {"thumbnails": end.totals.thumbnails}
+
+
+def _write_thumbnails(chunk: Chunk, small: dict[str, bytes], writer: GridWriter) -> None:
+    keys = tuple(image.key for image in chunk.images)
+    data = draw_thumbnails([small[key] for key in keys])
+    file = writer.write(names.thumbnails_file(chunk.number), data)
+    chunk.thumbnails.append(ThumbnailsPicture(file, COLUMNS, keys))
+    chunk.written_files.append(file)
