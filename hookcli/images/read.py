@@ -117,7 +117,8 @@ def list_images(files: Sequence[str]) -> list[ImageSource]:
         if _is_tensor_file(file):
             with contextlib.suppress(UndecodableError):
                 found = [replace(each, kept=None) for each in _read_or_refuse(file, 0)]
-        images += [replace(each, key=keys.make_key(each.key)) for each in found]
+        # A tensor's name may contain a slash.
+        images += [replace(each, key=keys.make_key(Path(each.key).name)) for each in found]
     return images
 
 

@@ -108,6 +108,14 @@ def test_a_run_that_was_killed_is_known_with_all_its_files():
         assert files() == ["notes.txt", "parts/written.jsonl", "run.json"]
 
 
+def test_a_run_that_was_killed_is_known_with_the_files_of_each_time_that_it_wrote():
+    with open_run() as run:
+        run.write("layers.csv", b"rows")
+        run.write("skipped.csv", b"rows")
+    with open_run(replace_any=True):
+        assert files() == ["parts/written.jsonl", "run.json"]
+
+
 def test_a_run_goes_on_with_what_is_there():
     with open_run() as run:
         run.write("layers.csv", b"rows")
