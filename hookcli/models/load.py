@@ -202,7 +202,7 @@ class LoadedModel:
 
     def hash_code(self, score: str) -> dict[str, str]:
         """Return the sha256 of each file of the user's code in the model and the score, by name."""
-        return hash_code(self.module, [self.info.name, score])
+        return hash_code(self.module, [self.source.code, score])
 
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for reading the model's output."""

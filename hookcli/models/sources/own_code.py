@@ -46,6 +46,10 @@ class OwnCode(Source):
         """
         return cls(name, _find_builder(name, seed))
 
+    @property
+    def code(self) -> str:
+        return self.name
+
     def guard(self) -> ForeignCode:
         """Return a ``with`` block in which any exception becomes a ModelError."""
         return ForeignCode(self.name)

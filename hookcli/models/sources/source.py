@@ -93,6 +93,11 @@ class Source:
         """The task of the model."""
         return CLASSIFICATION
 
+    @property
+    def code(self) -> str:
+        """The name of the user's own code that makes the model, as ``FILE.py:NAME``; or empty."""
+        return ""
+
     def guard(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block for using the model in any way."""
         return contextlib.nullcontext()
