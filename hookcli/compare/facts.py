@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from hookcli.documents import CallFigures
 
-KIND = "golden"  # the ``kind`` of a golden file
 _DTYPE = "--tensor-dtype"
 SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # tensors were not saved as they were
 

@@ -6,6 +6,8 @@ import fnmatch
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from hookcli.documents import Distance
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -44,16 +46,16 @@ class Tolerance:
 
     Attributes:
         metric: the distance that decides.
-        rtol: the relative tolerance; None for that of the coarsest dtype in ``RTOL``.
+        rtol: the relative tolerance; null for that of the coarsest dtype.
         atol: the absolute tolerance, in the unit of the activations.
         layers: pairs of a glob on call ids and an ``rtol``; the last pair that matches applies.
         equal_nan: whether NaN at the same places of both are no difference.
     """
 
     metric: Metric = "rel-l2"
-    rtol: float | None = None
-    atol: float = 0.0
-    layers: tuple[tuple[str, float], ...] = ()
+    rtol: Distance | None = None
+    atol: Distance = 0.0
+    layers: tuple[tuple[str, Distance], ...] = ()
     equal_nan: bool = False
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:

@@ -11,14 +11,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hookcli.activations.pooling import saved_channels
-from hookcli.documents import convert
 from hookcli.errors import OutputError
 from hookcli.escape import for_page
 from hookcli.images.fit import require_image
 from hookcli.images.prepare import prepare_image
 from hookcli.records.attention import AttentionRow
-from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.records.report import ReportDocument
+from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
 from hookcli.records.text import and_more
@@ -33,7 +31,7 @@ from hookcli.store.run_files import RunFiles
 from hookcli.store.tensors import write_index, write_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import nn
 
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from hookcli.plan.prepare import PreparedModel, PreparedRun
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
+    from hookcli.records.report import ReportDocument
     from hookcli.run.diagnose import Diagnosis
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import RunTotals
@@ -105,11 +104,12 @@ def write_folder(
     if totals.top.values:
         written.append(folder.write(names.TOP_IMAGES, top_rows.result()))
     ranked = rank_images(keys, totals)
-    content = assemble_document(facts, totals, rows, best, ranked, settings.style)
-    document = _make_document(content, totals.images)
+    document: ReportDocument = tables.plain(
+        assemble_document(facts, totals, rows, best, ranked, settings.style)
+    )
     if config.backward is not None:
         written += _write_flow(folder, document, config)
-    written += _write_page(folder, content, document)
+    written += _write_page(folder, document)
     if config.overview:
         written += _write_overview(folder, document, config.grids.format)
     shards = [file for file in totals.files if names.is_shard(file)]
@@ -144,21 +144,12 @@ def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tu
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
-def _make_document(content: Mapping[str, object], images: Sequence[ImageResult]) -> ReportDocument:
-    """Return what will be read from ``report.json``, image by image to save memory."""
-    document = convert(tables.plain_object({**content, "images": ()}), ReportDocument)
-    read = (convert(tables.to_plain(image), ImageResult) for image in images)
-    return replace(document, images=tuple(read))
-
-
-def _write_page(
-    folder: RunFolder, content: Mapping[str, object], document: ReportDocument
-) -> list[str]:
+def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
     """Write ``report.json`` and ``report.html``, and return their names."""
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write(names.DOCUMENT, tables.encode_json(content)),
+        folder.write(names.DOCUMENT, tables.encode_json(document)),
         folder.write(names.PAGE, render_report(document).encode()),
     ]
 

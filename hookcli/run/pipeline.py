@@ -84,7 +84,7 @@ def run(prepared: PreparedRun, listener: ProgressListener | None = None) -> RunR
         is_resumed = bool(totals.images)
         if is_resumed:
             check_first_batch(prepared, folder, totals, listener)
-        if prepared.focus is not None:
+        if config.focus is not None and prepared.focus is not None:
             totals.focus = describe_focus(config.focus, prepared.focus)
         of_chunks, begun = make_chunk_settings(prepared), BeganWith.after(totals)
         runner = ChunkRunner(of_chunks, folder.write, writer.grids, listener.warn, begun)

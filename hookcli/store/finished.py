@@ -19,7 +19,7 @@ from hookcli.store.places.folders import opened
 from hookcli.store.places.locks import locked, refuse_locked
 from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.run_files import RunFiles
-from hookcli.store.tables import to_plain
+from hookcli.store.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ def finish_resume(
         done, begun = decode_both(data, DoneRun)
         wanted: dict[str, object] = {
             "hookcli": metadata.version("hookcli"),
-            "command": to_plain(command),
+            "command": list(plain(command)),
         }
         if weights_sha256:
             wanted["model"] = {**begun.model, "sha256": weights_sha256}

@@ -36,7 +36,7 @@ from hookcli.store.places.names import (
 from hookcli.store.run_files import RunFiles
 from hookcli.store.shards import (
     AGAIN,
-    SavedTensor,
+    array_dtype,
     cannot_read,
     check_shard,
     name_close,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hookcli.store.shards import Array
+    from hookcli.store.tensor_index import SavedTensor
     from hookcli.urls import Place
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
@@ -266,7 +267,7 @@ class Run:
             check_shard(self.files, tensor)  # before memory is taken for what the index promises
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
-        whole = np.empty(shape, np.result_type(*(tensor.array_dtype for tensor in tensors)))
+        whole = np.empty(shape, np.result_type(*map(array_dtype, tensors)))
         for tensor in tensors:
             rows = [row_of[key] for key in tensor.images]
             whole[rows] = read_rows(self.files, tensor, 0, len(rows))

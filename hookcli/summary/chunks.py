@@ -20,6 +20,8 @@ from hookcli.summary.top_images import TopImages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hookcli.records.report import FocusBox
+
 
 @dataclass(slots=True)
 class Chunk:
@@ -102,7 +104,7 @@ class RunTotals:
     alone: bool = False
     halved: int = 0
     top: TopImages = field(default_factory=TopImages)
-    focus: dict[str, object] | None = None
+    focus: FocusBox | None = None
 
     def merge(self, chunk: Chunk) -> None:
         """Add the next chunk."""

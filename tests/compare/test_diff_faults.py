@@ -489,7 +489,7 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
         ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
         ({"std": None}, "'conv' has figures that no tensor can have"),
         ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
-        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int | null`, got `float`"),
+        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int`, got `float`"),
         ({"nan_count": 500}, "'conv' has figures that no tensor can have"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),

@@ -19,10 +19,10 @@ from hookcli.records.calls import Call, LayerInfo, Uncalled
 from hookcli.records.images import SkippedImage
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
+from hookcli.records.rules import RULES
 from hookcli.records.runs import ModelInfo
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
-from hookcli.summary.rules import RULES
 from hookcli.summary.tally import Tally
 
 STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)

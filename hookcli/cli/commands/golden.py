@@ -34,6 +34,8 @@ from hookcli.urls import is_url, to_local
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hookcli.records.golden import GoldenFile
+
 ModelOrRun = Annotated[
     str,
     typer.Argument(
@@ -124,7 +126,7 @@ def golden(
     raise typer.Exit(exit_code)
 
 
-def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
+def _read_run(folder: str, context: typer.Context) -> GoldenFile:
     """Return the golden document of a finished run, for which no option of a model makes sense.
 
     Raises:
@@ -151,7 +153,7 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
     return make_golden(run)
 
 
-def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, object], int]:
+def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
     """Run the model into a temporary folder; returns the golden document and the exit code."""
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run

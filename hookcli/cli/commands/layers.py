@@ -10,12 +10,15 @@ import typer
 from hookcli.cli import options, parse
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import LayersDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.config import ModelRequest
+from hookcli.records.rows import SurveyRow
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from hookcli.passes.survey import ModelTotal, Survey, SurveyRow
+    from hookcli.passes.survey import Survey
+    from hookcli.records.rows import ModelTotal
 
 Sort: TypeAlias = Literal["calls", "flops", "params", "memory", "name"]
 
@@ -83,7 +86,7 @@ def layers(
     from hookcli.hooks.operation_filter import add_operations
     from hookcli.models.load import build_skeleton
     from hookcli.passes.find_operations import find_named_operations
-    from hookcli.passes.survey import SurveyRow, survey
+    from hookcli.passes.survey import survey
 
     request = ModelRequest(
         model, size=shape.size, arguments=parse.read_model_arguments(shape.model_arg)
@@ -98,14 +101,11 @@ def layers(
         found = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
     rows = _sorted(_with_shares(found, listed.sort), listed.sort)
     save_model_names()
-    document: dict[str, object] = {
-        "model": model,
-        "input_shape": loaded.info.input_shape,
-        "total": found.total,
-        "layers": rows,
-    }
-    shape_of_input = shape_text(loaded.info.input_shape)
-    caption = _caption(found.total, shape_of_input, listed.sort)
+    input_shape = loaded.info.input_shape
+    document = LayersDocument(
+        model=model, input_shape=input_shape, total=found.total, layers=tuple(rows)
+    )
+    caption = _caption(found.total, shape_text(input_shape), listed.sort)
     print_listing(Listing(SurveyRow, rows, _cells, document, caption), _LOOK, output_format)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hookcli.cli import options
+from hookcli.cli.output.documents import ModelsDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
-
-if TYPE_CHECKING:
-    from hookcli.models.zoo.catalog import CatalogEntry
+from hookcli.records.rows import CatalogEntry
 
 _LOOK = Look(
     header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
@@ -35,11 +34,11 @@ def models(
         hookcli models 'resnet*'
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.models.zoo.catalog import CatalogEntry, list_catalog
+    from hookcli.models.zoo.catalog import list_catalog
 
     entries = list_catalog(pattern)
     save_model_names()
-    listing = Listing(CatalogEntry, entries, _cells, {"models": entries})
+    listing = Listing(CatalogEntry, entries, _cells, ModelsDocument(models=entries))
     print_listing(listing, _LOOK, output_format)
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hookcli.cli.output import console
+from hookcli.documents import PARTS
 from hookcli.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_FILE = "schemas/output.schema.json"
-_PARTS = "#/$defs/"
 
 
 def schema(
@@ -34,10 +31,10 @@ def schema(
         hookcli schema
         hookcli schema inspect.jsonl
     """
-    text = (resources.files("hookcli") / _FILE).read_text(encoding="utf-8")
-    if name:
-        text = json.dumps(_cut_out(json.loads(text), name), indent=1, ensure_ascii=False) + "\n"
-    console.print_data(text)
+    from hookcli.cli.output.schema import make_schema
+
+    whole = make_schema()
+    console.print_data(json.dumps(_cut_out(whole, name) if name else whole, indent=1) + "\n")
 
 
 def _cut_out(whole: dict[str, Any], name: str) -> dict[str, Any]:
@@ -58,7 +55,7 @@ def _cut_out(whole: dict[str, Any], name: str) -> dict[str, Any]:
     return {
         "$schema": whole["$schema"],
         "$id": f"{whole['$id']}:{name}",
-        "$ref": _PARTS + name,
+        "$ref": PARTS + name,
         "$defs": {part: whole["$defs"][part] for part in whole["$defs"] if part in needed},
     }
 
@@ -68,9 +65,9 @@ def _list_parts(value: Any) -> Iterator[str]:
     for each in value.values() if isinstance(value, dict) else value:
         if isinstance(each, (dict, list)):
             yield from _list_parts(each)
-        elif isinstance(each, str) and each.startswith(_PARTS):
+        elif isinstance(each, str) and each.startswith(PARTS):
             yield _name_of(each)
 
 
 def _name_of(reference: str) -> str:
-    return reference.removeprefix(_PARTS)
+    return reference.removeprefix(PARTS)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
 import torch
 
 from hookcli.errors import RequestError, UnknownModelError
 from hookcli.models.zoo.torchvision_import import torchvision
+from hookcli.records.rows import CatalogEntry, CatalogTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Transform: TypeAlias = Callable[..., Any]  # returns a tensor, or for flow a pair
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
-TASKS = ("detection", "segmentation", "video", "optical_flow", "quantization")
 
 
 class Preset(Protocol):
@@ -60,31 +59,6 @@ class WeightsEnum(Protocol):
         """Return the member of this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
-    """A torchvision model as the metadata of its weights describes it.
-
-    Attributes:
-        name: the name that ``inspect`` takes.
-        task: ``classification``, ``detection``, ``segmentation``, ``video``, ``optical_flow`` or
-            ``quantization`` (quantized classification models).
-        weights: the members of its weights, the default first.
-        params: the number of parameters with the default weights.
-        gflops: 1e9 floating-point operations for one input, counting two per multiply-add
-            (torchvision's own figure counts one).
-        file_mb: the size of the default weights' file, in 1e6 bytes.
-        cached: the members whose file is in torch's cache.
-    """
-
-    name: str
-    task: str
-    weights: tuple[str, ...]
-    params: int | None
-    gflops: float | None
-    file_mb: float | None
-    cached: tuple[str, ...]
-
-
 def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
     """Return every torchvision model whose name matches the glob ``pattern``, sorted by name.
 
@@ -121,10 +95,10 @@ def find_builder(name: str) -> Callable[..., nn.Module]:
     return builder
 
 
-def find_task(name: str) -> str:
+def find_task(name: str) -> CatalogTask:
     """Return the task of a model, derived from the package of its builder."""
     module = find_builder(name).__module__
-    return next((task for task in TASKS if f".{task}." in module), "classification")
+    return next((task for task in get_args(CatalogTask) if f".{task}." in module), "classification")
 
 
 def find_weights(name: str) -> WeightsEnum:

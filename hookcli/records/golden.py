@@ -1,0 +1,119 @@
+"""The content of a golden file: the figures of a run, and what they depended on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
+
+from hookcli.documents import (
+    LEFT_OUT,
+    Axes,
+    Command,
+    Document,
+    ImageFacts,
+    Share,
+    Whole,
+    refuse_twice,
+    said,
+)
+from hookcli.records.calls import UncalledLayer
+from hookcli.records.images import SkippedImage
+from hookcli.records.report import RunVersions
+from hookcli.records.rows import Side
+from hookcli.records.runs import ModelInfo
+
+KIND = "golden"
+VERSION, BUCKETS, DTYPE = 1, 67, "float32"  # of sketches, see distance/sketch
+SketchText: TypeAlias = Annotated[str, said(contentEncoding="base64", minLength=360, maxLength=360)]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchForm:
+    """How the sketches were made; those of another version cannot be compared with them.
+
+    Attributes:
+        version: the version of the form.
+        buckets: how many numbers a sketch has.
+        dtype: the type of these numbers, little-endian.
+    """
+
+    version: Annotated[Whole, said(const=VERSION)] = VERSION
+    buckets: Annotated[Whole, said(const=BUCKETS)] = BUCKETS
+    dtype: Annotated[str, said(const=DTYPE)] = DTYPE
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenCall:
+    """What one call gave for one image.
+
+    Attributes:
+        image: the key of the image.
+        call_id: which call of which layer, as tables show it.
+        module_type: the class name of the module, or the name of the operation.
+        side: the side of the call that the tensor belongs to; ``param`` is the gradient of a
+            parameter.
+        shape: the shape of this image's part, with the leading axis 1.
+        dtype: the name of the type in torch.
+        mean: the mean of the finite values; null without any.
+        std: the population standard deviation of the finite values.
+        min: the smallest finite value.
+        max: the largest finite value.
+        zero_fraction: the share of exact zeros in all values; null without values.
+        nan_count: the number of values that are NaN.
+        inf_count: the number of values that are infinite.
+        sketch: the sketch as text; null where there is no tensor.
+        reason: why there is no gradient; only there where there is none.
+    """
+
+    image: str
+    call_id: str
+    module_type: str
+    side: Side
+    shape: Axes
+    dtype: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    zero_fraction: Share | None
+    nan_count: Whole
+    inf_count: Whole
+    sketch: SketchText | None
+    reason: str = field(default="", metadata=LEFT_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenFile(Document):
+    """What ``hookcli golden`` writes: a golden file.
+
+    Attributes:
+        kind: what the file is.
+        sketch: how the sketches were made.
+        hookcli: the version of hookcli that ran the model.
+        command: the words that repeat the run.
+        model: the model that ran, and its weights.
+        versions: the versions of everything that can change a figure, also of other libraries that
+            the model comes from.
+        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
+        uncalled: the selected layers that did not run.
+        images: the images in the order of the run.
+        skipped: the images that could not be used.
+        calls: the calls, image by image, in the order in which the tensors were seen: a module
+            after those that it calls.
+    """
+
+    kind: Annotated[str, said(const=KIND)] = KIND
+    sketch: SketchForm
+    hookcli: str = ""
+    command: Command
+    model: ModelInfo
+    versions: RunVersions
+    layers: tuple[str, ...] = ()
+    uncalled: tuple[UncalledLayer, ...] = ()
+    images: tuple[ImageFacts, ...]
+    skipped: tuple[SkippedImage, ...] = ()
+    calls: tuple[GoldenCall, ...]
+
+    def __post_init__(self) -> None:
+        """Raise if two images have the same key."""
+        refuse_twice("image", [image.key for image in self.images])
