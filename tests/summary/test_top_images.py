@@ -327,7 +327,7 @@ def test_the_page_shows_the_channels_that_were_asked_for():
         top=SimpleNamespace(values=values, places=places), tally=SimpleNamespace(calls=["conv"])
     )
     best = choose_best(keys, totals, 3, asked=(1, 7))
-    assert best == {"conv": [TopChannel(1, ("b", "a"), (2.0, 2.0))]}
+    assert best == {"conv": (TopChannel(1, ("b", "a"), (2.0, 2.0)),)}
 
 
 @pytest.mark.parametrize(
