@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import math
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    NotRequired,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -277,22 +277,22 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The content of ``run.json``: the request of a run that was begun.
+class Request(Document):
+    """The request of a run that was begun, as far as it must be known to recognize the run.
 
     Attributes:
-        hookcli: the version of hookcli.
-        command: the words that repeat the run; the first is ``hookcli``.
-        versions: the versions and settings that the run depends on; empty in runs of earlier
-            versions, as is ``code``.
-        code: the hash of each source file of the user's own model, by its name.
-        model: facts about the model.
-        layers: the names of the selected layers.
+        hookcli: the version of hookcli that wrote the file.
+        command: the words that repeat the run, without options that do not change the result, such
+            as ``-o``.
+        versions: the versions of everything that can change a figure, also of other libraries that
+            the model comes from.
+        code: the SHA-256 of each source file of the user's own model, by its name.
+        model: the model that ran, and its weights.
+        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
     """
 
     hookcli: str
     command: Annotated[tuple[str, ...], Meta(min_length=2)]
-    schema_version: int = SCHEMA_VERSION
     versions: dict[str, Scalar] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=dict)
@@ -338,105 +338,28 @@ class DoneRun(Request):
     skipped: tuple[DoneImage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """Facts about the model of a run that later commands need.
+class RecordRow(TypedDict):
+    """A row of ``records.parquet``, or a call of a golden file: what later commands use.
 
-    Attributes:
-        name: the name of the model, as the user gave it.
-        dtype: the dtype of the parameters and of the pixels.
-    """
-
-    name: str
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
-    """Facts about an image of a run that later commands need.
-
-    Attributes:
-        key: the name of the image in the run.
-        file: the file name, as the user gave it.
-        sha256: the hash of the file's bytes.
-        width: the width in pixels, upright.
-        height: the height in pixels, upright.
-        pixels_shape: the shape of what the network was given, (1, …); empty if it is not known.
-        note: the clip, pair or part that the model saw instead of the image; else empty.
-    """
-
-    key: str
-    file: str
-    sha256: Sha256
-    width: Whole = 0
-    height: Whole = 0
-    pixels_shape: Axes = ()
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise if the shape is not one that a network could have been given."""
-        if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
-            raise ValueError(f"the pixels of {self.key!r} have no shape")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """Facts about a finished run, which a manifest and a golden file hold.
-
-    Attributes:
-        hookcli: the version of hookcli.
-        command: the words that repeat the run.
-        model: the model that ran.
-        versions: the versions of everything that the run depended on.
-        images: the images that went through the model, each with a key of its own.
-        skipped: the images that did not.
-    """
-
-    command: tuple[str, ...]
-    model: ModelFacts
-    versions: dict[str, Scalar]
-    images: tuple[ImageFacts, ...]
-    hookcli: str = ""
-    skipped: tuple[dict[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise if two images have the same key."""
-        refuse_twice("image", [image.key for image in self.images])
-
-
-class _MoreFigures(TypedDict, total=False):
-    layout: str | None
-    reason: str | None
-
-
-class CallFigures(_MoreFigures):
-    """The figures of one call for one image, as a golden file and ``records.parquet`` hold them.
-
-    ``layout`` and ``reason`` are missing in files of earlier versions.
+    Columns that are not required are missing in files of earlier versions.
     """
 
     image: str
     call_id: str
     module_type: str
-    shape: Annotated[list[Whole], Meta(max_length=64)]
+    side: str
+    shape: list[int]
     dtype: str
     mean: float | None
     std: float | None
     min: float | None
     max: float | None
     zero_fraction: float | None
-    nan_count: Whole | None
-    inf_count: Whole | None
-
-
-class _MoreOfRecord(TypedDict, total=False):
-    sketch: bytes | None
-
-
-class RecordRow(CallFigures, _MoreOfRecord):
-    """A row of ``records.parquet``: the columns that later commands use."""
-
-    side: str
+    nan_count: int | None
+    inf_count: int | None
+    layout: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    sketch: NotRequired[bytes | None]
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

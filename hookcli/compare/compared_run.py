@@ -18,7 +18,6 @@ from hookcli.documents import (
     MOST_BYTES,
     DamagedError,
     LaterVersionError,
-    RunFacts,
     convert,
     decode,
     refuse_twice,
@@ -26,7 +25,7 @@ from hookcli.documents import (
 from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.files import read_regular
 from hookcli.foreign import first_line
-from hookcli.records.golden import KIND, VERSION, GoldenFile
+from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hookcli.documents import CallFigures, ImageFacts, RecordRow
+    from hookcli.documents import RecordRow
+    from hookcli.records.golden import ImageFacts
     from hookcli.store.load import Run
     from hookcli.store.shards import Array
 
@@ -128,7 +128,7 @@ def _cannot_read(name: str, error: OSError) -> HookcliError:
 
 def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
-    images = convert(run.manifest, RunFacts).images
+    images = golden_facts(run.manifest).images
     saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
@@ -196,7 +196,7 @@ def _read_golden(name: str) -> ComparedRun:
             "make the golden file again, with this version of hookcli",
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
-    rows: list[CallFigures] = document["calls"]
+    rows: list[RecordRow] = document["calls"]
     for call, row in zip(golden.calls, rows, strict=True):
         check_call(row, calls)
         sketch = None if call.sketch is None else sketches.from_text(call.sketch)
@@ -241,7 +241,7 @@ def _read_stdin() -> bytes:
 
 
 def _make_call(
-    row: CallFigures,
+    row: RecordRow,
     sketch: NDArray[np.float32] | None,
     read: Callable[[], Array] | None,
 ) -> RunCall:
@@ -260,7 +260,7 @@ def _make_call(
     )
 
 
-def _read_figures(row: CallFigures) -> Figures:
+def _read_figures(row: RecordRow) -> Figures:
     values = math.prod(row["shape"])
     nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
     return Figures(

@@ -16,10 +16,10 @@ import numpy as np
 
 from hookcli.compare.facts import SAVED_IN_PART
 from hookcli.distance import sketch as sketches
-from hookcli.documents import DamagedError, convert, to_fields
+from hookcli.documents import DamagedError, to_fields
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
-from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm
+from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
 from hookcli.records.runs import ModelInfo
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
@@ -49,7 +49,7 @@ def make_golden(run: Run) -> GoldenFile:
     has_sketches = any(row.get("sketch") is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
     try:
-        golden = convert({**run.manifest, "sketch": {}, "calls": []}, GoldenFile)
+        golden = golden_facts(run.manifest)
     except DamagedError as error:
         raise cannot_read(run.folder / MANIFEST, error) from error
     calls = (

@@ -396,7 +396,12 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         prepare = make_preprocessing(origin.task, request, module, origin.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
     info = ModelInfo(
-        request.name, origin.task, "none", trained=False, input_shape=prepare.nominal_shape
+        request.name,
+        origin.task,
+        "none",
+        trained=False,
+        dtype="float32",
+        input_shape=prepare.nominal_shape,
     )
     return LoadedModel(info, module, prepare, origin.categories)
 

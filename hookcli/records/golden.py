@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.documents import (
     LEFT_OUT,
+    MOST_VALUES,
     Axes,
-    Command,
     Document,
-    ImageFacts,
+    Sha256,
     Share,
     Whole,
+    convert,
     refuse_twice,
     said,
 )
 from hookcli.records.calls import UncalledLayer
 from hookcli.records.images import SkippedImage
-from hookcli.records.report import RunVersions
+from hookcli.records.report import DEFINED_VERSIONS
 from hookcli.records.rows import Side
 from hookcli.records.runs import ModelInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KIND = "golden"
 VERSION, BUCKETS, DTYPE = 1, 67, "float32"  # of sketches, see distance/sketch
@@ -82,6 +87,34 @@ class GoldenCall:
     reason: str = field(default="", metadata=LEFT_OUT)
 
 
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """Facts about an image of a run that golden files hold.
+
+    Attributes:
+        key: the name of the image in the run.
+        file: the file name, as the user gave it.
+        sha256: the hash of the file's bytes.
+        width: the width in pixels, upright.
+        height: the height in pixels, upright.
+        pixels_shape: the shape of what the network was given, (1, …); empty if it is not known.
+        note: the clip, pair or part that the model saw instead of the image; else empty.
+    """
+
+    key: str
+    file: str
+    sha256: Sha256
+    width: Whole = 0
+    height: Whole = 0
+    pixels_shape: Axes = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise if the shape is not one that a network could have been given."""
+        if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
+            raise ValueError(f"the pixels of {self.key!r} have no shape")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenFile(Document):
     """What ``hookcli golden`` writes: a golden file.
@@ -105,9 +138,9 @@ class GoldenFile(Document):
     kind: Annotated[str, said(const=KIND)] = KIND
     sketch: SketchForm
     hookcli: str = ""
-    command: Command
+    command: Annotated[tuple[str, ...], said(minItems=3, prefixItems=[{"const": "hookcli"}])]
     model: ModelInfo
-    versions: RunVersions
+    versions: Annotated[dict[str, str], said(**DEFINED_VERSIONS)]
     layers: tuple[str, ...] = ()
     uncalled: tuple[UncalledLayer, ...] = ()
     images: tuple[ImageFacts, ...]
@@ -117,3 +150,12 @@ class GoldenFile(Document):
     def __post_init__(self) -> None:
         """Raise if two images have the same key."""
         refuse_twice("image", [image.key for image in self.images])
+
+
+def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
+    """Return the facts of a run that a golden file holds, still without its calls.
+
+    Raises:
+        DamagedError: the manifest does not hold them.
+    """
+    return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from hookcli.documents import (
     LEFT_OUT,
     AtLeastOne,
     Colour,
     Command,
-    Document,
+    Request,
     Share,
     Versions,
     Whole,
@@ -51,7 +51,8 @@ _VERSIONS: dict[str, dict[str, Any]] = {
         "whose attention is then computed in single steps; otherwise empty.",
     },
 }
-RunVersions: TypeAlias = Annotated[Versions, said(properties=_VERSIONS, required=[*_VERSIONS])]
+DEFINED_VERSIONS: dict[str, Any] = {"properties": _VERSIONS, "required": [*_VERSIONS]}
+"""What the schema says of the versions of a run; those of other libraries may be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +113,13 @@ class FocusBox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestFile(Document):
-    """What was asked: ``run.json``, which is written first into a run folder.
-
-    Attributes:
-        hookcli: the version of hookcli that wrote the file.
-        command: the words that repeat the run, without options that do not change the result, such
-            as ``-o``.
-        versions: the versions of everything that can change a figure, also of other libraries that
-            the model comes from.
-        code: the SHA-256 of each source file of the user's own model, by its name.
-        model: the model that ran, and its weights.
-        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
-    """
+class RequestFile(Request):
+    """What was asked: ``run.json``, which is written first into a run folder."""
 
     hookcli: str = ""
     command: Command
-    versions: RunVersions
-    code: dict[str, str] = field(default_factory=dict)
-    model: ModelInfo
-    layers: tuple[str, ...] = ()
+    versions: Annotated[Versions, said(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
+    model: ModelInfo  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ class ModelInfo:
     warning: str = ""
     sha256: Sha256 = ""
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: str = field(kw_only=True)
     preprocessing: str = ""
     input_shape: Axes = ()
     notes: tuple[str, ...] = ()

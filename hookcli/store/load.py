@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args, get_origin, g
 
 import numpy as np
 
-from hookcli.documents import MOST_BYTES, DamagedError, FileList, RunFacts, convert
+from hookcli.documents import MOST_BYTES, DamagedError, FileList, convert
 from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.notebook import MOST_PICTURES, MOST_ROWS, layer_cells, render_layers
 from hookcli.png import MOST_BYTES as MOST_PNG
+from hookcli.records.golden import golden_facts
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.text import shape_text
@@ -321,7 +322,7 @@ def load_run(folder: str | Path) -> Run:
         )
     document, listed = read_json(files, MANIFEST, FileList)
     try:
-        convert(document, RunFacts)
+        golden_facts(document)
     except DamagedError as error:
         raise RequestError(f"{str(folder / MANIFEST)!r} is damaged: {error}", AGAIN) from error
     damage = list_damage(listed.sizes, files.measure)

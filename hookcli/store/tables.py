@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+@cache
 def column_names(kind: type[DataclassInstance]) -> list[str]:
     """Return the column names of a row type, in order."""
     return [field.name for field in dataclasses.fields(kind)]
@@ -109,15 +110,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {escape.reversible(str(name)): plain(part) for name, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        old = {name: getattr(value, name) for name in _list_names(type(value))}
+        old = {name: getattr(value, name) for name in column_names(type(value))}
         new = {name: made for name in old if (made := plain(old[name])) is not old[name]}
         return dataclasses.replace(value, **new) if new else value
     return value
-
-
-@cache
-def _list_names(kind: type[DataclassInstance]) -> list[str]:
-    return column_names(kind)
 
 
 def _cell(value: object) -> str:

@@ -145,7 +145,11 @@ def test_records_without_rows(refused):
     ("values", "message"),
     [
         ({"model": None}, f"{DAMAGED} model: expected `object`, got `null`"),
-        ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'dtype'"),
+        ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'task'"),
+        (
+            {"model": {"name": "toy", "task": "own", "weights": "a.pt", "trained": True}},
+            f"{DAMAGED} model lacks 'dtype'",
+        ),
         ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
         ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array`, got `str`"),
         ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),

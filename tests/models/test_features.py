@@ -18,7 +18,7 @@ ROWS = torch.tensor([[1.0, 5.0, 3.0], [2.0, 0.0, 4.0]])
 
 def loaded(module, task="own"):
     prepare = make_preprocessing("own", ModelRequest("own", size=6), module, None)
-    info = ModelInfo("mine", task, "none", trained=False, device="cpu")
+    info = ModelInfo("mine", task, "none", trained=False, device="cpu", dtype="float32")
     return LoadedModel(info, module.eval(), prepare)
 
 

@@ -16,7 +16,7 @@ from hookcli.records.runs import ModelInfo
 
 def loaded(module):
     prepare = make_preprocessing("own", ModelRequest("own", size=6), module, None)
-    info = ModelInfo("own", "own", "none", trained=False, device="cpu")
+    info = ModelInfo("own", "own", "none", trained=False, device="cpu", dtype="float32")
     return LoadedModel(info, module.eval(), prepare)
 
 

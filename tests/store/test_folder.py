@@ -27,7 +27,7 @@ from hookcli.store.places.directory import Directory
 from hookcli.store.places.file_lock import locked
 from hookcli.store.places.names import PlannedNames
 
-MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False)
+MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False, dtype="float32")
 REQUEST = RequestFile(
     hookcli="0.1.0", command=("hookcli", "inspect", "toy"), versions={"torch": "2"}, model=MODEL
 )

@@ -27,7 +27,7 @@ from hookcli.summary.tally import Tally
 
 STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)
 LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))
-TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True)
+TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True, dtype="float32")
 
 
 def record(path="conv", kind="Conv2d", order=1, image="cat", channels=LIVE, **figures):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from hookcli.cli.output.documents import (
@@ -15,6 +16,7 @@ from hookcli.cli.output.documents import (
 )
 from hookcli.distance.comparison import DiffRow
 from hookcli.documents import PARTS, Document, describe_types
+from hookcli.errors import RequestError
 from hookcli.records.golden import GoldenFile
 from hookcli.records.report import Manifest, ReportDocument, RequestFile
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow
@@ -22,19 +24,33 @@ from hookcli.store.places import names
 from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from _typeshed import DataclassInstance
 
-# What each command prints: the document of --format json, and the row of --format jsonl.
-_PRINTED: dict[str, tuple[type[Document], type[DataclassInstance]]] = {
-    "inspect": (RunDocument, LayerRow),
-    "gradients": (RunDocument, LayerRow),
-    "ablate": (AblationDocument, ChannelRow),
-    "diff": (ComparisonDocument, DiffRow),
-    "compare": (ComparisonDocument, DiffRow),
-    "layers": (LayersDocument, SurveyRow),
-    "models": (ModelsDocument, CatalogEntry),
-    "report": (PageDocument, FileRow),
-    "export": (ExportDocument, FileRow),
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ID = "urn:hookcli:output"
+_PRINTED: dict[str, type[Document]] = {
+    "inspect": RunDocument,
+    "gradients": RunDocument,
+    "ablate": AblationDocument,
+    "diff": ComparisonDocument,
+    "compare": ComparisonDocument,
+    "layers": LayersDocument,
+    "models": ModelsDocument,
+    "report": PageDocument,
+    "export": ExportDocument,
+}
+_ROWS: dict[str, type[DataclassInstance]] = {
+    "inspect.jsonl": LayerRow,
+    "gradients.jsonl": LayerRow,
+    "ablate.jsonl": ChannelRow,
+    "diff.jsonl": DiffRow,
+    "compare.jsonl": DiffRow,
+    "layers.jsonl": SurveyRow,
+    "models.jsonl": CatalogEntry,
+    "report.jsonl": FileRow,
+    "export.jsonl": FileRow,
 }
 _FILES: dict[str, type[Document]] = {
     "golden": GoldenFile,
@@ -43,49 +59,56 @@ _FILES: dict[str, type[Document]] = {
     names.DOCUMENT: ReportDocument,
     names.INDEX.rpartition("/")[2]: TensorIndex,
 }
-_SIDES = {"inspect": ["output", "input"], "gradients": ["grad_output", "grad_input", "param"]}
+_KINDS: dict[str, type[DataclassInstance]] = {**_PRINTED, **_ROWS, **_FILES}
+_SIDES = {
+    "inspect.jsonl": ["output", "input"],
+    "gradients.jsonl": ["grad_output", "grad_input", "param"],
+}
 
 
-def make_schema() -> dict[str, Any]:
-    """Return the JSON Schema of what commands print and leave, each document in ``anyOf``."""
-    documents = _FILES | {name: document for name, (document, _) in _PRINTED.items()}
-    kinds = (*documents.values(), Document, *(row for _, row in _PRINTED.values()))
-    parts = describe_types(kinds)
-    found = {name: parts[kind.__name__] for name, kind in documents.items()}
-    found |= {name: _of_command(found[name], name) for name in _PRINTED}
-    for name, (_, row) in _PRINTED.items():
-        found[f"{name}.jsonl"] = _as_line(name, parts[Document.__name__], parts[row.__name__])
-    held = parts.keys() - {Document.__name__, *(kind.__name__ for kind in documents.values())}
+def make_schema(name: str = "") -> dict[str, Any]:
+    """Return the JSON Schema of a document, or of any document if none is named.
+
+    Raises:
+        RequestError: there is no document of this name.
+    """
+    if not name:
+        return {
+            "$schema": _DIALECT,
+            "$id": _ID,
+            "title": "What hookcli prints and leaves as JSON",
+            "description": "Documents of --format json, lines of --format jsonl (NAME.jsonl), and "
+            "JSON files of a run folder. hookcli schema NAME prints one of them alone.",
+            "anyOf": [{"$ref": PARTS + each} for each in _KINDS],
+            "$defs": _define(_KINDS),
+        }
+    if name not in _KINDS:
+        raise RequestError(f"there is no schema {name!r}", f"there are: {', '.join(_KINDS)}")
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:hookcli:output",
-        "title": "What hookcli prints and leaves as JSON",
-        "description": "Documents of --format json, lines of --format jsonl (NAME.jsonl), and JSON "
-        "files of a run folder. hookcli schema NAME prints one of them alone.",
-        "anyOf": [{"$ref": f"{PARTS}{name}"} for name in found],
-        "$defs": found | {name: parts[name] for name in parts if name in held},
+        "$schema": _DIALECT,
+        "$id": f"{_ID}:{name}",
+        "$ref": PARTS + name,
+        "$defs": _define({name: _KINDS[name]}),
     }
 
 
-def _of_command(part: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the schema of a document whose command, if it has one, is that of this name."""
-    words = [{"const": "hookcli"}, {"const": name}]
-    return (
-        _narrowed(part, "command", prefixItems=words) if "command" in part["properties"] else part
-    )
+def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
+    """Return the schemas of documents by their names, and those of the parts that they hold."""
+    parts = describe_types([Document, *kinds.values()])
+    found = {name: _narrow(name, parts[kind.__name__], parts) for name, kind in kinds.items()}
+    text = json.dumps([found, parts])
+    return found | {name: part for name, part in parts.items() if f'"{PARTS}{name}"' in text}
 
 
-def _as_line(name: str, document: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a line of JSON: a row with the version of its form."""
-    line = {
-        **row,
-        "description": f"A line of hookcli {name} --format jsonl. {row['description']}",
-        "properties": document["properties"] | row["properties"],
-        "required": document["required"] + row["required"],
-    }
-    return _narrowed(line, "side", enum=_SIDES[name]) if name in _SIDES else line
-
-
-def _narrowed(part: dict[str, Any], field: str, **said: object) -> dict[str, Any]:
-    properties = part["properties"]
-    return {**part, "properties": {**properties, field: properties[field] | said}}
+def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of what one command prints, which other commands may print too."""
+    fields, required = part["properties"], part["required"]
+    if name in _ROWS:
+        version = parts[Document.__name__]
+        fields, required = version["properties"] | fields, version["required"] + required
+    if name in _PRINTED and "command" in fields:
+        words = [{"const": "hookcli"}, {"const": name}]
+        fields = fields | {"command": fields["command"] | {"prefixItems": words}}
+    if name in _SIDES:
+        fields = fields | {"side": fields["side"] | {"enum": _SIDES[name]}}
+    return {**part, "properties": fields, "required": required}
