@@ -459,6 +459,16 @@ def test_the_schema_has_the_fields_of_the_dataclass_in_their_order_and_types(kin
     }
 
 
+def test_every_field_of_a_document_is_always_there_but_two():
+    sometimes = {
+        (name, field)
+        for name in NAMES
+        for field in DEFS[name]["properties"].keys() - set(DEFS[name]["required"])
+    }
+    computed = {(name, "attention") for name in ("inspect", "gradients")}
+    assert sometimes == computed | {("manifest.json", "sizes")}
+
+
 def objects(value):
     """The schemas of objects with fields of their own."""
     if isinstance(value, dict):
