@@ -1,17 +1,31 @@
-"""Files that hookcli wrote, decoded into typed values when they are read back.
+"""Documents as typed values: decoded when they are read back, and described by a JSON Schema.
 
-msgspec decodes JSON against the types below, so a file that is damaged, or that hookcli did not
-write, is refused in one place, before anything is computed from it. Unknown fields are ignored: a
-later version may write more of them.
+msgspec decodes JSON against the type of a document, so a file that is damaged, or that hookcli did
+not write, is refused in one place, before anything is computed from it. Unknown fields are ignored:
+a later version may write more of them. The JSON Schema is made from the same types and from the
+texts under ``Attributes`` in their docstrings; it is closed to fields that this version does not
+write.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
-import math
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +33,10 @@ from msgspec import Meta
 from hookcli.files import read_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -28,18 +45,37 @@ MOST_BYTES = 1 << 30  # of one JSON file; report.json of 100,000 images has abou
 
 # The texts of msgspec's errors: what is wrong, and where.
 _REASON = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)  # of a docstring
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 MOST_VALUES = 2**62  # no tensor has more
+PARTS = "#/$defs/"  # where a schema refers to
+LEFT_OUT = MappingProxyType({"left out": True})
+"""The metadata of a field that is left out of JSON if it is empty."""
+
+
+def said(**keywords: object) -> Meta:
+    """Return what a schema says about the values that are written.
+
+    They are not checked when they are read: files of other versions may have more of them.
+    """
+    return Meta(extra_json_schema=keywords)
+
+
 Whole: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_VALUES)]
 AtLeastOne: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_VALUES)]
 Axes: TypeAlias = Annotated[tuple[Whole, ...], Meta(max_length=64)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Distance: TypeAlias = Annotated[float, said(minimum=0)]
+Sha256: TypeAlias = Annotated[str, said(pattern="^([0-9a-f]{64})?$")]
 Scalar: TypeAlias = str | float | bool | None
+Versions: TypeAlias = Annotated[dict[str, str], Meta(min_length=1)]
 # The name of a picture that a run wrote, which leads to no place outside of the run folder.
 _IN_FOLDER = r"[\w-][\w.#-]*(/[\w-][\w.#-]*)*"
 FileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^{_IN_FOLDER}\Z")]
 Colour: TypeAlias = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$")]
-Command: TypeAlias = Annotated[tuple[str, ...], Meta(min_length=2)]
-Versions: TypeAlias = Annotated[dict[str, Scalar], Meta(min_length=1)]
+Command: TypeAlias = Annotated[
+    tuple[str, ...], Meta(min_length=3, extra_json_schema={"prefixItems": [{"const": "hookcli"}]})
+]
 NoFileName: TypeAlias = Annotated[str, Meta(pattern=rf"(?a)^({_IN_FOLDER})?\Z")]  # or empty
 _MOST_LEVELS = 64  # of a document; those that hookcli writes have less than ten
 
@@ -169,23 +205,96 @@ def _damaged(error: Exception) -> DamagedError:
     return DamagedError(reason[:200])
 
 
+def to_fields(value: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass that JSON holds, in their order."""
+    found = {name: getattr(value, name) for name, _ in _list_fields(type(value))}
+    return {n: found[n] for n, always in _list_fields(type(value)) if always or found[n]}
+
+
+@functools.cache
+def _list_fields(kind: type[DataclassInstance]) -> list[tuple[str, bool]]:
+    """Return the names of the fields, each with whether JSON always holds it."""
+    return [(each.name, each.metadata != LEFT_OUT) for each in fields(kind)]
+
+
+def describe_types(kinds: Iterable[type[DataclassInstance]]) -> dict[str, dict[str, Any]]:
+    """Return the schemas of dataclasses, and of those that they hold, by the names of the classes.
+
+    Objects are closed to other fields. Every field is required that is not ``LEFT_OUT``.
+    """
+    every = {kind.__name__: kind for each in kinds for kind in _list_types(each)}
+    _, parts = msgspec.json.schema_components(every.values(), ref_template=f"{PARTS}{{name}}")
+    return {name: _describe_type(every[name], part) for name, part in parts.items()}
+
+
+def _list_types(hint: Any) -> Iterator[type[DataclassInstance]]:
+    """Yield the dataclasses that a type is or holds."""
+    if is_dataclass(hint) and isinstance(hint, type):
+        yield hint
+    inner = get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint)
+    for each in inner:
+        yield from _list_types(each)
+
+
+def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[str, Any]:
+    text, properties = _read_docstring(kind)[0], {}
+    texts = {k: v for base in reversed(kind.__mro__) for k, v in _read_docstring(base)[1].items()}
+    declared = {each.name: each.metadata.get("text") for each in fields(kind)}
+    texts |= {name: _as_sentences(said) for name, said in declared.items() if said}
+    for name, _ in _list_fields(kind):
+        schema = part["properties"][name]
+        schema.pop("default", None)
+        properties[name] = {"description": texts.get(name, "")} | schema
+    return {
+        "description": text,
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, always in _list_fields(kind) if always],
+        "additionalProperties": False,
+    }
+
+
+def _read_docstring(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the text of a docstring, and the texts under ``Attributes``, without markup."""
+    text, _, entries = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:\n")
+    found = _ATTRIBUTE.findall(entries)
+    return _as_sentences(text), {name: _as_sentences(said) for name, said in found}
+
+
+def _as_sentences(text: str) -> str:
+    plain = " ".join(text.split())
+    return (plain[:1].upper() + plain[1:]).replace("``", "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The content of ``run.json``: the request of a run that was begun.
+class Document:
+    """A JSON document, with the version of its form.
 
     Attributes:
-        hookcli: the version of hookcli.
-        command: the words that repeat the run; the first is ``hookcli``.
-        versions: the versions and settings that the run depends on; empty in runs of earlier
-            versions, as is ``code``.
-        code: the hash of each source file of the user's own model, by its name.
-        model: facts about the model.
-        layers: the names of the selected layers.
+        schema_version: the version of the form of documents; it goes up when a field goes away or
+            its meaning or type changes, not when one is added.
+    """
+
+    schema_version: Annotated[int, said(const=SCHEMA_VERSION)] = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Document):
+    """The request of a run that was begun, as far as it must be known to recognize the run.
+
+    Attributes:
+        hookcli: the version of hookcli that wrote the file.
+        command: the words that repeat the run, without options that do not change the result, such
+            as ``-o``.
+        versions: the versions of everything that can change a figure, also of other libraries that
+            the model comes from.
+        code: the SHA-256 of each source file of the user's own model, by its name.
+        model: the model that ran, and its weights.
+        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
     """
 
     hookcli: str
-    command: Command
-    schema_version: int = SCHEMA_VERSION
+    command: Annotated[tuple[str, ...], Meta(min_length=2)]
     versions: dict[str, Scalar] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=dict)
@@ -231,104 +340,28 @@ class DoneRun(Request):
     skipped: tuple[DoneImage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """Facts about the model of a run that later commands need.
+class RecordRow(TypedDict):
+    """A row of ``records.parquet``, or a call of a golden file: what later commands use.
 
-    Attributes:
-        name: the name of the model, as the user gave it.
-        dtype: the dtype of the parameters and of the pixels.
-    """
-
-    name: str
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
-    """Facts about an image of a run that later commands need.
-
-    Attributes:
-        key: the name of the image in the run.
-        file: the file name, as the user gave it.
-        sha256: the hash of the file's bytes.
-        pixels_shape: the shape of what the network was given, (1, …); empty if it is not known.
-        width: the width in pixels, upright.
-        height: the height in pixels, upright.
-        note: the clip, pair or part that the model saw instead of the image; else empty.
-    """
-
-    key: str
-    file: str
-    sha256: str
-    pixels_shape: Axes = ()
-    width: Whole = 0
-    height: Whole = 0
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise if the shape is not one that a network could have been given."""
-        if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
-            raise ValueError(f"the pixels of {self.key!r} have no shape")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """Facts about a finished run, which a manifest and a golden file hold.
-
-    Attributes:
-        hookcli: the version of hookcli.
-        command: the words that repeat the run.
-        model: the model that ran.
-        versions: the versions of everything that the run depended on.
-        images: the images that went through the model, each with a key of its own.
-        skipped: the images that did not.
-    """
-
-    command: tuple[str, ...]
-    model: ModelFacts
-    versions: dict[str, Scalar]
-    images: tuple[ImageFacts, ...]
-    hookcli: str = ""
-    skipped: tuple[dict[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise if two images have the same key."""
-        refuse_twice("image", [image.key for image in self.images])
-
-
-class _MoreFigures(TypedDict, total=False):
-    layout: str | None
-    reason: str | None
-
-
-class CallFigures(_MoreFigures):
-    """What is compared of one call for one image: columns of golden files and ``records.parquet``.
-
-    ``layout`` and ``reason`` are missing in files of earlier versions.
+    Columns that are not required are missing in files of earlier versions.
     """
 
     image: str
     call_id: str
     module_type: str
-    shape: Annotated[list[Whole], Meta(max_length=64)]
+    side: NotRequired[str]
+    shape: list[int]
     dtype: str
     mean: float | None
     std: float | None
     min: float | None
     max: float | None
-    nan_count: Whole | None
-    inf_count: Whole | None
-
-
-class _MoreOfRecord(TypedDict, total=False):
-    sketch: bytes | None
-
-
-class RecordRow(CallFigures, _MoreOfRecord):
-    """A row of ``records.parquet``: the columns that later commands use."""
-
-    side: str
+    zero_fraction: NotRequired[float | None]
+    nan_count: int | None
+    inf_count: int | None
+    layout: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    sketch: NotRequired[bytes | None]
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:

@@ -93,7 +93,7 @@ THIRD_PARTY = {
     "pytest": {"integrations"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"cli", "images", "store"},
+    "_typeshed": {"cli", "documents", "images", "store"},
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
 

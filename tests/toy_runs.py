@@ -90,7 +90,8 @@ class ToyRun:
         return write_json(Path(file), self.golden() | other)
 
     def _facts(self) -> dict[str, Any]:
-        model = {"name": "toy", "weights": "random (seed 0)", "sha256": "", "device": "cpu"}
+        model = {"name": "toy", "task": "own", "weights": "random (seed 0)", "trained": False}
+        model |= {"sha256": "", "device": "cpu"}
         images = [
             {
                 "key": key,

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ import hookcli
 from hookcli import config
 from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
+from hookcli.cli.output.schema import make_schema
 from hookcli.flags import list_fields
 from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
@@ -143,8 +142,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 def render_run_folder() -> str:
     """Return the files of a run folder and the columns of its tables, from the schema."""
-    schema = json.loads((resources.files("hookcli") / "schemas/output.schema.json").read_text())
-    parts = schema["$defs"]
+    parts = make_schema()["$defs"]
     lines = [
         "# The run folder",
         "",
@@ -159,7 +157,7 @@ def render_run_folder() -> str:
         "",
         "They are also the fields of a line of `--format jsonl`.",
         "",
-        *table(("column", "meaning"), columns_of(parts["LayerRow"], parts)),
+        *table(("column", "meaning"), columns_of(parts["LayerRow"])),
         "## Columns of records.parquet",
         "",
         *table(
@@ -168,39 +166,17 @@ def render_run_folder() -> str:
         ),
         "## Columns of attention.csv",
         "",
-        *table(("column", "meaning"), columns_of(parts["AttentionRow"], parts)),
+        *table(("column", "meaning"), columns_of(parts["AttentionRow"])),
         "## manifest.json",
         "",
-        *table(("field", "meaning"), columns_of(parts["manifest.json"], parts)),
+        *table(("field", "meaning"), columns_of(parts["manifest.json"])),
     ]
     return "\n".join(lines)
 
 
-def columns_of(part: dict[str, Any], parts: dict[str, Any]) -> list[tuple[str, str]]:
+def columns_of(part: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the names and descriptions of the fields of an object of the schema."""
-    inherited = columns_of(resolve(part, parts), parts) if "$ref" in part else []
-    return inherited + [
-        (name, describe(field, parts)) for name, field in part.get("properties", {}).items()
-    ]
-
-
-def describe(field: dict[str, Any], parts: dict[str, Any]) -> str:
-    """Return what the schema says of a field, there or where it refers to."""
-    items = field.get("items", {})
-    for said in (field, resolve(field, parts), items, resolve(items, parts)):
-        if "description" in said:
-            return (
-                str(said["description"])
-                if said in (field, resolve(field, parts))
-                else f"A list: {said['description']}"
-            )
-    return ""
-
-
-def resolve(field: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the definition that a field refers to."""
-    found: dict[str, Any] = parts.get(field.get("$ref", "").removeprefix("#/$defs/"), {})
-    return found
+    return [(name, field["description"]) for name, field in part["properties"].items()]
 
 
 # Python

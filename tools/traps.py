@@ -21,7 +21,7 @@ from hookcli.passes.survey import survey
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.passes.survey import SurveyRow
+    from hookcli.records.rows import SurveyRow
 
 PAGE = Path(__file__).parent.parent / "docs" / "traps.md"
 HEADER = (

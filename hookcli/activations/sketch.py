@@ -14,7 +14,8 @@ import threading
 import torch
 from torch import Tensor
 
-from hookcli.distance.sketch import BUCKETS, PERIOD, ROWS, make_own_signs, make_row_signs
+from hookcli.distance.sketch import PERIOD, ROWS, make_own_signs, make_row_signs
+from hookcli.records.golden import BUCKETS
 
 _PIECE = 1 << 17  # values that are multiplied at a time: half a MB, which a core's cache holds
 _SCRATCH = 2 * PERIOD  # values of scratch memory: 1 MB

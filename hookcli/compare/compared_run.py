@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.compare.facts import KIND, check_call, list_saved_options, split_saved
+from hookcli.compare.facts import check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import Figures
 from hookcli.documents import (
     MOST_BYTES,
-    CallFigures,
     DamagedError,
-    ImageFacts,
     LaterVersionError,
-    RunFacts,
-    Whole,
     convert,
     decode,
     refuse_twice,
@@ -29,6 +25,7 @@ from hookcli.documents import (
 from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.files import read_regular
 from hookcli.foreign import first_line
+from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
@@ -41,31 +38,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.documents import RecordRow
+    from hookcli.records.golden import ImageFacts
     from hookcli.store.load import Run
     from hookcli.store.shards import Array
 
 _GOLDEN = "make it with: hookcli golden MODEL IMAGE -o golden.json"
-
-
-class GoldenCall(CallFigures):
-    """One call for one image, as a golden file holds it."""
-
-    sketch: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SketchForm:
-    """How the sketches of a golden file were taken."""
-
-    version: Whole
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenFile(RunFacts):
-    """The content of a golden file: facts about the run, the form of sketches, and the calls."""
-
-    sketch: SketchForm
-    calls: tuple[GoldenCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +128,7 @@ def _cannot_read(name: str, error: OSError) -> HookcliError:
 
 def _read_run(name: str) -> ComparedRun:
     run = load_run(name)
-    images = convert(run.manifest, RunFacts).images
+    images = golden_facts(run.manifest).images
     saved = list_saved_options(run.manifest["command"])
     places = {call_id: set(run.images_of(call_id)) for call_id in run.calls}
     calls: dict[str, list[RunCall]] = {image.key: [] for image in images}
@@ -213,15 +190,16 @@ def _read_golden(name: str) -> ComparedRun:
         raise RequestError(f"{name!r} is neither a run's folder nor a golden file", _GOLDEN)
     golden = convert(document, GoldenFile)
     version = golden.sketch.version
-    if version != sketches.VERSION:
+    if version != VERSION:
         raise RequestError(
-            f"the sketches in {name!r} are of version {version}, and not of {sketches.VERSION}",
+            f"the sketches in {name!r} are of version {version}, and not of {VERSION}",
             "make the golden file again, with this version of hookcli",
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
-    for row in golden.calls:
+    rows: list[RecordRow] = document["calls"]
+    for call, row in zip(golden.calls, rows, strict=True):
         check_call(row, calls)
-        sketch = None if row["sketch"] is None else sketches.from_text(row["sketch"])
+        sketch = None if call.sketch is None else sketches.from_text(call.sketch)
         calls[row["image"]].append(_make_call(row, sketch, None))
     return _make_run(name, document, golden.images, calls)
 
@@ -266,7 +244,7 @@ def _read_stdin() -> bytes:
 
 
 def _make_call(
-    row: CallFigures,
+    row: RecordRow,
     sketch: NDArray[np.float32] | None,
     read: Callable[[], Array] | None,
 ) -> RunCall:
@@ -285,7 +263,7 @@ def _make_call(
     )
 
 
-def _read_figures(row: CallFigures) -> Figures:
+def _read_figures(row: RecordRow) -> Figures:
     values = math.prod(row["shape"])
     nans, infs = int(row["nan_count"] or 0), int(row["inf_count"] or 0)
     return Figures(

@@ -10,9 +10,8 @@ from hookcli.documents import MOST_VALUES
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hookcli.documents import CallFigures
+    from hookcli.documents import RecordRow
 
-KIND = "golden"  # the ``kind`` of a golden file
 _DTYPE = "--tensor-dtype"
 SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # tensors were not saved as they were
 
@@ -38,7 +37,7 @@ def split_saved(saved: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return left_out, tuple(words.partition(" ")[2] for words in saved if words not in left_out)
 
 
-def check_call(row: CallFigures, images: Collection[str]) -> None:
+def check_call(row: RecordRow, images: Collection[str]) -> None:
     """Check that a row of figures is of a known image and could be that of a tensor.
 
     Raises:

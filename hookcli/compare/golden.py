@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookcli.compare.facts import KIND, SAVED_IN_PART
+from hookcli.compare.facts import SAVED_IN_PART
 from hookcli.distance import sketch as sketches
-from hookcli.documents import SCHEMA_VERSION
+from hookcli.documents import DamagedError, to_fields
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
+from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import STATISTICS
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
@@ -32,11 +35,9 @@ if TYPE_CHECKING:
 
 
 _BEGINNING = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"kind":\s*"%b"' % KIND.encode())
-_FACTS = ("hookcli", "command", "model", "versions", "layers", "uncalled")
-_IMAGE = ("key", "file", "sha256", "width", "height", "pixels_shape", "note")
 
 
-def make_golden(run: Run) -> dict[str, object]:
+def make_golden(run: Run) -> GoldenFile:
     """Return the golden document of a run: its calls, image by image, in the order of the records.
 
     A call without values, such as a gradient that does not exist, has null for a sketch and the
@@ -48,37 +49,30 @@ def make_golden(run: Run) -> dict[str, object]:
     rows: list[RecordRow] = run.records.to_pylist()
     has_sketches = any(row.get("sketch") is not None for row in rows)
     kept = {} if has_sketches else _find_tensors(run)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": KIND,
-        "sketch": {
-            "version": sketches.VERSION,
-            "buckets": sketches.BUCKETS,
-            "dtype": sketches.DTYPE,
-        },
-        **_read_facts(run),
-        "calls": [
-            _describe_call(
-                row, row.get("sketch") if has_sketches else _sketch_saved(run, row, kept)
-            )
-            for row in rows
-        ],
-    }
+    try:
+        golden = golden_facts(run.manifest)
+    except DamagedError as error:
+        raise cannot_read(run.folder / MANIFEST, error) from error
+    calls = (
+        _describe_call(row, row.get("sketch") if has_sketches else _sketch_saved(run, row, kept))
+        for row in rows
+    )
+    return replace(golden, calls=tuple(calls))
 
 
-def render_golden(document: Mapping[str, object]) -> str:
+def render_golden(golden: GoldenFile) -> str:
     """Return the document as text, with one call or fact per line for the sake of diffs."""
-    facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in document.items()]
+    facts = [f"{_one_line(name)}: {_render_fact(fact)}" for name, fact in to_fields(golden).items()]
     return "{\n" + ",\n".join(facts) + "\n}\n"
 
 
-def write_golden(document: Mapping[str, object], file: Path) -> Path:
+def write_golden(golden: GoldenFile, file: Path) -> Path:
     """Write the document; if that fails, the file is as it was before.
 
     Raises:
         OutputError: the file cannot be written.
     """
-    return write_atomic(file, render_golden(document).encode())
+    return write_atomic(file, render_golden(golden).encode())
 
 
 def check_replaceable(file: Path, *, overwrite: bool) -> None:
@@ -124,21 +118,6 @@ def _is_golden(file: Path) -> bool:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
-def _read_facts(run: Run) -> dict[str, object]:
-    """Return what the run depended on.
-
-    Raises:
-        RequestError: the manifest lacks a fact.
-    """
-    manifest = run.manifest
-    try:
-        images = [{name: image[name] for name in _IMAGE} for image in manifest["images"]]
-        facts = {name: manifest[name] for name in _FACTS}
-        return facts | {"images": images, "skipped": manifest["skipped"]}
-    except KeyError as error:
-        raise cannot_read(run.folder / MANIFEST, ValueError(f"it has no {error}")) from error
-
-
 def _find_tensors(run: Run) -> dict[str, frozenset[str]]:
     """Return, by call id, the images whose whole tensors were saved.
 
@@ -168,20 +147,20 @@ def _sketch_saved(run: Run, row: RecordRow, kept: Mapping[str, frozenset[str]]) 
     return sketches.to_bytes(sketches.sketch_values(run.tensor(call_id, image)))
 
 
-def _describe_call(row: RecordRow, sketch: bytes | None) -> dict[str, object]:
-    reason = row.get("reason")
-    figures: Mapping[str, Any] = row
-    return {
-        "image": row["image"],
-        "call_id": row["call_id"],
-        "module_type": row["module_type"],
-        "side": row["side"],
-        "shape": row["shape"],
-        "dtype": row["dtype"],
-        **{name: _finite(figures.get(name)) for name in STATISTICS},
-        "sketch": None if sketch is None else sketches.to_text(sketch),
-        **({"reason": reason} if reason else {}),
-    }
+def _describe_call(row: RecordRow, sketch: bytes | None) -> GoldenCall:
+    known: Mapping[str, Any] = row
+    figures: dict[str, Any] = {name: _finite(known.get(name)) for name in STATISTICS}
+    return GoldenCall(
+        image=row["image"],
+        call_id=row["call_id"],
+        module_type=row["module_type"],
+        side=row["side"],
+        shape=tuple(row["shape"]),
+        dtype=row["dtype"],
+        **figures,
+        sketch=None if sketch is None else sketches.to_text(sketch),
+        reason=row.get("reason") or "",
+    )
 
 
 def _finite(figure: float | None) -> float | None:
@@ -190,13 +169,14 @@ def _finite(figure: float | None) -> float | None:
 
 def _render_fact(fact: object) -> str:
     """Return a fact as JSON: one line per name of an object, and per object of a list."""
-    if isinstance(fact, dict) and fact:
-        lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in fact.items()]
+    named = to_fields(fact) if isinstance(fact, (ModelInfo, SketchForm)) else fact
+    if isinstance(named, dict) and named:
+        lines = [f" {_one_line(name)}: {_one_line(value)}" for name, value in named.items()]
         return "{\n" + ",\n".join(lines) + "\n}"
-    if isinstance(fact, list) and fact and isinstance(fact[0], dict):
+    if isinstance(fact, tuple) and fact and is_dataclass(fact[0]):
         return "[\n" + ",\n".join(f" {_one_line(each)}" for each in fact) + "\n]"
     return _one_line(fact)
 
 
 def _one_line(value: object) -> str:
-    return json.dumps(value, allow_nan=False, ensure_ascii=True)
+    return json.dumps(value, allow_nan=False, default=to_fields)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookcli.compare.compared_run import ComparedRun, RunCall
     from hookcli.config import Theme
     from hookcli.distance.comparison import Comparison, DiffRow
-    from hookcli.documents import ImageFacts
+    from hookcli.records.golden import ImageFacts
     from hookcli.store.shards import Array
 
 MOST_PICTURES = 12

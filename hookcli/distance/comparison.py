@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
+from hookcli.documents import AtLeastOne, Axes, Distance, Whole, said
 
 if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
     from hookcli.records.calls import Uncalled
     from hookcli.records.images import SkippedImage
 
+Cosine: TypeAlias = Annotated[float, said(minimum=-1, maximum=1)]
+Fact: TypeAlias = Annotated[object, said(type=["string", "integer", "array", "null"])]
+
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
     """The distance of a call of B from the same call of A, for one image or for the worst of all.
 
-    Figures are None when they are not known. From sketches ``max_abs`` and ``mean_abs`` are not
+    Figures are null when they are not known. From sketches ``max_abs`` and ``mean_abs`` are not
     known, and the others are estimates. From figures ``rel_l2`` and ``max_abs`` are lower bounds,
     and the others are not known.
 
@@ -33,7 +37,7 @@ class DiffRow:
         reason: why the call does not hold, if it is not for its distance; empty otherwise.
         metric: the distance that decides.
         tolerance: the largest tolerated value of the figure that decides, in its own unit (for
-            ``cosine``, its distance from 1); None when nothing was measured.
+            ``cosine``, its distance from 1); null when nothing was measured.
         rel_l2: the L2 norm of the difference over that of A; Inf if only A is zero.
         max_abs: the largest magnitude of the difference, in the unit of the activations.
         mean_abs: the mean magnitude of the difference.
@@ -49,27 +53,27 @@ class DiffRow:
         failed_images: the number of them that are not within the tolerance.
     """
 
-    rank: int
-    order: int
+    rank: AtLeastOne
+    order: AtLeastOne
     call_id: str
     other_call_id: str
     module_type: str
     holds: bool
     reason: str
     metric: str
-    tolerance: float | None
-    rel_l2: float | None
-    max_abs: float | None
-    mean_abs: float | None
-    cosine: float | None
-    shape: tuple[int, ...]
-    other_shape: tuple[int, ...]
+    tolerance: Distance | None
+    rel_l2: Distance | None
+    max_abs: Distance | None
+    mean_abs: Distance | None
+    cosine: Cosine | None
+    shape: Axes
+    other_shape: Axes
     dtype: str
     other_dtype: str
     source: str
     image: str
-    images: int
-    failed_images: int
+    images: Whole
+    failed_images: Whole
 
     @property
     def names(self) -> str:
@@ -85,13 +89,13 @@ class ChangedFact:
 
     Attributes:
         name: the name of what differs.
-        a: its value in A.
-        b: its value in B.
+        a: its value in A; null where it has none.
+        b: its value in B; null where it has none.
     """
 
     name: str
-    a: object
-    b: object
+    a: Fact
+    b: Fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hookcli.records.golden import BUCKETS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-VERSION = 1
-BUCKETS = 67
 ROWS = 2039  # rows of 67 values, after which the signs in ``own`` repeat
 PERIOD = BUCKETS * ROWS
-DTYPE = "float32"
 
 PRECISION = math.sqrt(2 / BUCKETS) / 2
 """The standard deviation of an estimated norm over the true one: 0.086.

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from hookcli.documents import Distance
 from hookcli.errors import RequestError
 from hookcli.flags import Flag
 from hookcli.parse import read_layer_tolerance
@@ -63,7 +64,7 @@ class Tolerance:
         ),
     ] = "rel-l2"
     rtol: Annotated[
-        float | None,
+        Distance | None,
         Flag(
             "--rtol",
             "X",
@@ -72,10 +73,10 @@ class Tolerance:
         ),
     ] = None
     atol: Annotated[
-        float, Flag("--atol", "X", "Largest absolute difference beyond that.", at_least=0)
+        Distance, Flag("--atol", "X", "Largest absolute difference beyond that.", at_least=0)
     ] = 0.0
     layers: Annotated[
-        tuple[tuple[str, float], ...],
+        tuple[tuple[str, Distance], ...],
         Flag(
             "--layer-tolerance",
             "GLOB=RTOL",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from hookcli.distance.comparison import Comparison
     from hookcli.distance.tolerance import Tolerance
+    from hookcli.records.golden import GoldenFile
 
 _GIVEN = "hookcli.given"  # the module under whose name a module that was handed over is found
 _PIXELS = "pixels.npy"
@@ -138,11 +139,11 @@ def _path_restored() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _rename_image(document: dict[str, Any], file: str, shown: str) -> dict[str, object]:
+def _rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
     """Return a golden document that names the image without its folder on this machine."""
-    images = [{**image, "file": image["file"].replace(file, shown)} for image in document["images"]]
-    command = [shown if word == file else word for word in document["command"]]
-    return {**document, "command": command, "images": images}
+    images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
+    command = (shown if word == file else word for word in golden.command)
+    return replace(golden, command=tuple(command), images=tuple(images))
 
 
 def _describe(comparison: Comparison) -> str:

@@ -383,8 +383,14 @@ def build_skeleton(request: ModelRequest) -> LoadedModel:
         module = _build_bare(source, request)
         prepare = source.prepare(request, module, source.preset)
         module = _require_module(request.name, set_mode(module, request.mode))
-    word = source.word or source.task.word
-    info = ModelInfo(request.name, word, "none", trained=False, input_shape=prepare.nominal_shape)
+    info = ModelInfo(
+        request.name,
+        source.word or source.task.word,
+        "none",
+        trained=False,
+        dtype="float32",
+        input_shape=prepare.nominal_shape,
+    )
     return LoadedModel(info, module, source, prepare, source.list_categories(module))
 
 

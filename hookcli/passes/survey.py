@@ -25,6 +25,7 @@ from hookcli.models.inputs import PLAIN
 from hookcli.passes.call import call_model
 from hookcli.passes.flops import FlopCounter
 from hookcli.records.layouts import INFERRED
+from hookcli.records.rows import ModelTotal, SurveyRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,57 +34,6 @@ if TYPE_CHECKING:
     from hookcli.models.inputs import ModelInputs
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.layouts import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyRow:
-    """One tensor of one call, or a layer that returns no tensor or is never called.
-
-    Attributes:
-        order: the position among all calls of the model by their start, from 1; None without a
-            tensor.
-        call_id: the id of the call, as the filter language takes it.
-        module_path: the path of the module or operation; empty for the model itself.
-        module_type: the class name of the module, or the name of the operation.
-        shape: the shape of the output for one image; None without a tensor.
-        layout: what the axes of the output mean.
-        params: the number of parameters in the module and all modules below it.
-        output_mb: the size of the output in 1e6 bytes; None without a tensor.
-        flops: the floating point operations of this call, two per multiply-add; None without a
-            tensor.
-        calls: how often the module is called in one forward.
-        traps: what makes a naive hook go wrong here.
-        share: its share of the whole model's operations, or of what rows are sorted by, from 0 to
-            1; None without a number.
-    """
-
-    order: int | None
-    call_id: str
-    module_path: str
-    module_type: str
-    shape: tuple[int, ...] | None
-    layout: str
-    params: int
-    output_mb: float | None
-    flops: int | None
-    calls: int
-    traps: tuple[str, ...]
-    share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTotal:
-    """What the whole model takes for one image.
-
-    Attributes:
-        params: the number of its parameters.
-        flops: the floating point operations of a forward, two per multiply-add.
-        output_mb: the size of the outputs of all calls of layers without parts, in 1e6 bytes.
-    """
-
-    params: int
-    flops: int
-    output_mb: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from hookcli.edits.grammar import read_edit
 from hookcli.edits.prune_grammar import read_prune
 from hookcli.errors import OutputError, RequestError
 from hookcli.flags import list_values
+from hookcli.records.rules import RULES
 from hookcli.store.ownership import find_holder
-from hookcli.summary.rules import RULES
 from hookcli.urls import Url
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
+from hookcli.records.report import FocusBox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +55,11 @@ def find_focus(
     return shares
 
 
-def describe_focus(box: Box | None, shares: Tensor) -> dict[str, object]:
+def describe_focus(box: Box, shares: Tensor) -> FocusBox:
     """Return the box as given, and its left, top, width and height as shares of the picture."""
     inside = shares[0] >= _LEAST_SHARE
     rows, columns = inside.any(1).nonzero().flatten(), inside.any(0).nonzero().flatten()
     (top, bottom), (left, right) = rows[[0, -1]].tolist(), columns[[0, -1]].tolist()
     height, width = inside.shape
     seen = (left / width, top / height, (right + 1 - left) / width, (bottom + 1 - top) / height)
-    return {"box": box, "seen": seen}
+    return FocusBox(box, seen)

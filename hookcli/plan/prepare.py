@@ -22,9 +22,9 @@ from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
 from hookcli.products.outlook import Outlook
 from hookcli.products.product import Scope
+from hookcli.records.rules import RULES
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
 from hookcli.store.places.storage import use_options
-from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

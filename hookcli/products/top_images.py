@@ -90,7 +90,7 @@ def choose_best(
     calls: Iterable[str],
     most: int,
     asked: Sequence[int] | None = None,
-) -> dict[str, list[TopChannel]]:
+) -> dict[str, tuple[TopChannel, ...]]:
     """Return the channels that the page shows with the images that fire them most, by call id.
 
     Args:
@@ -109,14 +109,14 @@ def choose_best(
         return known[: 4 * most]
 
     return {
-        call_id: [
+        call_id: tuple(
             TopChannel(
                 channel,
                 tuple(keys[at] for at in top.places[call_id][channel] if at >= 0),
                 tuple(float(v) for v in top.values[call_id][channel] if v > -math.inf),
             )
             for channel in channels
-        ]
+        )
         for call_id in calls
         if call_id in top.values and (channels := choose(call_id))
     }

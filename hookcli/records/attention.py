@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.documents import FileName
+from hookcli.documents import Axes, Distance, FileName, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+Distances: TypeAlias = tuple[Distance | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class AttentionRow:
 
     A call whose attention is not visible has a row too: ``reason`` says why, and the figures are
     missing. The figures of the heads are tuples with a value for each head, in their order, and
-    means over the images; a value is None where no query, or no key on the image, counts, and the
+    means over the images; a value is null where no query, or no key on the image, counts, and the
     tuple is empty if nothing is known. Queries that pad a window are left out, and so are those
     that are not finite.
 
@@ -36,7 +38,8 @@ class AttentionRow:
         keys: the number of keys in each window.
         query_grid: the rows and columns of the grid of the queries on the image, for a clip the
             frames before them; empty if the queries stand at no places.
-        key_grid: the same of the keys, which are fewer where a model pools them.
+        key_grid: the rows and columns of the grid of the keys, which are fewer where a model pools
+            them.
         prefix: the number of keys that stand for no part of the image, such as a class token.
         entropy: the entropy of a query's attention in nats, the mean over the queries: 0 if each
             sees one key alone, log(keys) if each sees all alike.
@@ -48,24 +51,24 @@ class AttentionRow:
         reason: why the attention or the places of its tokens are not known; empty if they are.
     """
 
-    order: int
+    order: Whole
     call_id: str
     module_path: str = ""
     module_type: str = ""
     function: str = ""
-    images: int = 0
-    windows: int = 0
-    heads: int = 0
-    queries: int = 0
-    keys: int = 0
-    query_grid: tuple[int, ...] = ()
-    key_grid: tuple[int, ...] = ()
-    prefix: int = 0
-    entropy: tuple[float | None, ...] = ()
+    images: Whole = 0
+    windows: Whole = 0
+    heads: Whole = 0
+    queries: Whole = 0
+    keys: Whole = 0
+    query_grid: Axes = ()
+    key_grid: Axes = ()
+    prefix: Whole = 0
+    entropy: Distances = ()
     prefix_share: tuple[float | None, ...] = ()
-    distance: tuple[float | None, ...] = ()
-    row_error: float | None = None
-    broken: int = 0
+    distance: Distances = ()
+    row_error: Distance | None = None
+    broken: Whole = 0
     reason: str = ""
 
 
@@ -94,10 +97,10 @@ class AttentionMaps:
     image: str
     call_id: str
     file: FileName
-    heads: int
-    patch_grid: tuple[int, ...]
-    query_grid: tuple[int, ...]
-    map_grid: tuple[int, ...]
+    heads: Whole
+    patch_grid: Axes
+    query_grid: Axes
+    map_grid: Axes
     is_thinned: bool
     has_class_token: bool = False
 

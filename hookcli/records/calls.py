@@ -8,15 +8,28 @@ from hookcli.records.layouts import NO_TOKENS, Channels, Layout, Tokens, resolve
 
 
 @dataclass(frozen=True, slots=True)
+class UncalledLayer:
+    """A selected layer that never ran.
+
+    Attributes:
+        layer: its module path; ``(model)`` for the model itself.
+        reason: why it did not run, as far as it is known.
+    """
+
+    layer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Uncalled:
     """A selected layer that never ran, and the reason as far as it is known."""
 
     layer: LayerInfo
     reason: str
 
-    def row(self) -> dict[str, str]:
+    def row(self) -> UncalledLayer:
         """Return the layer and the reason as documents hold them."""
-        return {"layer": self.layer.label, "reason": self.reason}
+        return UncalledLayer(self.layer.label, self.reason)
 
 
 ROOT_LABEL = "(model)"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from hookcli.documents import NoFileName
+from hookcli.documents import Axes, NoFileName, Sha256, Whole, said
+
+Measure: TypeAlias = Annotated[
+    str, said(enum=["probability", "share of the image", "score", "pixels", "features"])
+]
+Box: TypeAlias = Annotated[tuple[float, ...], said(minItems=4, maxItems=4)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,12 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class SkippedImage:
-    """An image that could not be used, and the reason."""
+    """An image that could not be used.
+
+    Attributes:
+        file: the file as the user gave it.
+        reason: why it could not be used.
+    """
 
     file: str
     reason: str
@@ -41,16 +52,16 @@ class Prediction:
             image`` (the pixels whose highest logit is that of this class), ``score`` (of a box),
             ``pixels`` (the length of a flow), or ``features`` (the model has no classifier).
         category: the name of the class, or of the figure.
-        index: the index of the class; None when there is no class.
-        value: the figure; None when it is not finite, and for ``features``.
-        box: left, top, right and bottom, in pixels of the network's input.
+        index: the index of the class; null when there is no class.
+        value: the figure; null when it is not finite, and for ``features``.
+        box: left, top, right and bottom, in pixels of the network's input; null without a box.
     """
 
-    measure: str
+    measure: Measure
     category: str
     index: int | None
     value: float | None
-    box: tuple[float, ...] | None = None
+    box: Box | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +71,8 @@ class Score:
     Attributes:
         kind: ``logit``, ``probability``, ``cross-entropy``, ``sum``, ``FILE.py:FUNCTION``, or a
             description in words.
-        value: the number; None when it is not finite.
-        target: the index of the class; None when the score is not about a class.
+        value: the number; null when it is not finite.
+        target: the index of the class; null when the score is not about a class.
         category: the name of the class.
     """
 
@@ -77,27 +88,30 @@ class ImageResult:
 
     Attributes:
         key: a safe and unique name; also that of the image's folder under ``grids/``.
-        file: the file as the user gave it.
+        file: the file as the user gave it; bytes that are not UTF-8 as ``%XX``, and ``%`` before
+            two such digits as ``%25``.
         width: the width in pixels, after the image was turned upright.
         height: the height in pixels, after the image was turned upright.
-        sha256: the hash of the file's bytes.
-        predictions: the foremost first; empty when the form of the model's output is not known.
+        sha256: the SHA-256 of the file's bytes.
+        predictions: the predictions, the foremost first; empty when the form of the model's output
+            is not known.
         pixels_shape: the shape of the network's input for this image, with the leading axis 1.
-        seen: the picture that the network saw, a file name relative to the run folder.
+        seen: the picture that the network saw, a file name relative to the run folder; empty
+            without one.
         note: how the input was made when it is not the image itself (a clip, a pair, a part of it);
             empty otherwise.
-        score: the number from which the backward started; None in a run without a backward.
+        score: the number from which the backward started; null in a run without a backward.
         unedited: the predictions without edits; empty in a run without edits.
-        unedited_score: the score without edits.
+        unedited_score: the score without edits; null in a run without edits or a backward.
     """
 
     key: str
     file: str
-    width: int
-    height: int
-    sha256: str
+    width: Whole
+    height: Whole
+    sha256: Sha256
     predictions: tuple[Prediction, ...] = ()
-    pixels_shape: tuple[int, ...] = ()
+    pixels_shape: Axes = ()
     note: str = ""
     seen: NoFileName = ""
     score: Score | None = None

@@ -3,8 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from hookcli.documents import AtLeastOne, FileName
+from hookcli.documents import AtLeastOne, FileName, Whole, said
+
+Size: TypeAlias = tuple[Whole, Whole]
+HeatKind: TypeAlias = Annotated[str, said(enum=["cam", "saliency", "attention", "rollout"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of the tiles of a grid in pixels: the first tile, and the steps between tiles.
+
+    Attributes:
+        left: the left side of the first tile.
+        top: the upper side of the first tile.
+        width: the width of a tile.
+        height: the height of a tile.
+        step_x: the distance to the next column.
+        step_y: the distance to the next row.
+        columns: the number of tiles in a row.
+    """
+
+    left: Whole
+    top: Whole
+    width: Whole
+    height: Whole
+    step_x: Whole
+    step_y: Whole
+    columns: Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,25 +39,25 @@ class ChannelMaps:
     """The channels of a grid at the resolution of their layer, in one picture without labels.
 
     The channels stand side by side in the order of the grid's tiles. The index of a pixel in the
-    palette is its level, from 0 to MAP_LEVELS - 1 over the range of its channel, or MAP_LEVELS
-    where the value is not finite.
+    palette is its level, from 0 to 254 over the range of its channel, or 255 where the value is not
+    finite.
 
     Attributes:
         file: the file of the picture, relative to the run folder.
         size: the height and width of a channel in the picture, in pixels.
-        own: the height and width of a channel in the layer. A channel with more than MOST_SIDE
-            values on a side is smaller in the picture: its pixels are means of squares.
+        own: the height and width of a channel in the layer. A channel with more than 256 values on
+            a side is smaller in the picture: its pixels are means of squares.
         columns: how many channels stand in a row.
         signed: the range is from minus to plus the largest magnitude, instead of from the smallest
-            value to the largest.
+            value to the largest; level 127 is zero.
         range: the smallest and largest value of the layer, if all channels have the range of the
-            layer; None if each has its own.
+            layer; null if each has its own.
     """
 
     file: FileName
-    size: tuple[int, int]
-    own: tuple[int, int]
-    columns: int
+    size: Size
+    own: Size
+    columns: Whole
     signed: bool = False
     range: tuple[float | None, float | None] | None = None
 
@@ -44,24 +71,23 @@ class Grid:
         call_id: the id of the call.
         file: the file of the picture, relative to the run folder.
         size: the width and height of the picture, in pixels.
-        places: the ``left``, ``top``, ``width`` and ``height`` of the first tile, the steps to the
-            next column and row, and the number of columns; None for bars.
+        places: the places of the tiles; null for bars.
         channels: the channel of each tile, counted from 0.
         low: the smallest value of each tile's channel.
         high: the largest value of each tile's channel.
-        mean: the mean of each tile's channel; None when the channel is not finite.
-        spread: the standard deviation of each tile's channel; None when the channel is not finite.
+        mean: the mean of each tile's channel; null when the channel is not finite.
+        spread: the standard deviation of each tile's channel; null when the channel is not finite.
         score: by how many standard deviations each channel fires more inside the box of ``--focus``
             than outside; empty without a box.
-        maps: the same channels at the resolution of the layer; None for bars and for sheets.
+        maps: the same channels at the resolution of the layer; null for bars and for sheets.
     """
 
     image: str
     call_id: str
     file: FileName
-    size: tuple[int, int]
-    places: dict[str, int] | None = None
-    channels: tuple[int, ...] = ()
+    size: Size
+    places: Places | None = None
+    channels: tuple[Whole, ...] = ()
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     mean: tuple[float | None, ...] = ()
@@ -81,14 +107,14 @@ class HeatPicture:
 
     Attributes:
         image: the image's key.
-        kind: ``cam``, ``saliency``, ``attention`` or ``rollout``.
+        kind: what was drawn.
         call_id: the call of a Grad-CAM or an attention; empty for a saliency map of the pixels and
             for a rollout.
         file: the file of the picture, relative to the run folder.
     """
 
     image: str
-    kind: str
+    kind: HeatKind
     call_id: str
     file: FileName
 

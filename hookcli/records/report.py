@@ -1,35 +1,71 @@
-"""The content of ``report.json``, from which the page of a run is made."""
+"""The JSON documents of a run folder: what was asked, what came of it, and what the page shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from hookcli.documents import AtLeastOne, Colour, Command, Versions, Whole
+from hookcli.documents import (
+    LEFT_OUT,
+    AtLeastOne,
+    Colour,
+    Command,
+    Request,
+    Share,
+    Versions,
+    Whole,
+    said,
+)
 from hookcli.records.attention import AttentionMaps, AttentionRow
+from hookcli.records.calls import UncalledLayer
 from hookcli.records.images import ImageResult, SkippedImage
 from hookcli.records.pictures import Grid, HeatPicture, Thumbnails
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, ModelInfo
 
-_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
-
-
-@dataclass(frozen=True, slots=True)
-class UncalledLayer:
-    """A selected layer that did not run, and the reason."""
-
-    layer: str
-    reason: str
+_SHOWN_VERSIONS = ("hookcli", "torch", "torchvision")  # that page.html.j2 names
+_TEXT = {"type": "string"}
+_VERSIONS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("hookcli", "torch", "torchvision", "pillow", "numpy"), _TEXT),
+    "timm": {**_TEXT, "description": "Empty where no part of the model is timm's."},
+    "python": _TEXT,
+    "platform": _TEXT,
+    "processor": {
+        **_TEXT,
+        "description": "On a GPU its name, with the versions of CUDA and cuDNN; elsewhere the "
+        "instructions that torch uses of the CPU, such as AVX2.",
+    },
+    "threads": {**_TEXT, "description": "Of torch, on the CPU."},
+    "matmul": {
+        **_TEXT,
+        "description": "How precise torch's products of float32 matrices are: highest, high or "
+        "medium.",
+    },
+    "memory_format": {
+        "enum": ["contiguous", "channels last"],
+        "description": "Of weights and pixels.",
+    },
+    "mha_fast_path": {
+        "enum": ["", "off"],
+        "description": "Off where operations of a model with nn.MultiheadAttention were observed, "
+        "whose attention is then computed in single steps; otherwise empty.",
+    },
+}
+DEFINED_VERSIONS: dict[str, Any] = {"properties": _VERSIONS, "required": [*_VERSIONS]}
+"""What the schema says of the versions of a run; those of other libraries may be added."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopChannel:
-    """A channel, the keys of the images that fire it most, and its largest value in each.
+    """A channel, and the images that fire it most.
 
-    A value is None if it is not finite.
+    Attributes:
+        channel: the channel, counted from 0.
+        images: the keys of the images, the strongest first.
+        values: the largest value of the channel in each; null if it is not finite.
     """
 
-    channel: int
+    channel: Whole
     images: tuple[str, ...]
     values: tuple[float | None, ...]
 
@@ -45,8 +81,8 @@ class RankedImages:
 
     Attributes:
         each: the number of images of every channel.
-        images: their positions among the images of the run; None where a channel has fewer.
-        values: the largest value of the channel in each, with four digits; None if it is not
+        images: their positions among the images of the run; null where a channel has fewer.
+        values: the largest value of the channel in each, with four digits; null if it is not
             finite, or there is no image.
     """
 
@@ -65,55 +101,93 @@ class RankedImages:
 
 @dataclass(frozen=True, slots=True)
 class FocusBox:
-    """The box of ``--focus``, as the user gave it and as shares of the picture that is shown."""
+    """The box of ``--focus``.
+
+    Attributes:
+        box: left, top, width and height in pixels of the image, as the user gave them.
+        seen: the same as shares of the width and height of what the network saw.
+    """
 
     box: tuple[int, int, int, int]
-    seen: tuple[float, float, float, float]
+    seen: tuple[Share, Share, Share, Share]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDocument:
+class RequestFile(Request):
+    """What was asked: ``run.json``, which is written first into a run folder."""
+
+    hookcli: str = ""
+    command: Command
+    versions: Annotated[Versions, said(**DEFINED_VERSIONS)]  # type: ignore[assignment]  # written as these
+    model: ModelInfo  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun(RequestFile):
+    """What a run over images was given, and what came of it.
+
+    Attributes:
+        uncalled: the selected layers that did not run.
+        images: the images in the order of the run, with predictions.
+        skipped: the images that could not be used.
+        findings: the findings, the gravest first.
+        halved_batches: the number of batches that took too much memory and were run in halves; such
+            a run need not be equal to another, byte by byte.
+    """
+
+    uncalled: tuple[UncalledLayer, ...]
+    images: tuple[ImageResult, ...]
+    skipped: tuple[SkippedImage, ...]
+    findings: tuple[Finding, ...]
+    halved_batches: Whole = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(FinishedRun):
+    """Everything needed to repeat a run: ``manifest.json``.
+
+    It is written last, so its presence means that the run is complete.
+
+    Attributes:
+        files: every file of the run but this one, relative to the run folder, sorted.
+        sizes: the size of each of these files in bytes; runs of earlier versions do not have it.
+    """
+
+    files: Annotated[tuple[str, ...], said(uniqueItems=True)] = ()
+    sizes: dict[str, Whole] = field(default_factory=dict, metadata=LEFT_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument(FinishedRun):
     """The content of ``report.json``, from which the page of a run is made.
 
     Attributes:
-        command: the words that repeat the run.
-        model: the model that ran.
-        versions: the versions of everything that the run depended on.
-        images: the images that went through the model.
-        skipped: the images that did not.
-        uncalled: the selected layers that did not run.
-        findings: the findings, the gravest first.
         layers: the rows of ``layers.csv``.
-        histograms: the histograms by call id, see ``LayerRecord.histogram``.
+        histograms: by call id, how many of a sample of the first image's values lie in each of
+            equal parts of the way from the smallest to the largest; empty without a sample.
         grids: the pictures of layers, and what their tiles show.
-        focus: the box of ``--focus``; None without one.
         heats: the maps that were drawn over images.
-        thumbnails: the pictures of thumbnails.
-        attention: the figures of the attention calls.
-        attention_maps: the maps of the attention calls, image by image.
-        written: the module that wrote over what a call returned, by call id.
-        top_images: channels with the images that fire them most, by call id.
-        ranked_images: the images that fire every channel most, by call id; empty if there are too
-            many channels for a page.
-        colours: the colours of feature maps from the lowest level to the highest, as CSS writes
-            them.
+        thumbnails: the pictures of thumbnails of at least the first 2,000 images; empty for one
+            image.
+        attention: the rows of ``attention.csv``; empty without ``--attention``.
+        attention_maps: the maps of the attention calls, image by image; empty without
+            ``--attention``, and where no pictures are drawn.
+        focus: the box of ``--focus``; null without one.
+        written: by call id, the module that wrote in place over what the call returned.
+        top_images: by call id, channels with the images that fire them most; empty for one image.
+        ranked_images: by call id, the images that fire every channel most; empty for one image, and
+            for more than 50,000 channels.
+        colours: the colours of feature maps from the lowest level to the highest, evenly spaced.
     """
 
-    command: Command
-    model: ModelInfo
-    versions: Versions
-    images: tuple[ImageResult, ...]
-    skipped: tuple[SkippedImage, ...]
-    uncalled: tuple[UncalledLayer, ...]
-    findings: tuple[Finding, ...]
-    layers: tuple[LayerRow, ...]
+    layers: tuple[LayerRow, ...]  # type: ignore[assignment]  # their rows, not their names
     histograms: dict[str, tuple[Whole, ...]]
-    grids: tuple[Grid, ...]
-    focus: FocusBox | None
+    grids: tuple[Grid, ...] = ()
     heats: tuple[HeatPicture, ...] = ()
     thumbnails: tuple[Thumbnails, ...] = ()
     attention: tuple[AttentionRow, ...] = ()
     attention_maps: tuple[AttentionMaps, ...] = ()
+    focus: FocusBox | None
     written: dict[str, str] = field(default_factory=dict)
     top_images: dict[str, tuple[TopChannel, ...]] = field(default_factory=dict)
     ranked_images: dict[str, RankedImages] = field(default_factory=dict)
@@ -121,7 +195,7 @@ class ReportDocument:
 
     def __post_init__(self) -> None:
         """Raise if a version that the page names is missing, or the layer of a picture."""
-        for name in _VERSIONS:
+        for name in _SHOWN_VERSIONS:
             if name not in self.versions:
                 raise ValueError(f"versions lacks {name!r}")
         known = {row.call_id for row in self.layers}

@@ -1,11 +1,19 @@
-"""Rows of ``layers.csv``, and of what ``hookcli ablate``, ``report`` and ``export`` print."""
+"""Rows of ``layers.csv``, and of what commands print: layers, channels, models, and files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
-from hookcli.documents import Axes, Whole
+from hookcli.documents import AtLeastOne, Axes, Distance, Share, Whole, said
 from hookcli.records.statistics import Statistics
+
+Side: TypeAlias = Annotated[
+    str, said(enum=["output", "input", "grad_output", "grad_input", "param"])
+]
+CatalogTask: TypeAlias = Literal[
+    "classification", "detection", "segmentation", "video", "optical_flow", "quantization"
+]
 
 
 @dataclass(frozen=True)
@@ -19,7 +27,7 @@ class _CallColumns:
     module_path: str
     module_type: str
     call_index: Whole
-    side: str
+    side: Side
     output_key: str
     shape: Axes
     dtype: str
@@ -28,19 +36,44 @@ class _CallColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow(Statistics, _CallColumns):
-    """One row of ``layers.csv``, and one of ``layers`` in the JSON document.
+    """A row of ``layers.csv``: a layer call and output, over the images of the run.
 
-    The statistics are those of the values of all images. ``dead_channels`` is the number of
-    channels that are zero everywhere in all images, out of ``channels``; both are None without a
-    channel axis. ``shape`` is that of one image, the first one where images differ.
+    The statistics are over all images, and null where no value is finite, or there is no gradient.
 
-    ``norm`` is the L2 norm of an image's finite values, and over several images the root of the
-    mean square of their norms. ``ratio`` is, for a parameter's gradient, ``norm`` over the norm of
-    the parameter. ``change`` is the distance of an edited run from the run without edits: the L2
-    norm of the difference over that of the unedited values, and over several images the root of the
-    mean square. ``sparsity`` is the share of zeros in the weight of a pruned layer. ``reason`` says
-    why there is no gradient. ``layout_note`` says that the layout was inferred; it is empty where
-    the type of the module or the shape tells.
+    Attributes:
+        order: the position among the observed calls, from 1, by the moment the call started; 0 for
+            a parameter of a module that is not called.
+        call_id: the identifier that tables show and filters accept: ``layer1.0.relu#1``,
+            ``self_attention[1]``, ``input:fc``, ``param:fc.bias``.
+        module_path: the dotted name from ``named_modules()``; empty for the model itself. An
+            operation between modules has its own name after it: ``layer1.0/op:add``.
+        module_type: the class name of the module, or the name of the operation.
+        call_index: 0 for the module's first call in one forward.
+        side: the side of the call that the tensor belongs to; ``param`` is the gradient of a
+            parameter.
+        output_key: the name of the tensor in an output that has several, empty if it has one; for a
+            gradient of a parameter, the name of the parameter.
+        shape: the shape of the tensor of one image, with the leading axis 1; if images differ, of
+            the first one.
+        dtype: the name of the type in torch, such as ``float32``.
+        layout: the meaning of the axes: ``NCHW``, ``NHWC``, ``NLC``, ``NCL``, ``NC``, ``NCDHW``,
+            ``NDHWC``, or ``unknown``.
+        dead_channels: the number of channels that are zero everywhere in all images; null without a
+            channel axis.
+        channels: the number of channels of the first image; null without a channel axis.
+        images: the number of images that the row is about.
+        params: the number of parameters of the module and of all modules inside it.
+        norm: the L2 norm of the finite values of an image; over several images, the root of the
+            mean square of their norms.
+        ratio: for the gradient of a parameter, its norm divided by the norm of the parameter.
+        change: the distance from the run without edits: the norm of the difference divided by the
+            norm in that run; over several images, the root of the mean square. It is null in a run
+            without edits.
+        sparsity: the share of zeros in the weight of a layer that was pruned; null for other
+            layers.
+        reason: the reason why there is no gradient; empty if there is one.
+        layout_note: whether the layout was inferred from inputs or parts; empty if the type of the
+            module or the shape tells it.
     """
 
     dead_channels: Whole | None
@@ -50,18 +83,18 @@ class LayerRow(Statistics, _CallColumns):
     norm: float | None = None
     ratio: float | None = None
     change: float | None = None
-    sparsity: float | None = None
+    sparsity: Share | None = None
     reason: str = ""
     layout_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """The effect of one channel on a score. The figures are None when a score is not finite.
+    """The effect of one channel on a score. The figures are null when a score is not finite.
 
     Attributes:
         rank: the rank from 1; the channel on which the score depends most comes first.
-        layer: the label of the layer (``LayerInfo.label``).
+        layer: the module path of the layer; ``(model)`` for the model itself.
         channel: the channel, counted from 0.
         effect: ``plain_score`` minus ``score``.
         score: the mean score over the images, with the channel set to zero.
@@ -69,13 +102,89 @@ class ChannelRow:
         images: the number of images.
     """
 
-    rank: int
+    rank: AtLeastOne
     layer: str
-    channel: int
+    channel: Whole
     effect: float | None
     score: float | None
     plain_score: float | None
-    images: int
+    images: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyRow:
+    """One tensor of one call, or a layer that returns no tensor or is never called.
+
+    Attributes:
+        order: the position among all calls of the model by their start, from 1; null without a
+            tensor.
+        call_id: the id of the call, as filters accept it.
+        module_path: the dotted name from ``named_modules()``; empty for the model itself. An
+            operation between modules has its own name after it: ``layer1.0/op:add``.
+        module_type: the class name of the module, or the name of the operation.
+        shape: the shape of the output for one image; null without a tensor.
+        layout: the meaning of the axes of the output; empty without a tensor.
+        params: the number of parameters of the module and of all modules inside it.
+        output_mb: the size of the output in 1e6 bytes; null without a tensor.
+        flops: the floating point operations of this call, two per multiply-add; null without a
+            tensor.
+        calls: how often the module is called in one forward.
+        traps: what makes a naive hook go wrong here.
+        share: its share of the whole model's operations, or of what rows are sorted by, from 0 to
+            1; null without a number.
+    """
+
+    order: AtLeastOne | None
+    call_id: str
+    module_path: str
+    module_type: str
+    shape: Axes | None
+    layout: str
+    params: Whole
+    output_mb: float | None
+    flops: Whole | None
+    calls: Whole
+    traps: tuple[str, ...]
+    share: Share | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTotal:
+    """What the whole model takes for one image.
+
+    Attributes:
+        params: the number of its parameters.
+        flops: the floating point operations of a forward, two per multiply-add.
+        output_mb: the size of the outputs of all calls of layers without parts, in 1e6 bytes.
+    """
+
+    params: Whole
+    flops: Whole
+    output_mb: Distance
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A torchvision model as the metadata of its weights describes it.
+
+    Attributes:
+        name: the name that ``hookcli inspect`` takes.
+        task: the task of the model; ``quantization`` is that of quantized classification models.
+        weights: the members of its weights, the default first.
+        params: the number of parameters with the default weights.
+        gflops: 1e9 floating-point operations for one input, counting two per multiply-add
+            (torchvision's own figure counts one).
+        file_mb: the size of the default weights' file, in 1e6 bytes.
+        cached: the members whose file is in torch's cache.
+    """
+
+    name: str
+    task: CatalogTask
+    weights: tuple[str, ...]
+    params: Whole | None
+    gflops: float | None
+    file_mb: float | None
+    cached: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +192,13 @@ class FileRow:
     """A file that ``hookcli report`` or ``hookcli export`` wrote.
 
     Attributes:
-        file: its path from the working directory.
+        file: its path from the working directory; bytes that are not UTF-8 as ``%XX``, and ``%``
+            before two such digits as ``%25``.
         call_id: the call that the file is about; empty for a page, and for the list of images that
             all arrays share.
-        shape: the shape of its array, (images, …); None for a file that holds no array.
+        shape: the shape of its array, (images, …); null for a file that holds no array.
     """
 
     file: str
     call_id: str = ""
-    shape: tuple[int, ...] | None = None
+    shape: Axes | None = None

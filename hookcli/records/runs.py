@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
+from hookcli.documents import Axes, Sha256, said
 from hookcli.files import read_regular
 from hookcli.notebook import (
     MOST_NOTES,
@@ -16,6 +17,7 @@ from hookcli.notebook import (
     render_layers,
 )
 from hookcli.png import MOST_BYTES
+from hookcli.records.rules import RULES
 from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.records.rows import LayerRow
 
 
+Rule: TypeAlias = Annotated[str, said(enum=list(RULES))]
 UNPREPARED = "none: exact pixels"  # what is done to tensor files before the network sees them
 MOST_IMAGES = 200  # images with feature maps and what the network saw, unless asked for
 MOST_THUMBNAILS = 2_000  # images on a page
@@ -44,18 +47,18 @@ class ModelInfo:
 
     Attributes:
         name: the name under which the user requested it.
-        task: ``classification``, …
+        task: the task of the model, such as ``classification``.
         weights: the source of the weights: an enum member, a file, or ``random (seed 0)``.
         trained: False when any figure depends on random numbers.
         warning: what users must know about the weights, such as that they are random; empty for
             trained weights.
-        sha256: the hash of the weights file or, for the user's own models without one, of the
+        sha256: the SHA-256 of the weights file or, for the user's own models without one, of the
             values of the state dict; empty for random weights of other models, and when it cannot
             be computed.
         device: torch's name of the device.
         dtype: the dtype of the parameters and of the pixels.
-        preprocessing: the transforms of the weights in words; ``UNPREPARED`` if all images are
-            tensor files.
+        preprocessing: the transforms of the weights in words, or that there are none if all images
+            are tensor files.
         input_shape: the shape of the pixels of an image of usual size, (1, …), or of the first
             tensor file for the user's own model; the shape for one image is its ``pixels_shape``.
         notes: unrequested changes to the model that affect what it computes, each with the
@@ -67,11 +70,11 @@ class ModelInfo:
     weights: str
     trained: bool
     warning: str = ""
-    sha256: str = ""
+    sha256: Sha256 = ""
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: str = field(kw_only=True)
     preprocessing: str = ""
-    input_shape: tuple[int, ...] = ()
+    input_shape: Axes = ()
     notes: tuple[str, ...] = ()
 
 
@@ -80,16 +83,16 @@ class Finding:
     """Something that deserves a look.
 
     Attributes:
-        rule: one of ``hookcli.summary.findings.RULES``.
+        rule: the rule, as ``--fail-on`` and ``--rule`` take it.
         layer: the call id or module path that it is about; empty when it is about the run.
-        number: the measured number; None when the rule measures nothing.
-        threshold: the threshold with which the number was compared.
+        number: the measured number; null when the rule measures nothing.
+        threshold: the threshold with which the number was compared; null when there is none.
         sentence: the finding in words, with the number.
         images: the keys of the images that show it; empty when it is about a layer or the whole
             run.
     """
 
-    rule: str
+    rule: Rule
     layer: str
     number: float | None
     threshold: float | None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
-from hookcli.documents import Whole
+from hookcli.documents import Share, Whole
 
 Known: TypeAlias = Mapping[str, float]
 """The statistics of some values by name, with ``numel`` and ``finite``, the numbers of values."""
@@ -28,8 +28,7 @@ class Statistic:
     """What a statistic means, and what is done with it.
 
     Attributes:
-        text: what it is of one tensor.
-        over_images: what it is over all images, as a sentence.
+        text: what it is of the values of a tensor, or of the tensors of all images.
         unit: ``number`` for a figure of the finite values, which is None if there are none;
             ``share`` for a part of all values, 0 to 1, None if there are none; ``count`` for a
             number of values.
@@ -39,14 +38,13 @@ class Statistic:
     """
 
     text: str
-    over_images: str
     unit: Literal["number", "share", "count"] = "number"
     merge: _Merge
     heading: str = ""
 
     def with_default(self, default: float | None) -> Any:
         """Return the field of a dataclass that holds the statistic; ``default`` if not known."""
-        return field(default=default, metadata={"statistic": self})
+        return field(default=default, metadata={"statistic": self, "text": self.text})
 
     def format(self, value: float | None) -> str:
         """Return a value as text: shares in percent, others with four digits, None as nothing."""
@@ -96,44 +94,37 @@ class Statistics:
 
     mean: float | None = Statistic(
         text="mean of the finite values, or magnitudes if complex, in their unit; null if none",
-        over_images="Mean of the finite values of all images.",
         merge=_merge_means,
         heading="mean",
     ).with_default(None)
     std: float | None = Statistic(
         text="population standard deviation of the finite values",
-        over_images="Population standard deviation of the finite values of all images.",
         merge=_merge_deviations,
         heading="std",
     ).with_default(None)
     min: float | None = Statistic(
         text="smallest finite value",
-        over_images="Smallest finite value of all images.",
         merge=_smaller,
         heading="min",
     ).with_default(None)
     max: float | None = Statistic(
         text="largest finite value",
-        over_images="Largest finite value of all images.",
         merge=_larger,
         heading="max",
     ).with_default(None)
-    zero_fraction: float | None = Statistic(
+    zero_fraction: Share | None = Statistic(  # noqa: RUF009  with_default returns a field
         text="exact zeros over all values, 0 to 1",
-        over_images="Share of exact zeros in all values, 0 to 1.",
         unit="share",
         merge=_merge_shares,
         heading="zeros",
     ).with_default(None)
     nan_count: Whole = Statistic(  # noqa: RUF009  with_default returns a field
         text="values that are NaN",
-        over_images="Number of values that are NaN, in all images.",
         unit="count",
         merge=_add,
     ).with_default(0)
     inf_count: Whole = Statistic(  # noqa: RUF009  with_default returns a field
         text="values that are infinite",
-        over_images="Number of values that are infinite, in all images.",
         unit="count",
         merge=_add,
     ).with_default(0)

@@ -8,14 +8,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hookcli.documents import convert
 from hookcli.images.fit import require_image
 from hookcli.plan.focus import describe_focus
 from hookcli.products.attention import list_rows
 from hookcli.products.product import RunEnd
 from hookcli.products.top_images import choose_best
-from hookcli.records.images import ImageResult, SkippedImage
-from hookcli.records.report import ReportDocument
+from hookcli.records.images import SkippedImage
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import MOST_CHANNELS, RunResult
 from hookcli.run.diagnose import diagnose
@@ -26,7 +24,7 @@ from hookcli.store.tensors import write_weights
 from hookcli.summary.tally import list_rows as list_layer_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import nn
 
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from hookcli.products.product import Product
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture
+    from hookcli.records.report import FinishedRun, ReportDocument
     from hookcli.run.diagnose import Diagnosis
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk
@@ -89,10 +88,13 @@ def close_run(
     versions = describe_versions(model, prepared.settings)
     facts = assemble_facts(folder.request, versions, model.skipped, totals, diagnosis)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
-    focus = None if prepared.focus is None else describe_focus(config.focus, prepared.focus)
-    content = assemble_document(facts, shown, focus, prepared.settings.style)
-    document = _make_document(content, totals.images)
-    written += _write_page(folder, content, document)
+    focus = None
+    if config.focus is not None and prepared.focus is not None:
+        focus = describe_focus(config.focus, prepared.focus)
+    document: ReportDocument = tables.plain(
+        assemble_document(facts, shown, focus, prepared.settings.style)
+    )
+    written += _write_page(folder, document)
     for product in products:
         written += product.illustrate(document, end)
     return _complete(prepared, diagnosis, end, facts, [*totals.written_files, *written])
@@ -102,7 +104,7 @@ def _complete(
     prepared: PreparedRun,
     diagnosis: Diagnosis,
     end: RunEnd,
-    facts: Mapping[str, object],
+    facts: FinishedRun,
     files: Sequence[str],
 ) -> RunResult:
     """Write the manifest, which makes the run complete, and return the result."""
@@ -133,21 +135,12 @@ def _list_undrawn(cams: Sequence[LayerInfo], heats: Sequence[HeatPicture]) -> tu
     return tuple(layer.label for layer in cams if layer.label not in drawn)
 
 
-def _make_document(content: Mapping[str, object], images: Sequence[ImageResult]) -> ReportDocument:
-    """Return what will be read from ``report.json``, image by image to save memory."""
-    document = convert(tables.plain_object({**content, "images": ()}), ReportDocument)
-    read = (convert(tables.to_plain(image), ImageResult) for image in images)
-    return replace(document, images=tuple(read))
-
-
-def _write_page(
-    folder: RunFolder, content: Mapping[str, object], document: ReportDocument
-) -> list[str]:
+def _write_page(folder: RunFolder, document: ReportDocument) -> list[str]:
     """Write ``report.json`` and ``report.html``, and return their names."""
     from hookcli.render.report.page import render_report
 
     return [
-        folder.write(names.DOCUMENT, tables.encode_json(content)),
+        folder.write(names.DOCUMENT, tables.encode_json(document)),
         folder.write(names.PAGE, render_report(document).encode()),
     ]
 

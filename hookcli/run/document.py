@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hookcli.documents import to_fields
 from hookcli.records.command import to_command
+from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops
 from hookcli.run.environment import list_versions
 
@@ -15,22 +18,23 @@ if TYPE_CHECKING:
     from hookcli.config import GridStyle
     from hookcli.plan.prepare import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
+    from hookcli.records.report import FocusBox
     from hookcli.run.diagnose import Diagnosis
     from hookcli.summary.chunks import Chunk
 
 
-def describe_request(model: PreparedModel, settings: RunSettings) -> dict[str, object]:
+def describe_request(model: PreparedModel, settings: RunSettings) -> RequestFile:
     """Return the request, its model, and what both depend on, as ``run.json`` holds them."""
     config = settings.config
     score = "" if config.backward is None else config.backward.score
-    return {
-        "hookcli": metadata.version("hookcli"),
-        "command": to_command(config),
-        "versions": describe_versions(model, settings),
-        "code": model.loaded.hash_code(score),
-        "model": model.loaded.info,
-        "layers": [layer.label for layer in model.layers],
-    }
+    return RequestFile(
+        hookcli=metadata.version("hookcli"),
+        command=to_command(config),
+        versions={**describe_versions(model, settings)},
+        code=model.loaded.hash_code(score),
+        model=model.loaded.info,
+        layers=tuple(layer.label for layer in model.layers),
+    )
 
 
 def describe_versions(model: PreparedModel, settings: RunSettings) -> dict[str, str]:
@@ -44,30 +48,29 @@ def describe_versions(model: PreparedModel, settings: RunSettings) -> dict[str, 
 
 
 def assemble_facts(
-    request: Mapping[str, object],
+    request: RequestFile,
     versions: Mapping[str, str],
     skipped: Sequence[SkippedImage],
     totals: Chunk,
     diagnosis: Diagnosis,
-) -> dict[str, object]:
+) -> FinishedRun:
     """Return the facts of a run that the manifest holds."""
-    return {
-        **request,
-        "versions": versions,
-        "uncalled": [layer.row() for layer in diagnosis.uncalled],
-        "images": totals.images,
-        "skipped": [*skipped, *totals.skipped],
-        "findings": diagnosis.findings,
-        "halved_batches": totals.halved,
-    }
+    return FinishedRun(
+        **to_fields(replace(request, versions={**versions})),
+        uncalled=tuple(layer.row() for layer in diagnosis.uncalled),
+        images=tuple(totals.images),
+        skipped=(*skipped, *totals.skipped),
+        findings=diagnosis.findings,
+        halved_batches=totals.halved,
+    )
 
 
 def assemble_document(
-    facts: Mapping[str, object],
-    shown: Mapping[str, object],
-    focus: Mapping[str, object] | None,
+    facts: FinishedRun,
+    shown: Mapping[str, Any],
+    focus: FocusBox | None,
     style: GridStyle,
-) -> dict[str, object]:
+) -> ReportDocument:
     """Return what ``report.json`` holds.
 
     Args:
@@ -76,10 +79,5 @@ def assemble_document(
         focus: the box of ``--focus``; None without one.
         style: how feature maps are drawn.
     """
-    return {
-        **facts,
-        "grids": [],
-        **shown,
-        "focus": focus,
-        "colours": list_stops(colormap_of(style)),
-    }
+    fields = {**to_fields(facts), **shown}
+    return ReportDocument(**fields, focus=focus, colours=tuple(list_stops(colormap_of(style))))

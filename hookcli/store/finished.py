@@ -17,7 +17,7 @@ from hookcli.store.ownership import find_run, list_damage
 from hookcli.store.places.folders import find_folder, open_folder
 from hookcli.store.places.names import MANIFEST, PAGE, PARTS, REQUEST
 from hookcli.store.run_files import open_files
-from hookcli.store.tables import to_plain
+from hookcli.store.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def finish_resume(
         done, begun = decode_both(data, DoneRun)
         wanted: dict[str, object] = {
             "hookcli": metadata.version("hookcli"),
-            "command": to_plain(command),
+            "command": list(plain(command)),
         }
         if weights_sha256:
             wanted["model"] = {**begun.model, "sha256": weights_sha256}

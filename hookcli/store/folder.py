@@ -12,20 +12,22 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from hookcli.documents import Request, decode_both
+from hookcli.documents import Request, decode_both, to_fields
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import cannot_write, is_full, not_ours_error
 from hookcli.records.command import list_differences
+from hookcli.records.report import Manifest
 from hookcli.store.admission import find_replaceable_run
 from hookcli.store.journal import Journal
 from hookcli.store.places.folders import file_in_the_way_error, open_folder
 from hookcli.store.places.names import JOURNALS, MANIFEST, PARTS, REQUEST
-from hookcli.store.tables import encode_json, plain_object, render_json
+from hookcli.store.tables import encode_json, plain, render_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from types import TracebackType
 
+    from hookcli.records.report import FinishedRun, RequestFile
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.folders import Lock
     from hookcli.store.places.names import PlannedNames
@@ -53,7 +55,7 @@ class RunFolder:
     def __init__(
         self,
         path: Place,
-        request: Mapping[str, object],
+        request: RequestFile,
         planned: PlannedNames,
         *,
         replace_run: bool,
@@ -173,11 +175,11 @@ class RunFolder:
         """Return the files in ``parts/`` that this run wrote, without its own journals."""
         return {name for name in self._known if name.startswith(f"{PARTS}/")} - JOURNALS
 
-    def complete(self, manifest: Mapping[str, object], files: Sequence[str]) -> None:
+    def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
         """Write the manifest, which makes the run complete, and delete what it does not list.
 
         Args:
-            manifest: the content of the manifest, without ``files`` and ``sizes``.
+            facts: the content of the manifest, without ``files`` and ``sizes``.
             files: the files of the run, without ``run.json`` and the manifest itself.
 
         Raises:
@@ -193,8 +195,8 @@ class RunFolder:
             )
         parts = frozenset(self.list_chunks())
         self._folder.remove(self._known - sizes.keys() - parts - JOURNALS - {MANIFEST})
-        whole = {**manifest, "files": list(sizes), "sizes": sizes}
-        self.write(MANIFEST, encode_json(whole))
+        manifest = Manifest(**to_fields(facts), files=tuple(sizes), sizes=sizes)
+        self.write(MANIFEST, encode_json(plain(manifest)))
         # Only now: a run that is killed before this line can still be resumed from them.
         self._check_lock()
         self._folder.remove(parts)
@@ -239,7 +241,7 @@ class RunFolder:
         text = render_json(self.request).encode()
         begun = self._folder.read(REQUEST)
         if held is not None and begun and self._resume:
-            _refuse_other_run(begun, self.path, self.request)
+            _refuse_other_run(begun, self.path, text)
             self._known = set(held.known)
             self._folder.remove_partial(held.begun)
             self._start_journal(held.known)  # with the names in the journals of chunks
@@ -280,7 +282,7 @@ class RunFolder:
         return sizes
 
 
-def _refuse_other_run(begun: bytes, path: Place, request: Mapping[str, object]) -> None:
+def _refuse_other_run(begun: bytes, path: Place, request: bytes) -> None:
     """Raise if the run that was begun in a folder is not the requested one.
 
     Runs of earlier versions say nothing about the code and the versions that they were begun with.
@@ -288,7 +290,7 @@ def _refuse_other_run(begun: bytes, path: Place, request: Mapping[str, object]) 
     Raises:
         RequestError: the requests differ; the message says in what.
     """
-    known, wanted = decode_both(begun, Request)[0], plain_object(request)
+    known, wanted = (decode_both(each, Request)[0] for each in (begun, request))
     versions, before = wanted.get("versions"), known.get("versions")
     if isinstance(versions, dict) and isinstance(before, dict):
         names = [name for name in before | versions if name not in _MACHINE]

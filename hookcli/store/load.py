@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args, get_origin, g
 
 import numpy as np
 
-from hookcli.documents import MOST_BYTES, DamagedError, FileList, RunFacts, convert
+from hookcli.documents import MOST_BYTES, DamagedError, FileList, convert
 from hookcli.errors import RequestError
 from hookcli.files import read_regular
 from hookcli.notebook import MOST_PICTURES, MOST_ROWS, render_layers
 from hookcli.png import MOST_BYTES as MOST_PNG
+from hookcli.records.golden import golden_facts
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, describe_run, run_title
 from hookcli.records.statistics import layer_cells
@@ -38,7 +39,7 @@ from hookcli.store.places.names import (
 from hookcli.store.run_files import open_files
 from hookcli.store.shards import (
     AGAIN,
-    SavedTensor,
+    array_dtype,
     cannot_read,
     check_shard,
     name_close,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from hookcli.store.run_files import RunFiles
     from hookcli.store.shards import Array
+    from hookcli.store.tensor_index import SavedTensor
     from hookcli.urls import Place
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
@@ -273,7 +275,7 @@ class Run:
             check_shard(self.files, tensor)  # before memory is taken for what the index promises
         row_of = {key: row for row, key in enumerate(self.images_of(call_id))}
         tensors = self.saved[call_id]
-        whole = np.empty(shape, np.result_type(*(tensor.array_dtype for tensor in tensors)))
+        whole = np.empty(shape, np.result_type(*map(array_dtype, tensors)))
         for tensor in tensors:
             rows = [row_of[key] for key in tensor.images]
             whole[rows] = read_rows(self.files, tensor, 0, len(rows))
@@ -327,7 +329,7 @@ def load_run(folder: str | Path) -> Run:
         )
     document, listed = read_json(files, MANIFEST, FileList)
     try:
-        convert(document, RunFacts)
+        golden_facts(document)
     except DamagedError as error:
         raise RequestError(f"{str(folder / MANIFEST)!r} is damaged: {error}", AGAIN) from error
     damage = list_damage(listed.sizes, files.measure)

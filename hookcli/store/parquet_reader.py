@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 from pyarrow import parquet, types
 
-from hookcli.documents import CallFigures
+from hookcli.documents import RecordRow
 from hookcli.files import open_regular
 from hookcli.store.parquet import SCHEMA
 from hookcli.store.places.names import records_file
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hookcli.documents import RecordRow
     from hookcli.store.folder import RunFolder
 
-_NEEDED = [name for name in CallFigures.__annotations__ if name in CallFigures.__required_keys__]
+_NEEDED = [name for name in RecordRow.__annotations__ if name in RecordRow.__required_keys__]
 _WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
 _MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
 _LEAST_BYTES = 4  # of each row

@@ -16,6 +16,7 @@ from hookcli.store.shards import cannot_read, name_close
 if TYPE_CHECKING:
     from PIL import Image
 
+    from hookcli.records.pictures import Places
     from hookcli.store.run_files import RunFiles
 
 
@@ -78,20 +79,18 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
         )
     try:
         return picture.crop(_find_part(grid.places, len(grid.channels), picture.size))
-    except (KeyError, ZeroDivisionError, ValueError) as error:
+    except (ZeroDivisionError, ValueError) as error:
         damage = DamagedError(f"the place of {grid.call_id!r} is not in the picture")
         raise cannot_read(files.place / DOCUMENT, damage) from error
 
 
-def _find_part(
-    places: dict[str, int], tiles: int, size: tuple[int, int]
-) -> tuple[int, int, int, int]:
+def _find_part(places: Places, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
     """Return left, top, right and bottom of a layer in a sheet: its name, labels and tiles."""
-    columns = min(tiles, places["columns"])
-    rows = -(-tiles // places["columns"])
-    left, top = places["left"], places["top"]
-    right = left + (columns - 1) * places["step_x"] + places["width"]
-    bottom = top + (rows - 1) * places["step_y"] + places["height"]
+    columns = min(tiles, places.columns)
+    rows = -(-tiles // places.columns)
+    left, top = places.left, places.top
+    right = left + (columns - 1) * places.step_x + places.width
+    bottom = top + (rows - 1) * places.step_y + places.height
     if not (0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]):
         raise ValueError("outside the picture")
     return left, max(0, top - 2 * LABEL_ROW), right, bottom

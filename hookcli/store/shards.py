@@ -5,27 +5,19 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from hookcli.documents import (
-    MOST_BYTES,
-    MOST_VALUES,
-    Axes,
-    DamagedError,
-    LaterVersionError,
-    Whole,
-    decode_both,
-)
+from hookcli.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
 from hookcli.errors import HookcliError, OutputError, RequestError
 from hookcli.files import open_regular, read_regular
 from hookcli.foreign import first_line
 from hookcli.records.text import and_more, shape_text
-from hookcli.store.places.names import INDEX, TENSORS
+from hookcli.store.places.names import INDEX
 from hookcli.store.places.storage import TRY_AGAIN, StorageError
+from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hookcli.store.run_files import RunFiles
+    from hookcli.store.tensor_index import SavedTensor
     from hookcli.urls import Place
 
 T = TypeVar("T")
@@ -61,60 +54,18 @@ _DTYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SavedTensor:
-    """One tensor of one shard, as the index describes it.
+def array_dtype(tensor: SavedTensor) -> np.dtype[np.generic]:
+    """Return the dtype of the array that is returned: float32 for bfloat16.
 
-    Attributes:
-        shard: the file that holds the tensor, relative to the run folder.
-        tensor: the name of the tensor in the shard.
-        shape: the shape, (images, …).
-        dtype: the dtype as safetensors names it: ``F32``, ``BF16``.
-        images: the image key of each row.
-        channels: the channels that were saved; empty if all were.
+    Raises:
+        RequestError: numpy lacks the dtype.
     """
-
-    shard: str
-    tensor: str
-    shape: Axes
-    dtype: str
-    images: tuple[str, ...]
-    channels: tuple[Whole, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check that the shard is in the run folder and that there is one row per image.
-
-        Raises:
-            ValueError: a check failed.
-        """
-        folder, _, name = self.shard.partition("/")
-        if folder != TENSORS or "/" in name or not name.endswith(".safetensors"):
-            raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
-        if not self.shape or self.shape[0] != len(self.images):
-            raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")
-        if math.prod(self.shape) > MOST_VALUES:
-            raise ValueError(f"no tensor has the shape {shape_text(self.shape)}")
-
-    @property
-    def array_dtype(self) -> np.dtype[np.generic]:
-        """The dtype of the array that is returned: float32 for bfloat16.
-
-        Raises:
-            RequestError: numpy lacks the dtype.
-        """
-        if self.dtype not in _DTYPES:
-            raise RequestError(
-                f"{self.tensor!r} was saved as {self.dtype}, which numpy cannot hold",
-                "save with --tensor-dtype float32",
-            )
-        return np.dtype(_DTYPES[self.dtype])
-
-
-@dataclass(frozen=True, slots=True)
-class TensorIndex:
-    """The content of ``tensors/index.json``: by call id, saved tensors in the order of shards."""
-
-    calls: dict[str, tuple[SavedTensor, ...]]
+    if tensor.dtype not in _DTYPES:
+        raise RequestError(
+            f"{tensor.tensor!r} was saved as {tensor.dtype}, which numpy cannot hold",
+            "save with --tensor-dtype float32",
+        )
+    return np.dtype(_DTYPES[tensor.dtype])
 
 
 def read_index(run: RunFiles) -> dict[str, tuple[SavedTensor, ...]]:
@@ -142,7 +93,7 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
         RequestError: the shard is missing, damaged, or not what the index says, or numpy lacks the
             dtype.
     """
-    array_dtype = tensor.array_dtype
+    dtype_of_array = array_dtype(tensor)
     try:
         with open_regular(run.file(tensor.shard)) as stream:
             # By its descriptor, so that the file that was checked is the one that is read.
@@ -153,7 +104,7 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
                     raise ValueError(f"{tensor.tensor} in it is {dtype} {shape_text(shape)}")
                 if dtype != _BFLOAT16:
                     rows: Array = saved[start:stop]
-                    return rows.astype(array_dtype, copy=False)
+                    return rows.astype(dtype_of_array, copy=False)
             return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:
         raise cannot_read(run.place / tensor.shard, error) from error

@@ -7,19 +7,21 @@ import dataclasses
 import io
 import json
 import math
+import operator
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli import escape
-from hookcli.documents import SCHEMA_VERSION
+from hookcli.documents import Document, to_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from _typeshed import DataclassInstance
 
 
+@cache
 def column_names(kind: type[DataclassInstance]) -> list[str]:
     """Return the column names of a row type, in order."""
     return [field.name for field in dataclasses.fields(kind)]
@@ -53,22 +55,24 @@ def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def render_json(document: Mapping[str, object]) -> str:
-    """Return a document as JSON, ``schema_version`` first; NaN and Inf become null."""
-    return "".join(render_pieces(document))
+def render_json(document: Document) -> str:
+    """Return a document as JSON, see ``plain``."""
+    return "".join(render_pieces(plain(document)))
 
 
-def encode_json(document: Mapping[str, object]) -> bytes:
-    """Return what ``render_json`` does as bytes, in little more memory than they take."""
+def encode_json(document: Document) -> bytes:
+    """Return a document that is ``plain`` as JSON, in little more memory than the bytes take."""
     stream = io.BytesIO()
     stream.writelines(piece.encode() for piece in render_pieces(document))
     return stream.getvalue()
 
 
-def render_pieces(document: Mapping[str, object]) -> Iterator[str]:
-    """Yield what ``render_json`` returns; a list row by row, for a run may have 100,000 images."""
-    whole = {"schema_version": SCHEMA_VERSION, **document}
-    for place, (name, value) in enumerate(whole.items()):
+def render_pieces(document: Document) -> Iterator[str]:
+    """Yield a document that is ``plain`` as JSON.
+
+    A list is yielded row by row, for a run may have 100,000 images.
+    """
+    for place, (name, value) in enumerate(to_fields(document).items()):
         yield f"{',' if place else '{'}\n {json.dumps(name)}: "
         if isinstance(value, (list, tuple)) and value:
             for index, row in enumerate(value):
@@ -80,48 +84,36 @@ def render_pieces(document: Mapping[str, object]) -> Iterator[str]:
 
 
 def _render_value(value: object, depth: int) -> str:
-    text = json.dumps(to_plain(value), indent=1, allow_nan=False, ensure_ascii=True)
+    text = json.dumps(value, indent=1, allow_nan=False, default=to_fields)
     return text.replace("\n", "\n" + " " * depth)
 
 
 def render_line(row: DataclassInstance) -> str:
-    """Return a row as a line of JSON, ``schema_version`` first; NaN and Inf become null."""
-    whole = {"schema_version": SCHEMA_VERSION, **_plain_fields(row)}
-    return json.dumps(whole, allow_nan=False, ensure_ascii=True) + "\n"
+    """Return a row as a line of JSON, ``schema_version`` first, see ``plain``."""
+    whole = {**to_fields(Document()), **to_fields(plain(row))}
+    return json.dumps(whole, allow_nan=False, default=to_fields) + "\n"
 
 
-def plain_object(document: Mapping[str, object]) -> dict[str, object]:
-    """Return a document in terms of JSON, see ``to_plain``."""
-    return {escape.reversible(str(name)): to_plain(value) for name, value in document.items()}
+def plain(value: Any) -> Any:
+    """Return a value of the same type as JSON can hold it.
 
-
-def to_plain(value: object) -> object:
-    """Return ``value`` in terms of JSON.
-
-    Dataclasses become objects, tuples lists, NaN and Inf None; text is reversibly escaped.
+    Text is reversibly escaped, and NaN and Inf become None. It must not be done twice: what was
+    escaped would be escaped again. Parts that stay the same are not copied.
     """
     if isinstance(value, str):
         return escape.reversible(value)
-    if value is None or isinstance(value, int):
-        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
-        return [to_plain(part) for part in value]
+        parts = tuple(map(plain, value))
+        return value if all(map(operator.is_, parts, value)) else parts
     if isinstance(value, dict):
-        return plain_object(value)
+        return {escape.reversible(str(name)): plain(part) for name, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain_fields(value)
+        old = {name: getattr(value, name) for name in column_names(type(value))}
+        new = {name: made for name in old if (made := plain(old[name])) is not old[name]}
+        return dataclasses.replace(value, **new) if new else value
     return value
-
-
-def _plain_fields(row: DataclassInstance) -> dict[str, object]:
-    return {name: to_plain(getattr(row, name)) for name in _list_names(type(row))}
-
-
-@cache
-def _list_names(kind: type[DataclassInstance]) -> list[str]:
-    return column_names(kind)
 
 
 def _cell(value: object) -> str:

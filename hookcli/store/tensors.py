@@ -7,17 +7,18 @@ run writes the same shards again. The index is made from the headers of the shar
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save
 
-from hookcli.documents import SCHEMA_VERSION, decode
+from hookcli.documents import decode, to_fields
 from hookcli.errors import OutputError
 from hookcli.escape import reversible
 from hookcli.files import write_atomic
 from hookcli.store.places.names import INDEX, shard_file
+from hookcli.store.tensor_index import SavedTensor, TensorIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,10 +89,6 @@ def write_index(
 ) -> str:
     """Write ``tensors/index.json`` and return that name; no tensor is loaded.
 
-    Under ``calls``, the index holds for each tensor of each call id ``shard``, ``tensor``,
-    ``shape``, ``dtype`` (as safetensors names it: ``F32``, ``BF16``), ``images`` and, if some were
-    chosen, ``channels``, in the order of ``shards``.
-
     Args:
         write: a function that writes a file of the run folder.
         read_part: a function that reads the bytes between two places of a file of the run folder.
@@ -101,15 +98,14 @@ def write_index(
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
     """
-    calls: dict[str, list[dict[str, object]]] = {}
-    chosen = {reversible(call_id): list(kept) for call_id, kept in (channels or {}).items()}
+    calls: dict[str, list[SavedTensor]] = {}
+    chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
-        for call_id, entry in _read_header(read_part, shard):
-            if call_id in chosen:
-                entry["channels"] = chosen[call_id]
+        for call_id, tensor in _read_header(read_part, shard):
+            entry = replace(tensor, channels=chosen.get(call_id, ()))
             calls.setdefault(call_id, []).append(entry)
-    document = {"schema_version": SCHEMA_VERSION, "calls": calls}
-    return write(INDEX, f"{json.dumps(document, indent=1)}\n".encode())
+    index = TensorIndex(calls={call_id: tuple(saved) for call_id, saved in calls.items()})
+    return write(INDEX, f"{json.dumps(index, indent=1, default=to_fields)}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +137,7 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
 
 def _read_header(
     read_part: Callable[[str, int, int], bytes], shard: str
-) -> Iterator[tuple[str, dict[str, object]]]:
+) -> Iterator[tuple[str, SavedTensor]]:
     """Yield the call id and the index entry of each tensor of a shard.
 
     A shard begins with the length of its header (8 bytes, little-endian), which is JSON:
@@ -154,16 +150,8 @@ def _read_header(
         header = decode(read_part(shard, _LENGTH, _LENGTH + length), dict[str, dict[str, Any]])
         said = header[_RESERVED][_ROWS]
         for name, rows in decode(str(said).encode(), dict[str, _Rows]).items():
-            yield (
-                rows.call_id,
-                {
-                    "shard": shard,
-                    "tensor": name,
-                    "shape": header[name]["shape"],
-                    "dtype": header[name]["dtype"],
-                    "images": list(rows.images),
-                },
-            )
+            shape, dtype = tuple(header[name]["shape"]), header[name]["dtype"]
+            yield rows.call_id, SavedTensor(shard, name, shape, dtype, rows.images)
     except (OSError, LookupError, ValueError) as error:
         raise OutputError(
             f"cannot read the shard {shard!r}: {error}", "run it again with --overwrite"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hookcli.records.rules import RULES
 from hookcli.summary import layer_findings, run_findings
 from hookcli.summary.channel_findings import find_channels
 from hookcli.summary.evidence import Evidence
-from hookcli.summary.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.records.calls import RECOMPUTED
+from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, Finding
 from hookcli.records.text import and_more
-from hookcli.summary.rules import FLOAT16_LARGEST
 from hookcli.summary.scales import role_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.summary.call_tally import CallTally, RuleHit, tally_of
-from hookcli.summary.rules import FLOAT16_LARGEST
 from hookcli.summary.scales import find_scale_hits, order_by_end
 
 if TYPE_CHECKING:

@@ -172,7 +172,7 @@ INSIDE = {
     "models": "hookcli.models.sources.torchvision.list_catalog",
     "report": "hookcli.render.report.page.remake_report",
     "export": "hookcli.store.load.load_run",
-    "schema": "hookcli.cli.commands.schema.json.loads",
+    "schema": "hookcli.cli.commands.schema.json.dumps",
     "golden": "hookcli.plan.prepare.find_files",
     "diff": "hookcli.compare.compared_run.load_compared_run",
     "compare": "hookcli.plan.prepare.find_files",

@@ -145,7 +145,11 @@ def test_records_without_rows(refused):
     ("values", "message"),
     [
         ({"model": None}, f"{DAMAGED} model: expected `object`, got `null`"),
-        ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'dtype'"),
+        ({"model": {"name": "toy"}}, f"{DAMAGED} model lacks 'task'"),
+        (
+            {"model": {"name": "toy", "task": "own", "weights": "a.pt", "trained": True}},
+            f"{DAMAGED} model lacks 'dtype'",
+        ),
         ({"versions": []}, f"{DAMAGED} versions: expected `object`, got `array`"),
         ({"command": "hookcli inspect"}, f"{DAMAGED} command: expected `array`, got `str`"),
         ({"command": ["hookcli", 3]}, f"{DAMAGED} command[1]: expected `str`, got `int`"),
@@ -489,7 +493,7 @@ SHORT, NOT_FINITE = (base64.b64encode(data).decode() for data in (b"\0" * 8, b"\
         ({"mean": "x"}, "calls[0].mean: expected `float | null`, got `str`"),
         ({"std": None}, "'conv' has figures that no tensor can have"),
         ({"nan_count": -1}, "calls[0].nan_count: expected `int` >= 0"),
-        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int | null`, got `float`"),
+        ({"inf_count": 1.5}, "calls[0].inf_count: expected `int`, got `float`"),
         ({"nan_count": 500}, "'conv' has figures that no tensor can have"),
         ({"sketch": SHORT}, "a sketch has 268 bytes, not 8"),
         ({"sketch": "!"}, "a sketch in base64: Only base64 data is allowed"),

@@ -20,6 +20,8 @@ import pytest
 
 import hookcli
 from hookcli.compare.golden import make_golden, render_golden
+from hookcli.documents import convert
+from hookcli.records.golden import GoldenFile
 
 PHOTOS = Path(__file__).parents[2] / "sample_images"
 CAT, COFFEE = str(PHOTOS / "cat.png"), str(PHOTOS / "coffee.png")
@@ -202,7 +204,7 @@ def test_a_fact_or_a_call_a_line_so_that_changes_read_well(run):
     assert ' "device": "cpu",' in text.splitlines()
     assert text.endswith("\n]\n}\n")
     assert text.isascii()
-    assert render_golden(document) == text
+    assert render_golden(convert(document, GoldenFile)) == text
 
 
 def test_what_changed_is_all_that_a_line_diff_shows(run):

@@ -20,7 +20,7 @@ ROWS = torch.tensor([[1.0, 5.0, 3.0], [2.0, 0.0, 4.0]])
 def loaded(module, kind=OwnCode):
     prepare = OwnCode("mine", lambda: module).prepare(ModelRequest("own", size=6), module)
     source = kind("mine", lambda: module)
-    info = ModelInfo("mine", source.word, "none", trained=False, device="cpu")
+    info = ModelInfo("mine", source.word, "none", trained=False, device="cpu", dtype="float32")
     return LoadedModel(info, module.eval(), source, prepare)
 
 

@@ -17,7 +17,7 @@ from hookcli.records.runs import ModelInfo
 def loaded(module):
     source = OwnCode("own", lambda: module)
     prepare = source.prepare(ModelRequest("own", size=6), module)
-    info = ModelInfo("own", "own", "none", trained=False, device="cpu")
+    info = ModelInfo("own", "own", "none", trained=False, device="cpu", dtype="float32")
     return LoadedModel(info, module.eval(), source, prepare)
 
 

@@ -91,7 +91,7 @@ def test_a_box_may_reach_the_right_and_the_lower_edge_of_the_image():
 def test_the_box_is_drawn_at_its_shares_of_the_picture():
     inside = torch.zeros(4, 8)
     inside[1:3, 2:8] = 1
-    assert describe_focus((2, 1, 6, 2), both(inside))["seen"] == (2 / 8, 1 / 4, 6 / 8, 2 / 4)
+    assert describe_focus((2, 1, 6, 2), both(inside)).seen == (2 / 8, 1 / 4, 6 / 8, 2 / 4)
 
 
 def test_channels_are_ranked_by_mean_inside_less_mean_outside_in_spreads():

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from importlib import resources
 
 import pytest
 import torch
 
 from hookcli.activations.observation import Observation, read_records
 from hookcli.activations.stats import reduce_rows
+from hookcli.cli.output.schema import make_schema
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import TensorStats
 from hookcli.records.layouts import Layout
@@ -72,10 +71,9 @@ def test_a_notebook_shows_the_statistics_that_have_a_heading():
 
 
 def test_the_schema_says_of_each_statistic_what_its_declaration_does():
-    text = (resources.files("hookcli") / "schemas/output.schema.json").read_text()
-    row = json.loads(text)["$defs"]["LayerRow"]["properties"]
-    said = {name: row[name]["description"] for name in STATISTICS}
-    assert said == {name: each.over_images for name, each in STATISTICS.items()}
+    row = make_schema("inspect.jsonl")["$defs"]["inspect.jsonl"]["properties"]
+    said = {name: row[name]["description"].lower() for name in STATISTICS}
+    assert said == {name: each.text.lower() for name, each in STATISTICS.items()}
 
 
 @pytest.mark.parametrize("name", STATISTICS)

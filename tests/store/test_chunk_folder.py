@@ -15,7 +15,7 @@ from hookcli.store.ownership import find_run
 from hookcli.store.places.directory import Directory
 from hookcli.summary.call_tally import RuleHit
 from hookcli.summary.chunks import Chunk
-from tests.store.test_folder import REQUEST, files, open_folder
+from tests.store.test_folder import DONE, files, open_folder
 
 WRITTEN = ["parts/000003.json", "parts/000003.written.jsonl"]
 
@@ -42,7 +42,7 @@ def test_files_that_were_adopted_are_those_of_the_run():
     with open_folder() as run:
         save("seen/cat.jpg")
         run.adopt(["seen/cat.jpg", *WRITTEN])
-        run.complete(REQUEST, ["seen/cat.jpg"])
+        run.complete(DONE, ["seen/cat.jpg"])
     assert files() == ["manifest.json", "run.json", "seen/cat.jpg"]
 
 

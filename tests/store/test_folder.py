@@ -10,20 +10,28 @@ import os
 import resource
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hookcli.documents import to_fields
 from hookcli.errors import OutputError
 from hookcli.files import cannot_write, safe_name, write_atomic
+from hookcli.records.report import FinishedRun, RequestFile
+from hookcli.records.runs import ModelInfo
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.folder import RunFolder
 from hookcli.store.places.directory import Directory
 from hookcli.store.places.names import PlannedNames
 
-REQUEST = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"]}
-SAID = {"schema_version": 1, **REQUEST}
+MODEL = ModelInfo("toy", "own", "random (seed 0)", trained=False, dtype="float32")
+REQUEST = RequestFile(
+    hookcli="0.1.0", command=("hookcli", "inspect", "toy"), versions={"torch": "2"}, model=MODEL
+)
+DONE = FinishedRun(**to_fields(REQUEST), uncalled=(), images=(), skipped=(), findings=())
+SAID = json.loads(json.dumps(REQUEST, default=to_fields))
 NAMES = PlannedNames(
     frozenset({"cat"}), frozenset({"grids", "sheets", "seen"}), frozenset({"overview.png"})
 )
@@ -40,7 +48,7 @@ def finished_run(folder="run"):
     with open_folder(folder, replace_any=True) as run:
         names = ("layers.csv", "skipped.csv", "grids/cat/001_conv1.png", "sheets/cat.png")
         written = [run.write(name, b"old") for name in names]
-        run.complete(REQUEST, written)
+        run.complete(DONE, written)
 
 
 def files(folder="run"):
@@ -72,11 +80,12 @@ def test_the_manifest_comes_last():
     with open_folder() as run:
         run.write("layers.csv", b"rows")
         assert files() == ["layers.csv", JOURNAL, "run.json"]
-        run.complete({}, ["layers.csv"])
+        run.complete(DONE, ["layers.csv"])
         assert files() == ["layers.csv", "manifest.json", "run.json"]
         assert [child.name for child in Path("run").iterdir() if child.is_dir()] == []
     sizes = {"layers.csv": 4, "run.json": Path("run/run.json").stat().st_size}
-    manifest = {"schema_version": 1, "files": ["layers.csv", "run.json"], "sizes": sizes}
+    done = json.loads(json.dumps(DONE, default=to_fields))
+    manifest = {**done, "files": ["layers.csv", "run.json"], "sizes": sizes}
     assert json.loads(Path("run/manifest.json").read_text()) == manifest
 
 
@@ -223,10 +232,11 @@ def test_every_file_of_the_old_run_goes_before_the_new_one_begins(how):
 
 def test_the_old_request_gives_way_to_the_new_one():
     finished_run()
-    other = {"hookcli": "0.1.0", "command": ["hookcli", "gradients"]}
+    other = replace(REQUEST, command=("hookcli", "gradients", "toy"))
     with open_folder(request=other, replace_run=True):
         pass
-    assert json.loads(Path("run/run.json").read_text()) == {"schema_version": 1, **other}
+    said = {**SAID, "command": ["hookcli", "gradients", "toy"]}
+    assert json.loads(Path("run/run.json").read_text()) == said
 
 
 def test_what_others_put_into_a_run_folder_stays():
@@ -318,7 +328,7 @@ def test_of_a_run_without_a_manifest_goes_what_its_journal_lists():
 def test_a_file_of_somebody_else_that_a_run_would_write_over_is_named(name, state):
     if state == "a run":
         with open_folder() as run:
-            run.complete(REQUEST, [])
+            run.complete(DONE, [])
     elif state != "no run":
         with open_folder():
             pass
@@ -349,7 +359,7 @@ def test_a_folder_that_the_run_does_not_use_may_be_anything():
     Path("run/tensors").symlink_to("nowhere")
     Path("run/cam").write_text("mine")
     with open_folder(replace_any=True) as run:
-        run.complete(REQUEST, [])
+        run.complete(DONE, [])
     assert Path("run/tensors").is_symlink()
     assert Path("run/cam").read_text() == "mine"
 
@@ -416,7 +426,7 @@ def test_an_empty_request_is_a_runs_only_where_it_stands_alone():
 def test_a_list_that_names_what_no_run_writes_deletes_nothing_of_it(name, list_name):
     with open_folder() as run:
         if list_name == "manifest.json":
-            run.complete(REQUEST, [])
+            run.complete(DONE, [])
     for mine in ("mine.txt", "001_mine.png", "run/notes.txt"):
         Path(mine).write_text("mine")
     Path("run/grids").mkdir()
@@ -474,7 +484,7 @@ def test_a_run_that_was_killed_while_its_first_journal_was_written_can_go_on(how
         pass
     Path("run", JOURNAL).rename("run/parts/.partial-written.jsonl")
     with open_folder(**how) as run:
-        run.complete(REQUEST, [])
+        run.complete(DONE, [])
     assert files() == ["manifest.json", "run.json"]
 
 
@@ -498,7 +508,7 @@ def test_a_run_goes_on_with_the_files_of_the_one_that_was_killed():
     Path("run/.partial-layers.csv").write_bytes(b"half")
     with open_folder(resume=True) as run:
         run.write("layers.csv", b"new")
-        run.complete(REQUEST, ["layers.csv"])
+        run.complete(DONE, ["layers.csv"])
     assert files() == ["layers.csv", "manifest.json", "run.json"]
     assert Path("run/layers.csv").read_bytes() == b"new"
 
@@ -516,7 +526,7 @@ def test_what_a_run_goes_on_from_is_there_until_the_manifest_is(monkeypatch):
     with open_folder() as run:
         run.write("parts/000000.json", b"")
         monkeypatch.setattr(Directory, "write", look)
-        run.complete(REQUEST, [])
+        run.complete(DONE, [])
     assert seen == ["parts/000000.json", JOURNAL, "run.json"]
     assert files() == ["manifest.json", "run.json"]
 
@@ -529,7 +539,7 @@ def test_a_file_that_is_gone_when_the_run_ends_is_named_and_there_is_no_manifest
         run.write("layers.csv", b"")
         Path("run/layers.csv").unlink()
         with pytest.raises(OutputError) as caught:
-            run.complete(REQUEST, ["layers.csv"])
+            run.complete(DONE, ["layers.csv"])
     message = "'run/layers.csv' is gone: somebody deleted it while the run was going on"
     assert (caught.value.message, caught.value.exit_code) == (message, 5)
     assert not Path("run/manifest.json").exists()
@@ -548,7 +558,7 @@ def test_a_folder_that_is_moved_away_gets_no_manifest():
     with open_folder() as run:
         Path("run").rename("away")
         with pytest.raises(OutputError, match="was deleted or moved while the run was writing"):
-            run.complete(REQUEST, [])
+            run.complete(DONE, [])
     assert not Path("away/manifest.json").exists()
 
 
@@ -657,7 +667,7 @@ def test_a_run_that_is_being_replaced_is_not_said_to_be_damaged():
     with Directory(Path("run")).locked():
         Path("run/layers.csv").unlink()  # the manifest goes after it
         with pytest.raises(OutputError, match=r"^another run is writing into 'run'$"):
-            finish_resume(Path("run"), REQUEST["command"], cleans_up=False)
+            finish_resume(Path("run"), REQUEST.command, cleans_up=False)
 
 
 def test_a_folder_is_not_judged_before_a_run_while_another_run_changes_it():

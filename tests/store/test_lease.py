@@ -15,6 +15,7 @@ from hookcli.store.places import lease, remote_folder, storage
 from hookcli.store.places.lease import Lease
 from hookcli.store.places.remote_folder import RemoteFolder
 from hookcli.summary.chunks import Chunk
+from tests.store.test_folder import DONE
 from tests.store.test_remote_folder import RUN, memory, open_run  # noqa: F401
 
 FIRST, SECOND = RUN / "lock/000001.json", RUN / "lock/000002.json"
@@ -154,7 +155,7 @@ def test_a_run_that_has_lost_its_lock_changes_nothing():
             lambda: run.write("skipped.csv", b""),
             lambda: run.claim(["skipped.csv"]),
             lambda: run.remove({"layers.csv"}),
-            lambda: run.complete({}, []),
+            lambda: run.complete(DONE, []),
         )
         for change in changes:
             with pytest.raises(OutputError, match="another has it"):

@@ -97,12 +97,17 @@ def test_bars_in_a_sheet_have_no_picture_of_their_own(inspected):
         hookcli.load_run(inspected[1]).grid("4")
 
 
+OUTSIDE = dict.fromkeys(("left", "top", "width", "height", "step_x", "step_y", "columns"), 9999)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"file": "../../secret.png"}, "expected the name of a file in the run folder"),
         ({"file": "grids/cat/002_gone.png"}, "No such file"),
-        ({"file": "sheets/cat.png", "places": {"left": 0}}, "the place of '0' is not in the"),
+        ({"places": {"left": 0}}, r"grids\[0\].places lacks 'top'"),
+        ({"file": "sheets/cat.png", "places": OUTSIDE}, "the place of '0' is not in the"),
+        ({"file": "sheets/cat.png", "places": OUTSIDE | {"columns": 0}}, "the place of '0' is not"),
     ],
 )
 def test_a_document_that_was_tampered_with_is_refused(copied, inspected, changes, said):

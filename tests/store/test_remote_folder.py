@@ -18,7 +18,7 @@ from hookcli.store.places import storage
 from hookcli.store.run_files import open_files
 from hookcli.summary.chunks import Chunk
 from hookcli.urls import Url
-from tests.store.test_folder import NAMES, REQUEST
+from tests.store.test_folder import DONE, NAMES, REQUEST
 from tests.toy_runs import run_of
 
 RUN = Url("memory://bucket/run")
@@ -71,7 +71,7 @@ def test_a_run_is_written_and_nothing_else_is_left():
         assert files() == ["parts/written.jsonl", "run.json"]
         run.write("layers.csv", b"rows")
         assert files() == ["layers.csv", *JOURNALS, "run.json"]
-        run.complete({}, ["layers.csv"])
+        run.complete(DONE, ["layers.csv"])
     assert [*storage.list_files(RUN)] == ["layers.csv", "manifest.json", "run.json"]
     assert json.loads(storage.read_file(RUN / "manifest.json"))["sizes"]["layers.csv"] == 4
 
@@ -84,7 +84,7 @@ def test_a_chunk_of_another_process_belongs_to_the_run():
         own = ["parts/000003.json", "parts/000003.written.jsonl"]
         assert files() == [*own, "parts/written.jsonl", "run.json", "seen/cat.jpg"]
         run.adopt(["seen/cat.jpg", *own])
-        run.complete({}, ["seen/cat.jpg"])
+        run.complete(DONE, ["seen/cat.jpg"])
     assert files() == ["manifest.json", "run.json", "seen/cat.jpg"]
 
 
@@ -130,7 +130,7 @@ def test_a_run_goes_on_with_what_is_there():
 def test_a_run_with_another_request_does_not_go_on():
     with open_run():
         pass
-    other = {**REQUEST, "command": ["hookcli", "gradients"]}
+    other = replace(REQUEST, command=("hookcli", "gradients", "toy"))
     with (
         pytest.raises(RequestError, match="was begun with inspect, not gradients"),
         open_run(other, resume=True),
@@ -140,7 +140,7 @@ def test_a_run_with_another_request_does_not_go_on():
 
 def test_a_run_that_is_there_is_not_replaced_unasked():
     with open_run() as run:
-        run.complete(REQUEST, [])
+        run.complete(DONE, [])
     assert refusal() == f"{str(RUN)!r} holds a run already"
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_gone_at_the_end_is_named():
         run.write("layers.csv", b"rows")
         storage.remove_file(RUN / "layers.csv")
         with pytest.raises(OutputError, match=r"layers\.csv' is gone"):
-            run.complete({}, ["layers.csv"])
+            run.complete(DONE, ["layers.csv"])
 
 
 # --- reading

@@ -466,7 +466,7 @@ def finished_run(shards, images, folder="run", **facts):
         else ["run.json"]
     )
     named = [{"key": key, "file": f"photos/{key}.png", "sha256": ""} for key in images]
-    model = {"name": "toy", "dtype": "float32"}
+    model = {"name": "toy", "task": "own", "weights": "a.pt", "trained": True, "dtype": "float32"}
     manifest = {"hookcli": "0.1.0", "command": ["hookcli", "inspect"], "model": model}
     manifest |= {"versions": {}, "images": named, "files": files}  # type: ignore[dict-item]
     home.mkdir(exist_ok=True)

@@ -19,15 +19,15 @@ from hookcli.records.calls import Call, LayerInfo, Uncalled
 from hookcli.records.images import SkippedImage
 from hookcli.records.layer_records import ChannelRange, LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
+from hookcli.records.rules import RULES
 from hookcli.records.runs import ModelInfo
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
-from hookcli.summary.rules import RULES
 from hookcli.summary.tally import Tally
 
 STATS = TensorStats((1, 4, 2, 2), "float32", 0.0, 1.0, -2.0, 2.0, 0.0)
 LIVE = ChannelRange((-2.0, -1.0, -1.0, -1.0), (2.0, 1.0, 1.0, 1.0))
-TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True)
+TRAINED = ModelInfo("toy", "classification", "TRAINED", trained=True, dtype="float32")
 
 
 def record(path="conv", kind="Conv2d", order=1, image="cat", channels=LIVE, **figures):

@@ -9,9 +9,9 @@ from hookcli import capture
 from hookcli.records.calls import Call, LayerInfo
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import Layout
+from hookcli.records.rules import RULES
 from hookcli.summary.evidence import Evidence
 from hookcli.summary.findings import list_findings
-from hookcli.summary.rules import RULES
 from hookcli.summary.scales import Role, find_scale_hits, order_by_end, role_of
 from hookcli.summary.tally import Tally
 from tests.small_models import build_small

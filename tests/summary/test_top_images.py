@@ -325,7 +325,7 @@ def test_the_page_shows_the_channels_that_were_asked_for():
     places = {"conv": np.array([[0, 1], [1, 0], [0, 1]])}
     top = TopImages(2, values=values, places=places)
     best = choose_best(keys, top, ["conv"], 3, asked=(1, 7))
-    assert best == {"conv": [TopChannel(1, ("b", "a"), (2.0, 2.0))]}
+    assert best == {"conv": (TopChannel(1, ("b", "a"), (2.0, 2.0)),)}
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hookcli.passes.survey import SurveyRow
     from hookcli.records.layer_records import LayerRecord
+    from hookcli.records.rows import SurveyRow
 
 ORACLES = Path(__file__).parents[1] / "oracles"
 TABLES = sorted(file.stem for file in ORACLES.glob("*.csv"))

@@ -15,7 +15,7 @@ from hookcli.models.sources.torchvision import list_catalog
 from hookcli.passes.survey import survey
 
 if TYPE_CHECKING:
-    from hookcli.passes.survey import SurveyRow
+    from hookcli.records.rows import SurveyRow
 
 pytestmark = pytest.mark.slow
 

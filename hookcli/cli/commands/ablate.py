@@ -13,6 +13,7 @@ from hookcli import errors
 from hookcli.cli import memory, options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import AblationDocument
 from hookcli.cli.output.run import print_notes, score_text, weights_text
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
@@ -68,14 +69,14 @@ def ablate(
         _print_dry_run(config)
     result = _run(config, quiet=quiet)
     rows = result.rows if output_format in ("csv", "jsonl") else result.rows[:top]
-    document = {
-        "command": ablation_command(config),
-        "model": result.model,
-        "images": result.images,
-        "skipped": result.skipped,
-        "uncalled": [layer.row() for layer in result.uncalled],
-        "channels": result.rows,
-    }
+    document = AblationDocument(
+        command=ablation_command(config),
+        model=result.model,
+        images=result.images,
+        skipped=result.skipped,
+        uncalled=tuple(layer.row() for layer in result.uncalled),
+        channels=result.rows,
+    )
     caption = tuple(_caption(result, len(rows)))
     print_listing(Listing(ChannelRow, rows, _cells, document, caption), _LOOK, output_format)
     chosen = {row.layer for row in result.rows}

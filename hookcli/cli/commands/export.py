@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from hookcli import escape
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
+from hookcli.cli.output.documents import ExportDocument, ExportList
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
@@ -84,7 +85,8 @@ def export(
     _write_list(folder, {*known, *planned})
     write = _write_npy if to == "npy" else _write_csv
     try:
-        print_files(_write_files(opened, files, keys, write), output_format)
+        rows = _write_files(opened, files, keys, write)
+        print_files(rows, output_format, lambda written: ExportDocument(files=written))
     finally:  # a file that was not written must not count as ours if somebody makes it later
         _write_list(folder, {name for name in {*known, *planned} if os.path.lexists(folder / name)})
 
@@ -162,12 +164,12 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
     Raises:
         OutputError: a file exists that no export wrote, or that may not be replaced.
     """
-    from hookcli.documents import DamagedError, FileList, read_document
+    from hookcli.documents import DamagedError, read_document
 
     known: set[str] = set()
     try:
         if not (folder / _LIST).is_symlink():
-            known = set(read_document(folder / _LIST, FileList).files)
+            known = set(read_document(folder / _LIST, ExportList).files)
     except (OSError, DamagedError):
         names = [*names, _LIST]
     if (folder / _LIST).is_symlink():
@@ -194,8 +196,8 @@ def _write_list(folder: Path, names: set[str]) -> None:
     from hookcli.files import write_atomic
     from hookcli.store.tables import render_json
 
-    said = {"hookcli": __version__, "command": ["hookcli", "export"], "files": sorted(names)}
-    write_atomic(folder / _LIST, render_json(said).encode())
+    listed = ExportList(hookcli=__version__, files=tuple(sorted(names)))
+    write_atomic(folder / _LIST, render_json(listed).encode())
 
 
 def _write_npy(stream: IO[bytes], run: Run, call_id: str) -> None:

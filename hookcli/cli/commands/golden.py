@@ -38,6 +38,8 @@ from hookcli.urls import choose, to_local
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hookcli.records.golden import GoldenFile
+
 ModelOrRun: TypeAlias = Annotated[
     str, Flag("model", "MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
 ]
@@ -45,7 +47,7 @@ MaybeImages: TypeAlias = Annotated[
     tuple[str, ...],
     Flag("images", "IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
 ]
-GoldenFile: TypeAlias = Annotated[
+OutFile: TypeAlias = Annotated[
     Path | None, Flag("-o --out", "FILE", "The golden file.  [default: stdout]")
 ]
 Overwrite: TypeAlias = Annotated[bool, Flag("--overwrite", help="Replace any file, golden or not.")]
@@ -67,7 +69,7 @@ def golden(
     run: RunRequest,
     context: typer.Context,
     images: MaybeImages = (),
-    out: GoldenFile = None,
+    out: OutFile = None,
     overwrite: Overwrite = False,
     at: ObservedSide = DEFAULTS.at,
     workers: Workers = DEFAULTS.machine.workers,
@@ -107,7 +109,7 @@ def golden(
     raise typer.Exit(exit_code)
 
 
-def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
+def _read_run(folder: str, context: typer.Context) -> GoldenFile:
     """Return the golden document of a finished run, for which no option of a model makes sense.
 
     Raises:
@@ -134,7 +136,7 @@ def _read_run(folder: str, context: typer.Context) -> dict[str, object]:
     return make_golden(run)
 
 
-def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[dict[str, object], int]:
+def _run_model(config: InspectConfig, *, quiet: bool) -> tuple[GoldenFile, int]:
     """Run the model into a temporary folder; returns the golden document and the exit code."""
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import LayersDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
 from hookcli.flags import Flag
+from hookcli.records.rows import SurveyRow
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from hookcli.passes.survey import ModelTotal, Survey, SurveyRow
+    from hookcli.passes.survey import Survey
+    from hookcli.records.rows import ModelTotal
 
 Sort: TypeAlias = Literal["calls", "flops", "params", "memory", "name"]
 
@@ -71,7 +74,7 @@ def layers(
     from hookcli.hooks.operation_filter import add_operations
     from hookcli.models.load import build_skeleton
     from hookcli.passes.find_operations import find_named_operations
-    from hookcli.passes.survey import SurveyRow, survey
+    from hookcli.passes.survey import survey
 
     request = ModelRequest(model, size=size, arguments=model_arg)
     with console.no_data():
@@ -84,14 +87,11 @@ def layers(
         found = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
     rows = _sorted(_with_shares(found, sort), sort)
     save_model_names()
-    document: dict[str, object] = {
-        "model": model,
-        "input_shape": loaded.info.input_shape,
-        "total": found.total,
-        "layers": rows,
-    }
-    shape_of_input = shape_text(loaded.info.input_shape)
-    caption = _caption(found.total, shape_of_input, sort)
+    input_shape = loaded.info.input_shape
+    document = LayersDocument(
+        model=model, input_shape=input_shape, total=found.total, layers=tuple(rows)
+    )
+    caption = _caption(found.total, shape_text(input_shape), sort)
     print_listing(Listing(SurveyRow, rows, _cells, document, caption), _LOOK, output_format)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
+from hookcli.cli.output.documents import ModelsDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.flags import Flag
-
-if TYPE_CHECKING:
-    from hookcli.models.sources.torchvision import CatalogEntry
+from hookcli.records.rows import CatalogEntry
 
 _LOOK = Look(
     header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
@@ -36,11 +35,11 @@ def models(
         hookcli models 'resnet*'
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.models.sources.torchvision import CatalogEntry, list_catalog
+    from hookcli.models.sources.torchvision import list_catalog
 
     entries = list_catalog(pattern)
     save_model_names()
-    listing = Listing(CatalogEntry, entries, _cells, {"models": entries})
+    listing = Listing(CatalogEntry, entries, _cells, ModelsDocument(models=entries))
     print_listing(listing, _LOOK, output_format)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import PageDocument
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
@@ -47,6 +48,10 @@ def report(
     if not state.complete:
         console.warn(f"{run!r} has no complete manifest: the run is unfinished")
     file = replace_page(place, page.encode())
-    print_files([FileRow(str(file))], output_format, complete=state.complete, missing=state.missing)
+    print_files(
+        [FileRow(str(file))],
+        output_format,
+        lambda files: PageDocument(files=files, complete=state.complete, missing=state.missing),
+    )
     if open_page:
         webbrowser.open(file.resolve().as_uri())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hookcli import escape
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import ComparisonDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.distance.comparison import DiffRow
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
@@ -170,27 +171,27 @@ def _value(value: object) -> str:
     return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
 
 
-def _document(comparison: Comparison, command: tuple[str, ...]) -> dict[str, object]:
+def _document(comparison: Comparison, command: tuple[str, ...]) -> ComparisonDocument:
     first = comparison.first
-    return {
-        "command": command,
-        "equal": comparison.equal,
-        "first": None if first is None else first.call_id,
-        "verdict": verdict_text(comparison),
-        "a": comparison.a,
-        "b": comparison.b,
-        "tolerance": comparison.tolerance,
-        "changed": comparison.changed,
-        "images": comparison.images,
-        "only_in_a": comparison.only_in_a,
-        "only_in_b": comparison.only_in_b,
-        "skipped": comparison.skipped,
-        "uncalled": [layer.row() for layer in comparison.uncalled],
-        "notes": comparison.notes,
-        "remarks": list(list_notes(comparison)),
-        "layers": comparison.rows,
-        "calls": comparison.image_rows,
-    }
+    return ComparisonDocument(
+        command=command,
+        equal=comparison.equal,
+        first=None if first is None else first.call_id,
+        verdict=verdict_text(comparison),
+        a=comparison.a,
+        b=comparison.b,
+        tolerance=comparison.tolerance,
+        changed=comparison.changed,
+        images=comparison.images,
+        only_in_a=comparison.only_in_a,
+        only_in_b=comparison.only_in_b,
+        skipped=comparison.skipped,
+        uncalled=tuple(layer.row() for layer in comparison.uncalled),
+        notes=comparison.notes,
+        remarks=tuple(list_notes(comparison)),
+        layers=comparison.rows,
+        calls=comparison.image_rows,
+    )
 
 
 def _cells(row: DiffRow) -> list[str]:

@@ -7,16 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
+from hookcli.cli.output.documents import RunDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
 from hookcli.records.rows import LayerRow
+from hookcli.records.rules import FLOAT16_LARGEST
 from hookcli.records.runs import MOST_NAMED, UNPREPARED
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
-from hookcli.summary.rules import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -53,14 +54,13 @@ def print_result(
 
     With ``says_input``, what the model was given is said too: hookcli had to assume it.
     """
-    rows, columns = result.rows, _columns(config)
-    drops = _DROPS[config.command]
+    columns, drops = _columns(config), _DROPS[config.command]
     others = [name for name in _FIGURES if name not in drops]  # go first
     drop = tuple(name for name in (*others, *drops) if name in columns)
     look = Look(columns, _WORDS, fold=("call",), drop=drop)
     cells = partial(_cells, columns)
     caption = tuple(_caption(config, result, says_input=says_input))
-    listing = Listing(LayerRow, rows, cells, _document(config, result, rows), caption)
+    listing = Listing(LayerRow, result.rows, cells, _document(config, result), caption)
     print_listing(listing, look, output_format)
 
 
@@ -144,19 +144,18 @@ def _attention_text(row: AttentionRow) -> str:
     return ", ".join([*parts, row.reason] if row.reason else parts)
 
 
-def _document(config: RunConfig, result: RunResult, rows: Sequence[LayerRow]) -> dict[str, object]:
-    computed = {} if config.attention is None else {"attention": result.attention}
-    return {
-        "command": to_command(config),
-        "run_folder": result.out_dir,
-        "model": result.model,
-        "images": result.images,
-        "skipped": result.skipped,
-        "uncalled": [layer.row() for layer in result.uncalled],
-        "findings": result.findings,
-        "layers": rows,
-        **computed,
-    }
+def _document(config: RunConfig, result: RunResult) -> RunDocument:
+    return RunDocument(
+        command=to_command(config),
+        run_folder=result.out_dir,
+        model=result.model,
+        images=result.images,
+        skipped=result.skipped,
+        uncalled=tuple(layer.row() for layer in result.uncalled),
+        findings=result.findings,
+        layers=result.rows,
+        attention=result.attention,
+    )
 
 
 def _prepared(config: RunConfig, model: ModelInfo) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.table import Table
 
+    from hookcli.documents import Document
     from hookcli.records.rows import FileRow
 
 Row = TypeVar("Row", bound="DataclassInstance")
@@ -68,7 +69,7 @@ class Listing(Generic[Row]):
     kind: type[Row]
     rows: Sequence[Row]
     cells: Callable[[Row], list[str]]
-    document: dict[str, object]
+    document: Document
     caption: tuple[str, ...] = ()
 
 
@@ -84,7 +85,7 @@ def print_listing(listing: Listing[Row], look: Look, output_format: str) -> None
         console.print_data(tables.render_csv(listing.kind, listing.rows))
         return
     if output_format == "json":
-        for piece in tables.render_pieces(listing.document):
+        for piece in tables.render_pieces(tables.plain(listing.document)):
             console.print_data(piece)
         return
     rows = [listing.cells(row) for row in listing.rows]
@@ -105,18 +106,22 @@ def print_lines(rows: Iterable[DataclassInstance]) -> None:
         console.print_data(tables.render_line(row))
 
 
-def print_files(rows: Iterable[FileRow], output_format: str, **facts: object) -> None:
+def print_files(
+    rows: Iterable[FileRow],
+    output_format: str,
+    document: Callable[[tuple[FileRow, ...]], Document],
+) -> None:
     """Print which files were written.
 
     Args:
         rows: one for each file, as soon as it is written.
         output_format: ``text`` or ``jsonl``, one line for each file, or ``json``.
-        facts: what else the JSON document says.
+        document: returns the JSON form.
     """
     from hookcli.store import tables
 
     if output_format == "json":
-        console.print_data(tables.render_json({"files": list(rows)} | facts))
+        console.print_data(tables.render_json(document(tuple(rows))))
     elif output_format == "jsonl":
         print_lines(rows)
     else:

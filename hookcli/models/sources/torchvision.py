@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -17,6 +16,7 @@ from hookcli.models.sources.state_dict import cache_file, cache_weights
 from hookcli.models.sources.weights_file import UNREADABLE
 from hookcli.models.tasks.choose import find_task
 from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.models.tasks.presets import MakePreset, Preset
     from hookcli.models.tasks.task import Task
+    from hookcli.records.rows import CatalogTask
 
 _MIB = 1.048576  # torchvision states sizes in units of 2**20 bytes
 
@@ -151,31 +152,6 @@ def _build(builder: Callable[..., nn.Module], /, **arguments: object) -> nn.Modu
     return builder(**arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
-    """A torchvision model as the metadata of its weights describes it.
-
-    Attributes:
-        name: the name that ``inspect`` takes.
-        task: ``classification``, ``detection``, ``segmentation``, ``video``, ``optical_flow`` or
-            ``quantization`` (quantized classification models).
-        weights: the members of its weights, the default first.
-        params: the number of parameters with the default weights.
-        gflops: 1e9 floating-point operations for one input, counting two per multiply-add
-            (torchvision's own figure counts one).
-        file_mb: the size of the default weights' file, in 1e6 bytes.
-        cached: the members whose file is in torch's cache.
-    """
-
-    name: str
-    task: str
-    weights: tuple[str, ...]
-    params: int | None
-    gflops: float | None
-    file_mb: float | None
-    cached: tuple[str, ...]
-
-
 def list_catalog(pattern: str = "*") -> tuple[CatalogEntry, ...]:
     """Return every torchvision model whose name matches the glob ``pattern``, sorted by name.
 
@@ -230,7 +206,7 @@ def _describe(name: str) -> CatalogEntry:
     operations, size = default.meta.get("_ops"), default.meta.get("_file_size")
     return CatalogEntry(
         name=name,
-        task=task_of(name).word,
+        task=cast("CatalogTask", task_of(name).word),
         weights=tuple(member.name for member in members),
         params=default.meta.get("num_params"),
         gflops=None if operations is None else round(2 * operations, 3),

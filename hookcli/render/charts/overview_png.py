@@ -123,12 +123,14 @@ def _spread(grids: Sequence[Grid], count: int) -> list[Grid]:
 
 def _cut(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:
     """Return the first tiles of a grid, each with its channel."""
-    places = grid.places or {}
-    tiles = []
+    places = grid.places
+    tiles: list[tuple[int, Image.Image]] = []
+    if places is None:
+        return tiles
     for index, channel in enumerate(grid.channels[:_TILES]):
-        left = places["left"] + index % places["columns"] * places["step_x"]
-        top = places["top"] + index // places["columns"] * places["step_y"]
-        box = (left, top, left + places["width"], top + places["height"])
+        left = places.left + index % places.columns * places.step_x
+        top = places.top + index // places.columns * places.step_y
+        box = (left, top, left + places.width, top + places.height)
         tiles.append((channel, picture.crop(box)))
     return tiles
 

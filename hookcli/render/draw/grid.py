@@ -6,12 +6,11 @@ Nothing here writes files.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.records.pictures import LABEL_ROW, LEVELS, MIDDLE
+from hookcli.records.pictures import LABEL_ROW, LEVELS, MIDDLE, Places
 from hookcli.render.draw.canvas import (
     BACKGROUND,
     LABEL_SIZE,
@@ -36,19 +35,6 @@ _GAP = 4
 _BAR_HEIGHT, _BARS_A_ROW = 72, 256
 _SHEET_HEIGHT = 1600  # height in pixels from which a sheet gets a second column
 _STRIP = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The places of the tiles of a grid in pixels: the first tile, and the steps between tiles."""
-
-    left: int
-    top: int
-    width: int
-    height: int
-    step_x: int
-    step_y: int
-    columns: int
 
 
 def draw_grid(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.activations.feature_maps import Bars, Tiles
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from hookcli.activations.feature_maps import Picture
     from hookcli.config import GridStyle
+    from hookcli.records.pictures import Places
     from hookcli.render.draw.canvas import Canvas
 
 _SHEET_TOP = 12
@@ -106,7 +107,7 @@ class GridWriter:
         grid = describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
 
-    def _write_maps(self, picture: Picture, places: drawing.Places | None) -> ChannelMaps | None:
+    def _write_maps(self, picture: Picture, places: Places | None) -> ChannelMaps | None:
         """Write the channels at the resolution of the layer, with as many in a row as the grid."""
         content = picture.content
         if isinstance(content, Bars) or content.maps is None or places is None:
@@ -142,9 +143,7 @@ def render_grid(picture: Picture, style: GridStyle, model: str) -> Canvas:
     return drawing.draw_grid(levels, *_words(picture, content, style, model), style.tile)
 
 
-def describe_grid(
-    picture: Picture, file: str, canvas: Canvas, places: drawing.Places | None
-) -> Grid:
+def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
     """Return what the tiles of a picture show, and their places.
 
     A sheet shows only the first channels of a layer.
@@ -161,7 +160,7 @@ def describe_grid(
         picture.call.id,
         file,
         canvas.size,
-        asdict(places),
+        places,
         tuple(content.channels[:shown].tolist()),
         low=tuple(map(_shorten, low, errors)),
         high=tuple(map(_shorten, high, errors)),
@@ -184,7 +183,7 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
     )
 
 
-def _place_tiles(picture: Picture, style: GridStyle, model: str) -> drawing.Places | None:
+def _place_tiles(picture: Picture, style: GridStyle, model: str) -> Places | None:
     """Return where ``render_grid`` puts the tiles; None for bars."""
     content = picture.content
     if isinstance(content, Bars):
@@ -195,7 +194,7 @@ def _place_tiles(picture: Picture, style: GridStyle, model: str) -> drawing.Plac
 
 def render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
-) -> tuple[Canvas, list[drawing.Places]]:
+) -> tuple[Canvas, list[Places]]:
     """Draw the first channels of all layers, one row per layer, and return where the tiles are."""
     parts = []
     for picture in rows:

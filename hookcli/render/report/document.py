@@ -12,6 +12,7 @@ from hookcli.documents import (
     LaterVersionError,
     decode_both,
     read_document,
+    to_fields,
 )
 from hookcli.errors import OutputError, RequestError
 from hookcli.files import read_regular
@@ -164,10 +165,8 @@ def for_script(
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [
-        {
-            "size": grid.size,
-            "places": grid.places,
-            "channels": grid.channels,
+        {name: getattr(grid, name) for name in ("size", "places", "channels")}
+        | {
             "call": places[grid.call_id],
             "picture": files.index(grid.file),
         }
@@ -180,14 +179,8 @@ def for_script(
 
 
 def _describe_maps(maps: ChannelMaps, address: Callable[[str], str]) -> dict[str, object]:
-    return {
-        "src": address(maps.file),
-        "size": maps.size,
-        "own": maps.own,
-        "columns": maps.columns,
-        "signed": maps.signed,
-        "range": maps.range,
-    }
+    facts = to_fields(maps)
+    return {"src": address(facts.pop("file")), **facts}
 
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
 from hookcli import escape
-from hookcli.documents import MOST_BYTES
+from hookcli.documents import MOST_BYTES, to_fields
 from hookcli.files import read_regular
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES
@@ -337,7 +337,7 @@ def _choose_columns(layers: Sequence[LayerRow], *, backwards: bool) -> dict[str,
 
 def _script_data(data: object) -> str:
     """Return JSON that cannot end the script element that it is in."""
-    text = json.dumps(data, separators=(",", ":"))
+    text = json.dumps(data, separators=(",", ":"), default=to_fields)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -358,7 +358,7 @@ def _least_width(grid: Grid) -> int:
 
     It is 0 for a grid without tiles.
     """
-    tile = (grid.places or {}).get("width", 0)
+    tile = grid.places.width if grid.places else 0
     return math.ceil(_TOUCHED * grid.size[0] / tile) if tile > 0 else 0
 
 

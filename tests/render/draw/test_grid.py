@@ -603,7 +603,7 @@ def test_channels_stand_side_by_side_as_in_the_grid_each_at_its_own_resolution(t
     assert grid.places is not None
     assert (grid.maps.file, grid.maps.size) == ("maps/cat/001_layer.png", (3, 4))
     columns = grid.maps.columns
-    assert columns == grid.places["columns"]
+    assert columns == grid.places.columns
     written = read_indices(tmp_path / grid.maps.file)
     assert written.shape == (-(-5 // columns) * 3, columns * 4)
     for index, channel in enumerate(values):

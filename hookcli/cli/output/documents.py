@@ -1,0 +1,176 @@
+"""The JSON documents that commands print, and those that they leave in files of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hookcli.distance.comparison import ChangedFact, DiffRow
+from hookcli.distance.tolerance import Tolerance
+from hookcli.documents import LEFT_OUT, Axes, Command, Document
+from hookcli.records.attention import AttentionRow
+from hookcli.records.calls import UncalledLayer
+from hookcli.records.images import ImageResult, SkippedImage
+from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
+from hookcli.records.runs import Finding, ModelInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument(Document):
+    """What a run over images prints with ``--format json``.
+
+    Attributes:
+        command: the words that repeat the run, without options that do not change the result, such
+            as ``-o``.
+        run_folder: where the run wrote, as ``-o`` named it or hookcli chose it.
+        model: the model that ran, and its weights.
+        images: the images in the order of the run, with predictions.
+        skipped: the images that could not be used.
+        uncalled: the selected layers that did not run.
+        findings: the findings, the gravest first.
+        layers: the rows of ``layers.csv``.
+        attention: the rows of ``attention.csv``; only there with ``--attention``.
+    """
+
+    command: Command
+    run_folder: str
+    model: ModelInfo
+    images: tuple[ImageResult, ...]
+    skipped: tuple[SkippedImage, ...]
+    uncalled: tuple[UncalledLayer, ...]
+    findings: tuple[Finding, ...]
+    layers: tuple[LayerRow, ...]
+    attention: tuple[AttentionRow, ...] = field(default=(), metadata=LEFT_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationDocument(Document):
+    """What ``hookcli ablate --format json`` prints.
+
+    Attributes:
+        command: the words that repeat the ablation, without options that do not change the result.
+        model: the model that ran, and its weights.
+        images: the images in the order of the run, with predictions.
+        skipped: the images that could not be used.
+        uncalled: the selected layers that did not run.
+        channels: the channels in the order of their ranks.
+    """
+
+    command: Command
+    model: ModelInfo
+    images: tuple[ImageResult, ...]
+    skipped: tuple[SkippedImage, ...]
+    uncalled: tuple[UncalledLayer, ...]
+    channels: tuple[ChannelRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonDocument(Document):
+    """Two runs held against each other, as ``--format json`` prints them.
+
+    Attributes:
+        command: the words that repeat the comparison.
+        equal: whether every call holds, and no image is missing.
+        first: the call id that differs first, in the order in which calls complete; null where none
+            does.
+        verdict: the same in words.
+        a: the user's name of the first run, the reference.
+        b: the user's name of the second run.
+        tolerance: the tolerance that was requested.
+        changed: what the runs depend on and is not the same.
+        images: the keys of the images that were compared.
+        only_in_a: the keys of the images that B lacks.
+        only_in_b: the keys of the images that A lacks.
+        skipped: the images that could not be used.
+        uncalled: the selected layers that ran in neither.
+        notes: unrequested changes to either model that affect what it computes.
+        remarks: what else must be known about the images and the distances, in sentences: that only
+            figures were compared, for example.
+        layers: one row per call, with the figures of its worst image; the worst first.
+        calls: one row per call and image, in the order of ``layers`` and then of ``images``.
+    """
+
+    command: Command
+    equal: bool
+    first: str | None
+    verdict: str
+    a: str
+    b: str
+    tolerance: Tolerance
+    changed: tuple[ChangedFact, ...]
+    images: tuple[str, ...]
+    only_in_a: tuple[str, ...]
+    only_in_b: tuple[str, ...]
+    skipped: tuple[SkippedImage, ...]
+    uncalled: tuple[UncalledLayer, ...]
+    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
+    layers: tuple[DiffRow, ...]
+    calls: tuple[DiffRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersDocument(Document):
+    """What ``hookcli layers --format json`` prints.
+
+    Attributes:
+        model: the name under which the user requested the model.
+        input_shape: the shape of the pixels of an image of usual size.
+        total: what the whole model takes for one image.
+        layers: the layers in the order in which calls start, or as ``--sort`` says; layers that are
+            never called come last.
+    """
+
+    model: str
+    input_shape: Axes
+    total: ModelTotal
+    layers: tuple[SurveyRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsDocument(Document):
+    """What ``hookcli models --format json`` prints.
+
+    Attributes:
+        models: the models by name.
+    """
+
+    models: tuple[CatalogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportDocument(Document):
+    """What ``hookcli export --format json`` prints.
+
+    Attributes:
+        files: the files that were written, in this order.
+    """
+
+    files: tuple[FileRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageDocument(ExportDocument):
+    """What ``hookcli report --format json`` prints.
+
+    Attributes:
+        complete: whether the run came to its end.
+        missing: the pictures that the page should show, relative to the run folder.
+    """
+
+    complete: bool
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportList(Document):
+    """The list of the files that exports wrote into a folder.
+
+    Attributes:
+        hookcli: the version of hookcli that wrote the list.
+        command: the command.
+        files: the names of the files, sorted.
+    """
+
+    hookcli: str
+    command: tuple[str, ...] = ("hookcli", "export")
+    files: tuple[str, ...]

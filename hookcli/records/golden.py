@@ -1,0 +1,158 @@
+"""The content of a golden file: the figures of a run, and what they depended on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from hookcli.documents import (
+    LEFT_OUT,
+    MOST_VALUES,
+    Axes,
+    Document,
+    Sha256,
+    Whole,
+    convert,
+    refuse_twice,
+    said,
+)
+from hookcli.records.calls import UncalledLayer
+from hookcli.records.images import SkippedImage
+from hookcli.records.report import DEFINED_VERSIONS
+from hookcli.records.rows import Side
+from hookcli.records.runs import ModelInfo
+from hookcli.records.statistics import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIND = "golden"
+VERSION, BUCKETS, DTYPE = 1, 67, "float32"  # of sketches, see distance/sketch
+SketchText: TypeAlias = Annotated[str, said(contentEncoding="base64", minLength=360, maxLength=360)]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchForm:
+    """How the sketches were made; those of another version cannot be compared with them.
+
+    Attributes:
+        version: the version of the form.
+        buckets: how many numbers a sketch has.
+        dtype: the type of these numbers, little-endian.
+    """
+
+    version: Annotated[Whole, said(const=VERSION)] = VERSION
+    buckets: Annotated[Whole, said(const=BUCKETS)] = BUCKETS
+    dtype: Annotated[str, said(const=DTYPE)] = DTYPE
+
+
+@dataclass(frozen=True)
+class _CallColumns:
+    """The columns that come before the statistics.
+
+    Attributes:
+        image: the key of the image.
+        call_id: which call of which layer, as tables show it.
+        module_type: the class name of the module, or the name of the operation.
+        side: the side of the call that the tensor belongs to; ``param`` is the gradient of a
+            parameter.
+        shape: the shape of this image's part, with the leading axis 1.
+        dtype: the name of the type in torch.
+    """
+
+    __slots__ = ()
+
+    image: str
+    call_id: str
+    module_type: str
+    side: Side
+    shape: Axes
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenCall(Statistics, _CallColumns):
+    """What one call gave for one image.
+
+    Attributes:
+        sketch: the sketch as text; null where there is no tensor.
+        reason: why there is no gradient; only there where there is none.
+    """
+
+    sketch: SketchText | None
+    reason: str = field(default="", metadata=LEFT_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """Facts about an image of a run that golden files hold.
+
+    Attributes:
+        key: the name of the image in the run.
+        file: the file name, as the user gave it.
+        sha256: the hash of the file's bytes.
+        width: the width in pixels, upright.
+        height: the height in pixels, upright.
+        pixels_shape: the shape of what the network was given, (1, …); empty if it is not known.
+        note: the clip, pair or part that the model saw instead of the image; else empty.
+    """
+
+    key: str
+    file: str
+    sha256: Sha256
+    width: Whole = 0
+    height: Whole = 0
+    pixels_shape: Axes = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise if the shape is not one that a network could have been given."""
+        if 0 in self.pixels_shape or math.prod(self.pixels_shape) > MOST_VALUES:
+            raise ValueError(f"the pixels of {self.key!r} have no shape")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenFile(Document):
+    """What ``hookcli golden`` writes: a golden file.
+
+    Attributes:
+        kind: what the file is.
+        sketch: how the sketches were made.
+        hookcli: the version of hookcli that ran the model.
+        command: the words that repeat the run.
+        model: the model that ran, and its weights.
+        versions: the versions of everything that can change a figure, also of other libraries that
+            the model comes from.
+        layers: the module paths of the layers that were selected; ``(model)`` for the model itself.
+        uncalled: the selected layers that did not run.
+        images: the images in the order of the run.
+        skipped: the images that could not be used.
+        calls: the calls, image by image, in the order in which the tensors were seen: a module
+            after those that it calls.
+    """
+
+    kind: Annotated[str, said(const=KIND)] = KIND
+    sketch: SketchForm
+    hookcli: str = ""
+    command: Annotated[tuple[str, ...], said(minItems=3, prefixItems=[{"const": "hookcli"}])]
+    model: ModelInfo
+    versions: Annotated[dict[str, str], said(**DEFINED_VERSIONS)]
+    layers: tuple[str, ...] = ()
+    uncalled: tuple[UncalledLayer, ...] = ()
+    images: tuple[ImageFacts, ...]
+    skipped: tuple[SkippedImage, ...] = ()
+    calls: tuple[GoldenCall, ...]
+
+    def __post_init__(self) -> None:
+        """Raise if two images have the same key."""
+        refuse_twice("image", [image.key for image in self.images])
+
+
+def golden_facts(manifest: Mapping[str, object]) -> GoldenFile:
+    """Return the facts of a run that a golden file holds, still without its calls.
+
+    Raises:
+        DamagedError: the manifest does not hold them.
+    """
+    return convert({**manifest, "sketch": {}, "calls": []}, GoldenFile)

@@ -1,0 +1,57 @@
+"""The content of ``tensors/index.json``: which tensor of which shard holds what a call gave."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from hookcli.documents import LEFT_OUT, MOST_VALUES, Axes, Document, Whole, said
+from hookcli.records.text import shape_text
+from hookcli.store.places.names import TENSORS
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """One tensor of one shard, as the index describes it.
+
+    Attributes:
+        shard: the file that holds the tensor, relative to the run folder.
+        tensor: the name of the tensor in the shard.
+        shape: the shape, (images, …).
+        dtype: the dtype as safetensors names it: ``F32``, ``BF16``.
+        images: the key of the image of each row.
+        channels: the channels that were saved; left out if all were.
+    """
+
+    shard: str
+    tensor: str
+    shape: Axes
+    dtype: str
+    images: tuple[str, ...]
+    channels: tuple[Whole, ...] = field(default=(), metadata=LEFT_OUT)
+
+    def __post_init__(self) -> None:
+        """Check that the shard is in the run folder and that there is one row per image.
+
+        Raises:
+            ValueError: a check failed.
+        """
+        folder, _, name = self.shard.partition("/")
+        if folder != TENSORS or "/" in name or not name.endswith(".safetensors"):
+            raise ValueError(f"the shard {self.shard!r:.100} is not in the folder of the run")
+        if not self.shape or self.shape[0] != len(self.images):
+            raise ValueError(f"{len(self.images)} images in the shape {shape_text(self.shape)}")
+        if math.prod(self.shape) > MOST_VALUES:
+            raise ValueError(f"no tensor has the shape {shape_text(self.shape)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorIndex(Document):
+    """Where the tensors of each call are: ``tensors/index.json``.
+
+    Attributes:
+        calls: the saved tensors by call id, in the order of the shards.
+    """
+
+    calls: dict[str, Annotated[tuple[SavedTensor, ...], said(minItems=1)]]
