@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
-from hookcli import parse
-from hookcli.flags import Flag
-from hookcli.urls import Place, to_place
+from hookcli.outside import parse
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import Place, to_place
 
 Dtype: TypeAlias = Literal["float32", "float16", "bfloat16"]
 GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]

@@ -27,7 +27,7 @@ PACKAGE = Path(hookcli.__file__).parent
 # The storeys, the lowest first. A module imports what stands on a line below its own, or in its own
 # folder.
 STOREYS = """
-config errors escape flags parse files urls documents foreign notebook png without_compiler
+config errors outside
 records
 distance
 summary
@@ -84,16 +84,16 @@ THIRD_PARTY = {
         "store",
         "summary",
     },
-    "PIL": {"images", "models", "passes", "png", "render", "store"},
+    "PIL": {"images", "models", "outside", "passes", "render", "store"},
     "pyarrow": {"store"},
     "matplotlib": {"render"},
     "jinja2": {"render"},
     "markupsafe": {"render"},
-    "msgspec": {"documents"},
+    "msgspec": {"outside"},
     "pytest": {"integrations"},
     "rich": {"cli"},
     "typer": {"__main__", "cli"},
-    "_typeshed": {"cli", "documents", "images", "store"},
+    "_typeshed": {"cli", "images", "outside", "store"},
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "rich", "numpy", "PIL", "pyarrow", "jinja2"}
 
@@ -199,7 +199,7 @@ def test_the_version_of_the_schema_is_written_down_in_one_place():
         if isinstance(node, (ast.Assign, ast.AnnAssign))
         and isinstance(node.value, ast.Constant)
         and "SCHEMA_VERSION" in ast.unparse(node)
-    ] == ["hookcli.documents"]
+    ] == ["hookcli.outside.documents"]
 
 
 def test_nothing_below_the_command_line_prints():

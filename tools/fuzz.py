@@ -36,7 +36,7 @@ from PIL import Image
 
 from hookcli.__main__ import _run
 from hookcli.errors import HookcliError, ModelError
-from hookcli.foreign import ForeignCode
+from hookcli.outside.foreign import ForeignCode
 from hookcli.run import pipeline
 from hookcli.store.chunks import hash_line
 from hookcli.store.load import load_run

@@ -16,7 +16,7 @@ from hookcli import config
 from hookcli.__main__ import _COMMANDS, _SUBJECTS, _Commands
 from hookcli.cli.help import EXAMPLES, NOTES, describe_option, name_argument
 from hookcli.cli.output.schema import make_schema
-from hookcli.flags import list_fields
+from hookcli.outside.flags import list_fields
 from hookcli.records.statistics import STATISTICS
 from hookcli.store import parquet
 from hookcli.store.places import names
@@ -24,7 +24,7 @@ from hookcli.store.places import names
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hookcli.flags import Field
+    from hookcli.outside.flags import Field
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from hookcli.errors import OutputError
-from hookcli.files import read_regular, write_atomic
+from hookcli.outside.files import read_regular, write_atomic
 
 
 def names_file() -> Path:

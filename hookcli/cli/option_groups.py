@@ -12,7 +12,7 @@ import typer
 
 from hookcli.cli.completion import complete_model
 from hookcli.errors import RequestError
-from hookcli.flags import Field, Flag, find_panel, list_fields, read_field
+from hookcli.outside.flags import Field, Flag, find_panel, list_fields, read_field
 
 # The panels of ``--help`` in their order. What a request marks as late comes after them, and so do
 # the options that a command has besides its requests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 
 MOST_ROWS = 20  # of a table that is cut
 

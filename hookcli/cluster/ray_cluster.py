@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.cluster.code import copy_code
 from hookcli.cluster.worker import Worker
 from hookcli.errors import ModelError, RequestError
-from hookcli.foreign import first_line, text_of
+from hookcli.outside.foreign import first_line, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
+    from hookcli.outside.urls import Place
     from hookcli.plan.prepare import RunSettings
     from hookcli.run.chunk_runner import BeganWith
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages
-    from hookcli.urls import Place
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
 # An error of a worker is raised again as the first of these classes that it belongs to.

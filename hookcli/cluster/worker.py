@@ -14,8 +14,8 @@ import torch
 from hookcli.cluster.code import find_code
 from hookcli.cluster.work import Done, Failed, WorkerFacts, list_facts
 from hookcli.errors import HookcliError
-from hookcli.files import cannot_write
 from hookcli.images.prepare import prepare_images
+from hookcli.outside.files import cannot_write
 from hookcli.passes.forward import BrokenForwardError
 from hookcli.plan.prepare import FoundImages, add_score, prepare_model
 from hookcli.products.catalog import list_products

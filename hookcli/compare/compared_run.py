@@ -14,7 +14,8 @@ from hookcli.compare.facts import check_call, list_saved_options, split_saved
 from hookcli.distance import sketch as sketches
 from hookcli.distance.judge import CallTensor
 from hookcli.distance.metrics import Figures
-from hookcli.documents import (
+from hookcli.errors import HookcliError, OutputError, RequestError
+from hookcli.outside.documents import (
     MOST_BYTES,
     DamagedError,
     LaterVersionError,
@@ -22,22 +23,21 @@ from hookcli.documents import (
     decode,
     refuse_twice,
 )
-from hookcli.errors import HookcliError, OutputError, RequestError
-from hookcli.files import read_regular
-from hookcli.foreign import first_line
+from hookcli.outside.files import read_regular
+from hookcli.outside.foreign import first_line
+from hookcli.outside.urls import choose, to_local
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
 from hookcli.store.shards import AGAIN, UPGRADE
-from hookcli.urls import choose, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from hookcli.documents import RecordRow
+    from hookcli.outside.documents import RecordRow
     from hookcli.records.golden import ImageFacts
     from hookcli.store.load import Run
     from hookcli.store.shards import Array

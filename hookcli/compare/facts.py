@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hookcli.documents import MOST_VALUES
+from hookcli.outside.documents import MOST_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hookcli.documents import RecordRow
+    from hookcli.outside.documents import RecordRow
 
 _DTYPE = "--tensor-dtype"
 SAVED_IN_PART = ("--pool", _DTYPE, "--tensor-channels")  # tensors were not saved as they were

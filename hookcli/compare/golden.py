@@ -16,9 +16,9 @@ import numpy as np
 
 from hookcli.compare.facts import SAVED_IN_PART
 from hookcli.distance import sketch as sketches
-from hookcli.documents import DamagedError, to_fields
 from hookcli.errors import OutputError, RequestError
-from hookcli.files import cannot_write, open_regular, write_atomic
+from hookcli.outside.documents import DamagedError, to_fields
+from hookcli.outside.files import cannot_write, open_regular, write_atomic
 from hookcli.records.golden import KIND, GoldenCall, GoldenFile, SketchForm, golden_facts
 from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import STATISTICS
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hookcli.documents import RecordRow
+    from hookcli.outside.documents import RecordRow
     from hookcli.store.load import Run
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hookcli.compare.compared_run import match_images
-from hookcli.documents import MOST_BYTES
 from hookcli.errors import OutputError, RequestError
-from hookcli.escape import for_page
-from hookcli.files import cannot_write, read_regular, safe_name, write_atomic
+from hookcli.outside.documents import MOST_BYTES
+from hookcli.outside.escape import for_page
+from hookcli.outside.files import cannot_write, read_regular, safe_name, write_atomic
 from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_maps import compare_maps

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
-from hookcli.documents import AtLeastOne, Axes, Distance, Whole, said
+from hookcli.outside.documents import AtLeastOne, Axes, Distance, Whole, said
 
 if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from hookcli.documents import Distance
 from hookcli.errors import RequestError
-from hookcli.flags import Flag
-from hookcli.parse import read_layer_tolerance
+from hookcli.outside.documents import Distance
+from hookcli.outside.flags import Flag
+from hookcli.outside.parse import read_layer_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,10 +11,10 @@ from hookcli.activations.stats import name_not_finite
 from hookcli.edits.apply import apply_edit, check_channels
 from hookcli.edits.grammar import read_edit
 from hookcli.errors import NoLayerMatchedError, RequestError
-from hookcli.foreign import ask
 from hookcli.hooks.change import Change
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import PRUNED
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

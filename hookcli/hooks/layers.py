@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.foreign import ask
 from hookcli.hooks.tokens import find_tokens
+from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL, LayerInfo
 from hookcli.records.layouts import NO_TOKENS, Channels
 

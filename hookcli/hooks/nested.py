@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from torch import Tensor
 
-from hookcli.foreign import Forgiven, ask
+from hookcli.outside.foreign import Forgiven, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

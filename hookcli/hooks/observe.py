@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from hookcli.config import DEFAULTS, SIDES
 from hookcli.errors import NestedTensorError, RequestError
-from hookcli.foreign import ask
 from hookcli.hooks.nested import named_tensors
 from hookcli.hooks.watch import watch
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

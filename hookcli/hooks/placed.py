@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.errors import ForwardError
-from hookcli.foreign import ask
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

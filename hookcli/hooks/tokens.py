@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from hookcli.foreign import ask
+from hookcli.outside.foreign import ask
 from hookcli.records.layouts import NO_TOKENS, Tokens
 
 if TYPE_CHECKING:

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from hookcli.errors import RequestError
-from hookcli.files import NotRegularError
 from hookcli.images.remote import storage_error
 from hookcli.images.sides import side_of
 from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
+from hookcli.outside.files import NotRegularError
+from hookcli.outside.urls import to_local, to_place
 from hookcli.records.images import SkippedImage
 from hookcli.store.ownership import is_run
 from hookcli.store.places.storage import StorageError
-from hookcli.urls import to_local, to_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hookcli.urls import Place
+    from hookcli.outside.urls import Place
 
 _Found: TypeAlias = str | SkippedImage
 

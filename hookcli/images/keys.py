@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hookcli.files import safe_name
+from hookcli.outside.files import safe_name
 
 
 class KeyMaker:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.files import open_regular
+from hookcli.outside.files import open_regular
 from hookcli.records.images import SkippedImage
 from hookcli.store import ownership
 from hookcli.store.places import names

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.files import NotRegularError
 from hookcli.images.decode import UndecodableError, decode
 from hookcli.images.keys import KeyMaker
 from hookcli.images.remote import storage_error
 from hookcli.images.sides import side_of
 from hookcli.images.tensor_files import TENSOR_SUFFIXES, tensor_rows
+from hookcli.outside.files import NotRegularError
 from hookcli.records.frames import spread_evenly
 from hookcli.records.images import FileState, SkippedImage
 from hookcli.store.places.storage import StorageError

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from hookcli.errors import OutputError
 from hookcli.images.suffixes import image_suffixes
 from hookcli.images.tensor_files import TENSOR_SUFFIXES
+from hookcli.outside.urls import Url, to_place
 from hookcli.store import ownership
 from hookcli.store.places import storage
 from hookcli.store.places.names import MANIFEST, REQUEST
-from hookcli.urls import Url, to_place
 
 if TYPE_CHECKING:
     from hookcli.records.images import SkippedImage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from hookcli.images import local, remote
-from hookcli.urls import choose
+from hookcli.outside.urls import choose
 
 if TYPE_CHECKING:
     import io

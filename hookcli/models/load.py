@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.config import DEFAULTS, Dtype
 from hookcli.errors import ModelError, RequestError
-from hookcli.foreign import ask
 from hookcli.models.device import find_device
 from hookcli.models.inputs import ModelInputs, draw_pixels, last_two_axes
 from hookcli.models.mode import note_switched, set_mode
@@ -25,6 +24,7 @@ from hookcli.models.sources.choose import find_model
 from hookcli.models.sources.code_files import hash_code
 from hookcli.models.sources.weights import add_weights
 from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 from hookcli.records.runs import ModelInfo
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from hookcli.foreign import ask
 from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from hookcli.config import Mode

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError
-from hookcli.foreign import ForeignCode
 from hookcli.models.sources.own_code import import_code
 from hookcli.models.tasks.choose import TASKS
 from hookcli.models.tasks.outputs import name_class
+from hookcli.outside.foreign import ForeignCode
 from hookcli.records.images import Score
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ForwardError
-from hookcli.foreign import ENDS, Surroundings, first_line
 from hookcli.hooks.nested import map_tensors, named_tensors
+from hookcli.outside.foreign import ENDS, Surroundings, first_line
 from hookcli.passes.failure import describe_failure, frames_of, is_module, is_out_of_memory
 from hookcli.passes.restorers import memory_of, tensor_restorers
 

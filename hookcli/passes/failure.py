@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from hookcli.foreign import Forgiven, ask, first_line, text_of
+from hookcli.outside.foreign import Forgiven, ask, first_line, text_of
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.text import shape_text
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import ForwardError
-from hookcli.foreign import ask
+from hookcli.outside.foreign import ask
 from hookcli.passes.call import run_model
 from hookcli.passes.restorers import memory_of, tensor_restorers, value_restorer
 

@@ -14,10 +14,10 @@ from hookcli.config import DEFAULTS, EMBER, SCORES, AttentionRequest, InspectCon
 from hookcli.edits.grammar import read_edit
 from hookcli.edits.prune_grammar import read_prune
 from hookcli.errors import OutputError, RequestError
-from hookcli.flags import list_values
+from hookcli.outside.flags import list_values
+from hookcli.outside.urls import Url
 from hookcli.records.rules import RULES
 from hookcli.store.ownership import find_holder
-from hookcli.urls import Url
 
 if TYPE_CHECKING:
     from hookcli.config import (

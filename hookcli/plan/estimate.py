@@ -10,11 +10,11 @@ from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
 
 if TYPE_CHECKING:
+    from hookcli.outside.urls import Place
     from hookcli.passes.attention import AttentionSettings
     from hookcli.products.outlook import Outlook
     from hookcli.products.product import Scope
     from hookcli.records.images import SkippedImage
-    from hookcli.urls import Place
 
 _PAGE_BYTES = 250_000  # the page, its JSON and the manifest of one image
 _FILES = 5  # run.json, layers.csv, report.json, report.html, manifest.json

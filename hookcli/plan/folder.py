@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.files import hash_file, safe_name
 from hookcli.images.sides import side_of
+from hookcli.outside.files import hash_file, safe_name
+from hookcli.outside.urls import to_local
 from hookcli.products.catalog import list_products
 from hookcli.products.product import Scope
 from hookcli.records.command import to_command
@@ -16,14 +17,13 @@ from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
 from hookcli.store.places.names import PlannedNames
-from hookcli.urls import to_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.config import GridMode, GridStyle, RunConfig
     from hookcli.images.read import ImageSource
-    from hookcli.urls import Place
+    from hookcli.outside.urls import Place
 
 
 def name_folder(config: RunConfig, sources: Sequence[ImageSource]) -> Place:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from hookcli.config import CLIP_FRAMES, chunk_size
 from hookcli.errors import RequestError
-from hookcli.files import full_name
 from hookcli.images.find import find_files
 from hookcli.images.fit import fit_sources, make_fitter, require_image
 from hookcli.images.read import list_images, read_images
 from hookcli.images.workers import count_workers
+from hookcli.outside.files import full_name
 from hookcli.plan.check import check_request, check_run, check_score, check_values
 from hookcli.plan.clock import Clock
 from hookcli.plan.folder import check_run_folder, choose_style, name_folder, plan_names
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.models.scores import ScoreTensor
+    from hookcli.outside.urls import Place
     from hookcli.passes.attention import AttentionSettings
     from hookcli.plan.estimate import Plan
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.store.places import names
-    from hookcli.urls import Place
 
 # At most this many images are read before the model is loaded, so that a bad one is reported early.
 _MOST_READ_FIRST = 8

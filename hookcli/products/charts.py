@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.escape import for_page
+from hookcli.outside.escape import for_page
 from hookcli.products.product import Claim, Cost, Product
 from hookcli.records.text import and_more
 from hookcli.store.places import names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hookcli.foreign import ask
+from hookcli.outside.foreign import ask
 from hookcli.records.pictures import MOST_SIDE
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.documents import Axes, Distance, FileName, Whole
+from hookcli.outside.documents import Axes, Distance, FileName, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

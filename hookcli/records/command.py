@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hookcli.config import DEFAULTS, FolderRequest, InspectConfig, MachineRequest
-from hookcli.flags import list_values
+from hookcli.outside.flags import list_values
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:

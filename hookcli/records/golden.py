@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from hookcli.documents import (
+from hookcli.outside.documents import (
     LEFT_OUT,
     MOST_VALUES,
     Axes,

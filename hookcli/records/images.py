@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from hookcli.documents import Axes, NoFileName, Sha256, Whole, said
+from hookcli.outside.documents import Axes, NoFileName, Sha256, Whole, said
 
 Measure: TypeAlias = Annotated[
     str, said(enum=["probability", "share of the image", "score", "pixels", "features"])

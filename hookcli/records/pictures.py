@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from hookcli.documents import AtLeastOne, FileName, Whole, said
+from hookcli.outside.documents import AtLeastOne, FileName, Whole, said
 
 Size: TypeAlias = tuple[Whole, Whole]
 HeatKind: TypeAlias = Annotated[str, said(enum=["cam", "saliency", "attention", "rollout"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from hookcli.documents import (
+from hookcli.outside.documents import (
     LEFT_OUT,
     AtLeastOne,
     Colour,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from hookcli.documents import AtLeastOne, Axes, Distance, Share, Whole, said
+from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, said
 from hookcli.records.statistics import Statistics
 
 Side: TypeAlias = Annotated[

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli import errors
-from hookcli.documents import Axes, Sha256, said
-from hookcli.files import read_regular
-from hookcli.notebook import (
+from hookcli.outside.documents import Axes, Sha256, said
+from hookcli.outside.files import read_regular
+from hookcli.outside.notebook import (
     MOST_NOTES,
     MOST_PICTURES,
     MOST_ROWS,
     render_layers,
 )
-from hookcli.png import MOST_BYTES
+from hookcli.outside.png import MOST_BYTES
 from hookcli.records.rules import RULES
 from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
-from hookcli.documents import Share, Whole
+from hookcli.outside.documents import Share, Whole
 
 Known: TypeAlias = Mapping[str, float]
 """The statistics of some values by name, with ``numel`` and ``finite``, the numbers of values."""

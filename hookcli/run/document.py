@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from hookcli.documents import to_fields
+from hookcli.outside.documents import to_fields
 from hookcli.records.command import to_command
 from hookcli.records.report import FinishedRun, ReportDocument, RequestFile
 from hookcli.render.draw.canvas import colormap_of, list_stops

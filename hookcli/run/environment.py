@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from hookcli.foreign import ask
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

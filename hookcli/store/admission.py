@@ -11,10 +11,10 @@ from hookcli.store.places.names import MANIFEST, REQUEST
 from hookcli.store.strangers import refuse_strangers
 
 if TYPE_CHECKING:
+    from hookcli.outside.urls import Place
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.folders import Folder
     from hookcli.store.places.names import PlannedNames
-    from hookcli.urls import Place
 
 
 def check_folder(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.documents import encode_escaped
+from hookcli.outside.documents import encode_escaped
 from hookcli.store.chunks import hash_line
 from hookcli.store.journal import read_journal, write_journal
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import chunk_file, chunk_journal
 
 if TYPE_CHECKING:
+    from hookcli.outside.urls import Place
     from hookcli.summary.chunks import Chunk
-    from hookcli.urls import Place
 
 
 class ChunkFiles:

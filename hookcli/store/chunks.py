@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from hookcli.documents import DamagedError, decode_escaped, encode_escaped
+from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.store.places.names import TOP, chunk_file
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages, read_top_images

@@ -8,9 +8,9 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hookcli.documents import DoneRun, FileList, decode_both
 from hookcli.errors import CompleteError, OutputError, RequestError
-from hookcli.files import cannot_write
+from hookcli.outside.documents import DoneRun, FileList, decode_both
+from hookcli.outside.files import cannot_write
 from hookcli.records.command import list_differences
 from hookcli.records.text import and_more
 from hookcli.store.ownership import find_run, list_damage
@@ -22,7 +22,7 @@ from hookcli.store.tables import plain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hookcli.urls import Place
+    from hookcli.outside.urls import Place
 
 _RUN_AGAIN = "start again with --overwrite, or choose another -o"
 

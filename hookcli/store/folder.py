@@ -12,9 +12,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from hookcli.documents import Request, decode_both, to_fields
 from hookcli.errors import OutputError, RequestError
-from hookcli.files import cannot_write, is_full, not_ours_error
+from hookcli.outside.documents import Request, decode_both, to_fields
+from hookcli.outside.files import cannot_write, is_full, not_ours_error
 from hookcli.records.command import list_differences
 from hookcli.records.report import Manifest
 from hookcli.store.admission import find_replaceable_run
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from types import TracebackType
 
+    from hookcli.outside.urls import Place
     from hookcli.records.report import FinishedRun, RequestFile
     from hookcli.store.ownership import HeldRun
     from hookcli.store.places.folders import Lock
     from hookcli.store.places.names import PlannedNames
-    from hookcli.urls import Place
 
 # What to do about a difference that is not one of the request itself.
 _HINTS = {"versions": "use the same", "code": "restore the file"}

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union, get_args, get_origin, g
 
 import numpy as np
 
-from hookcli.documents import MOST_BYTES, DamagedError, FileList, convert
 from hookcli.errors import RequestError
-from hookcli.files import read_regular
-from hookcli.notebook import MOST_PICTURES, MOST_ROWS, render_layers
-from hookcli.png import MOST_BYTES as MOST_PNG
+from hookcli.outside.documents import MOST_BYTES, DamagedError, FileList, convert
+from hookcli.outside.files import read_regular
+from hookcli.outside.notebook import MOST_PICTURES, MOST_ROWS, render_layers
+from hookcli.outside.png import MOST_BYTES as MOST_PNG
+from hookcli.outside.urls import to_place
 from hookcli.records.golden import golden_facts
 from hookcli.records.rows import LayerRow
 from hookcli.records.runs import Finding, describe_run, run_title
@@ -47,7 +48,6 @@ from hookcli.store.shards import (
     read_json,
     read_rows,
 )
-from hookcli.urls import to_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     import pyarrow
     from PIL import Image
 
+    from hookcli.outside.urls import Place
     from hookcli.store.run_files import RunFiles
     from hookcli.store.shards import Array
     from hookcli.store.tensor_index import SavedTensor
-    from hookcli.urls import Place
 
 _Places: TypeAlias = "dict[str, tuple[SavedTensor, int]]"
 """By image key, the tensor and the row in it that hold what a call gave; in the run's order."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hookcli.documents import DamagedError, FileList, Request, decode_both
 from hookcli.errors import OutputError
+from hookcli.outside.documents import DamagedError, FileList, Request, decode_both
 from hookcli.store.journal import read_journals
 from hookcli.store.places.folders import open_folder
 from hookcli.store.places.names import MANIFEST, REQUEST, UNJOURNALED, is_run_file
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from hookcli.outside.urls import Place
     from hookcli.store.places.folders import Folder
-    from hookcli.urls import Place
 
 R = TypeVar("R", Request, FileList)
 

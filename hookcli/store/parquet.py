@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hookcli import escape
-from hookcli.documents import SCHEMA_VERSION
+from hookcli.outside import escape
+from hookcli.outside.documents import SCHEMA_VERSION
 from hookcli.records.statistics import STATISTICS, figures_of
 from hookcli.store.places.names import records_file
 

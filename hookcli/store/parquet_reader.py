@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 from pyarrow import parquet, types
 
-from hookcli.documents import RecordRow
-from hookcli.files import open_regular
+from hookcli.outside.documents import RecordRow
+from hookcli.outside.files import open_regular
 from hookcli.store.parquet import SCHEMA
 from hookcli.store.places.names import records_file
 from hookcli.store.shards import cannot_read

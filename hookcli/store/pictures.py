@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.documents import DamagedError, read_document
 from hookcli.errors import RequestError
-from hookcli.files import read_regular
-from hookcli.png import MOST_BYTES, decode_png
+from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.files import read_regular
+from hookcli.outside.png import MOST_BYTES, decode_png
 from hookcli.records.pictures import LABEL_ROW, Grid
 from hookcli.store.places.names import DOCUMENT, is_sheet
 from hookcli.store.shards import cannot_read, name_close

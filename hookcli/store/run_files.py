@@ -11,16 +11,16 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hookcli.files import write_atomic
+from hookcli.outside.files import write_atomic
+from hookcli.outside.urls import choose
 from hookcli.store.places import storage
 from hookcli.store.places.names import is_run_file
 from hookcli.store.places.remote_folder import RemoteFolder
-from hookcli.urls import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hookcli.urls import Place, Url
+    from hookcli.outside.urls import Place, Url
 
 
 class OutsideError(OSError):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from hookcli.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
 from hookcli.errors import HookcliError, OutputError, RequestError
-from hookcli.files import open_regular, read_regular
-from hookcli.foreign import first_line
+from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
+from hookcli.outside.files import open_regular, read_regular
+from hookcli.outside.foreign import first_line
 from hookcli.records.text import and_more, shape_text
 from hookcli.store.places.names import INDEX
 from hookcli.store.places.storage import TRY_AGAIN, StorageError
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hookcli.outside.urls import Place
     from hookcli.store.run_files import RunFiles
     from hookcli.store.tensor_index import SavedTensor
-    from hookcli.urls import Place
 
 T = TypeVar("T")
 Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor

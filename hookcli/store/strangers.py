@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.files import not_ours_error
+from hookcli.outside.files import not_ours_error
 from hookcli.store.places.entry import PARTIAL
 from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE
 

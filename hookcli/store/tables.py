@@ -12,8 +12,8 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from hookcli import escape
-from hookcli.documents import Document, to_fields
+from hookcli.outside import escape
+from hookcli.outside.documents import Document, to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from hookcli.documents import LEFT_OUT, MOST_VALUES, Axes, Document, Whole, said
+from hookcli.outside.documents import LEFT_OUT, MOST_VALUES, Axes, Document, Whole, said
 from hookcli.records.text import shape_text
 from hookcli.store.places.names import TENSORS
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save
 
-from hookcli.documents import decode, to_fields
 from hookcli.errors import OutputError
-from hookcli.escape import reversible
-from hookcli.files import write_atomic
+from hookcli.outside.documents import decode, to_fields
+from hookcli.outside.escape import reversible
+from hookcli.outside.files import write_atomic
 from hookcli.store.places.names import INDEX, shard_file
 from hookcli.store.tensor_index import SavedTensor, TensorIndex
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hookcli.documents import decode_escaped, encode_escaped
+from hookcli.outside.documents import decode_escaped, encode_escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

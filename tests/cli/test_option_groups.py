@@ -12,7 +12,7 @@ import typer
 from hookcli import __main__ as entry
 from hookcli.cli.option_groups import _PANELS, command
 from hookcli.errors import RequestError
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from hookcli.files import cannot_write
 from hookcli.models.sources import torchvision
+from hookcli.outside.files import cannot_write
 from hookcli.store.chunk_folder import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import own_state, run_in

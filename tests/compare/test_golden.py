@@ -20,7 +20,7 @@ import pytest
 
 import hookcli
 from hookcli.compare.golden import make_golden, render_golden
-from hookcli.documents import convert
+from hookcli.outside.documents import convert
 from hookcli.records.golden import GoldenFile
 
 PHOTOS = Path(__file__).parents[2] / "sample_images"

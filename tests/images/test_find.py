@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from hookcli.errors import RequestError
-from hookcli.files import safe_name
 from hookcli.images.find import find_files
 from hookcli.images.read import list_images, read_images
+from hookcli.outside.files import safe_name
 from hookcli.records.images import SkippedImage
 
 OURS = json.dumps({"hookcli": "0.1.0", "command": ["hookcli", "inspect"]})

@@ -13,8 +13,8 @@ from hookcli.errors import OutputError, RequestError
 from hookcli.images.find import find_files
 from hookcli.images.prepare import _begin_worker
 from hookcli.images.read import file_state, read_images
+from hookcli.outside.urls import Url
 from hookcli.store.places import storage
-from hookcli.urls import Url
 from tests.store.test_remote_folder import memory  # noqa: F401
 
 PHOTOS = "memory://bucket/photos"

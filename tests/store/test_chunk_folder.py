@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.errors import OutputError
+from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.store.chunk_folder import ChunkFiles
 from hookcli.store.chunks import read_chunk
 from hookcli.store.ownership import find_run

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.documents import to_fields
 from hookcli.errors import OutputError
-from hookcli.files import cannot_write, safe_name, write_atomic
+from hookcli.outside.documents import to_fields
+from hookcli.outside.files import cannot_write, safe_name, write_atomic
 from hookcli.records.report import FinishedRun, RequestFile
 from hookcli.records.runs import ModelInfo
 from hookcli.store.admission import check_folder

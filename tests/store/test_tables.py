@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from hookcli import escape
-from hookcli.documents import Document, to_fields
+from hookcli.outside import escape
+from hookcli.outside.documents import Document, to_fields
 from hookcli.store.tables import (
     column_names,
     encode_json,

@@ -19,7 +19,7 @@ import torch
 import torchvision
 from PIL import Image
 
-from hookcli import escape
+from hookcli.outside import escape
 from hookcli.products.top_images import choose_best, rank_images, render_top_rows
 from hookcli.records.layer_records import ChannelRange
 from hookcli.records.report import RankedImages, TopChannel

@@ -18,7 +18,7 @@ from hookcli.cli.output.run import print_notes, score_text, weights_text
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
 from hookcli.config import AblationConfig
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 from hookcli.records.command import ablation_command
 from hookcli.records.rows import ChannelRow
 from hookcli.records.text import count

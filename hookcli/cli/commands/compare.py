@@ -26,7 +26,7 @@ from hookcli.config import (
 )
 from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 from hookcli.records.command import compare_command
 
 if TYPE_CHECKING:

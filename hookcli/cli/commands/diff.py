@@ -20,7 +20,7 @@ from hookcli.cli.output.run import warn_of_damage
 from hookcli.config import DEFAULTS, StorageOptions, Theme
 from hookcli.distance.tolerance import Match, Tolerance
 from hookcli.errors import RequestError
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 
 if TYPE_CHECKING:
     from hookcli.compare.compared_run import ComparedRun

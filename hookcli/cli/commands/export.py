@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote
 
-from hookcli import escape
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.documents import ExportDocument, ExportList
@@ -18,9 +17,10 @@ from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
-from hookcli.flags import Flag
+from hookcli.outside import escape
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
-from hookcli.urls import to_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -98,7 +98,7 @@ def _write_files(
     write: Callable[[IO[bytes], Run, str], None],
 ) -> Iterator[FileRow]:
     """Write the arrays or tables, then the names of their rows; yields each file when written."""
-    from hookcli.files import open_atomic
+    from hookcli.outside.files import open_atomic
 
     for call_id, file in files.items():
         with open_atomic(file) as stream:
@@ -128,7 +128,7 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     """Return a file name without extension for each call id, unique even if case is ignored."""
-    from hookcli.files import safe_name
+    from hookcli.outside.files import safe_name
 
     names: dict[str, str] = {}
     taken = {_IMAGES}
@@ -164,7 +164,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
     Raises:
         OutputError: a file exists that no export wrote, or that may not be replaced.
     """
-    from hookcli.documents import DamagedError, read_document
+    from hookcli.outside.documents import DamagedError, read_document
 
     known: set[str] = set()
     try:
@@ -193,7 +193,7 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 def _write_list(folder: Path, names: set[str]) -> None:
     """Write the list of the files that exports write, before they are written."""
     from hookcli import __version__
-    from hookcli.files import write_atomic
+    from hookcli.outside.files import write_atomic
     from hookcli.store.tables import render_json
 
     listed = ExportList(hookcli=__version__, files=tuple(sorted(names)))

@@ -31,9 +31,9 @@ from hookcli.config import (
     Workers,
 )
 from hookcli.errors import OutputError, RequestError
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import choose, to_local
 from hookcli.records.calls import ROOT_LABEL
-from hookcli.urls import choose, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

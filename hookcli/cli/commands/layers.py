@@ -11,7 +11,7 @@ from hookcli.cli.output import console
 from hookcli.cli.output.documents import LayersDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import shape_text
 

@@ -8,7 +8,7 @@ from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.documents import ModelsDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
 
 _LOOK = Look(

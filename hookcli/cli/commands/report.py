@@ -12,10 +12,10 @@ from hookcli.cli.output.documents import PageDocument
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
+from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
 from hookcli.records.text import and_more
-from hookcli.urls import to_place
 
 
 @command

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.flags import Flag
+from hookcli.outside.flags import Flag
 
 
 @command

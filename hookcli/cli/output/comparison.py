@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli import escape
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import ComparisonDocument
 from hookcli.cli.output.table import Listing, Look, print_listing
 from hookcli.distance.comparison import DiffRow
+from hookcli.outside import escape
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hookcli import escape
 from hookcli.errors import OutputError
+from hookcli.outside import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hookcli.distance.comparison import ChangedFact, DiffRow
 from hookcli.distance.tolerance import Tolerance
-from hookcli.documents import LEFT_OUT, Axes, Command, Document
+from hookcli.outside.documents import LEFT_OUT, Axes, Command, Document
 from hookcli.records.attention import AttentionRow
 from hookcli.records.calls import UncalledLayer
 from hookcli.records.images import ImageResult, SkippedImage

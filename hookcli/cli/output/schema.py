@@ -15,8 +15,8 @@ from hookcli.cli.output.documents import (
     RunDocument,
 )
 from hookcli.distance.comparison import DiffRow
-from hookcli.documents import PARTS, Document, describe_types
 from hookcli.errors import RequestError
+from hookcli.outside.documents import PARTS, Document, describe_types
 from hookcli.records.golden import GoldenFile
 from hookcli.records.report import Manifest, ReportDocument, RequestFile
 from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, SurveyRow

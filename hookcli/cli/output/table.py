@@ -10,8 +10,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hookcli import escape
 from hookcli.cli.output import console
+from hookcli.outside import escape
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.table import Table
 
-    from hookcli.documents import Document
+    from hookcli.outside.documents import Document
     from hookcli.records.rows import FileRow
 
 Row = TypeVar("Row", bound="DataclassInstance")

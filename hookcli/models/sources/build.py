@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli.errors import RequestError
-from hookcli.foreign import first_line
+from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

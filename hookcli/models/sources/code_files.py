@@ -12,8 +12,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.files import read_regular
-from hookcli.foreign import ask
+from hookcli.outside.files import read_regular
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

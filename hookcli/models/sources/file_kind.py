@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.files import open_regular
+from hookcli.outside.files import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

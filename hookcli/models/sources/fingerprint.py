@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.errors import ModelError
-from hookcli.foreign import ForeignCode
+from hookcli.outside.foreign import ForeignCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hookcli.errors import ModelError, RequestError, WeightsError
-from hookcli.files import hash_file
-from hookcli.foreign import ForeignCode
 from hookcli.models.sources.build import build_random, build_shapes, build_unset
 from hookcli.models.sources.source import ModelWithWeights
 from hookcli.models.sources.weights_file import read_weights_file
 from hookcli.models.sources.weights_fit import COUNTER, check_fit, fit_names
+from hookcli.outside.files import hash_file
+from hookcli.outside.foreign import ForeignCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 import torch
 
 from hookcli.errors import WeightsError
-from hookcli.foreign import first_line
+from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

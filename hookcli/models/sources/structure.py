@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from hookcli.errors import ModelError
-from hookcli.foreign import ask
+from hookcli.outside.foreign import ask
 from hookcli.records.calls import ROOT_LABEL
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
-from hookcli.foreign import first_line
 from hookcli.models.sources.build import build_random
 from hookcli.models.sources.source import ModelWithWeights, Source
 from hookcli.models.sources.state_dict import CONNECT_SECONDS
 from hookcli.models.tasks.task import Preprocessing
-from hookcli.without_compiler import call_without_compiler
+from hookcli.outside.foreign import first_line
+from hookcli.outside.without_compiler import call_without_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

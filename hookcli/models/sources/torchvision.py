@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
-from hookcli.files import hash_file
-from hookcli.foreign import first_line
 from hookcli.models.sources.build import SkipInitialisation, build_model
 from hookcli.models.sources.source import ModelWithWeights, Source
 from hookcli.models.sources.state_dict import cache_file, cache_weights
 from hookcli.models.sources.weights_file import UNREADABLE
 from hookcli.models.tasks.choose import find_task
 from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.outside.files import hash_file
+from hookcli.outside.foreign import first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import WeightsError
-from hookcli.foreign import first_line
 from hookcli.models.sources.build import build_random
 from hookcli.models.sources.choose import choose_source
 from hookcli.models.sources.fingerprint import hash_weights
 from hookcli.models.sources.from_file import load_from_file
 from hookcli.models.sources.source import ModelWithWeights
 from hookcli.models.sources.state_dict import UNREACHABLE
+from hookcli.outside.foreign import first_line
 
 if TYPE_CHECKING:
     from hookcli.config import ModelRequest

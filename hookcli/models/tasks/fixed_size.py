@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.foreign import ask
 from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from torch import nn

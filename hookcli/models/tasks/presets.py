@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from hookcli.foreign import ask
 from hookcli.models.tasks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

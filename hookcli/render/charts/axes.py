@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hookcli.escape import for_page
+from hookcli.outside.escape import for_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.escape import for_page
+from hookcli.outside.escape import for_page
 from hookcli.render.charts import svg
 
 if TYPE_CHECKING:

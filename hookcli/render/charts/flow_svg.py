@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hookcli.escape import for_page
+from hookcli.outside.escape import for_page
 from hookcli.render.charts import svg
 from hookcli.render.charts.axes import find_decades, short_name
 from hookcli.render.charts.gradient_flow import MARKS, list_flow_layers

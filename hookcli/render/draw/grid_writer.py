@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.activations.feature_maps import Bars, Tiles
 from hookcli.config import EMBER
-from hookcli.escape import for_page
+from hookcli.outside.escape import for_page
 from hookcli.records.pictures import ChannelMaps, Grid
 from hookcli.records.text import shape_text
 from hookcli.render.draw import grid as drawing

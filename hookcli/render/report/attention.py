@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli import escape
+from hookcli.outside import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

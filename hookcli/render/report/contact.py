@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli import escape
+from hookcli.outside import escape
 from hookcli.records.runs import MOST_NAMED, MOST_THUMBNAILS
 from hookcli.render.report.templates import ours
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.escape import reversible
+from hookcli.outside.escape import reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
 from hookcli.render.charts.distance_svg import draw_distances
 from hookcli.render.report.templates import asset, linked, make_environment, ours

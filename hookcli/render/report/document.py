@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hookcli.documents import (
+from hookcli.errors import OutputError, RequestError
+from hookcli.outside.documents import (
     MOST_BYTES,
     DamagedError,
     FileList,
@@ -14,8 +15,7 @@ from hookcli.documents import (
     read_document,
     to_fields,
 )
-from hookcli.errors import OutputError, RequestError
-from hookcli.files import read_regular
+from hookcli.outside.files import read_regular
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
 from hookcli.records.report import ReportDocument

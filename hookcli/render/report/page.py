@@ -14,9 +14,9 @@ from urllib.parse import quote
 from markupsafe import Markup
 from markupsafe import escape as markup_escape
 
-from hookcli import escape
-from hookcli.documents import MOST_BYTES, to_fields
-from hookcli.files import read_regular
+from hookcli.outside import escape
+from hookcli.outside.documents import MOST_BYTES, to_fields
+from hookcli.outside.files import read_regular
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.records.statistics import SHOWN
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
+    from hookcli.outside.urls import Place
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Grid, HeatPicture
     from hookcli.records.report import ReportDocument
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from hookcli.render.report.contact import ContactSheet
     from hookcli.render.report.document import FolderState
     from hookcli.store.run_files import RunFiles
-    from hookcli.urls import Place
 
 _FIGURES = {name: each.heading for name, each in SHOWN.items()}
 _SHARES = {"change", "sparsity", *(name for name, each in SHOWN.items() if each.unit == "share")}

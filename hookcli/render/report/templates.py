@@ -8,7 +8,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hookcli import escape
+from hookcli.outside import escape
 
 
 def make_environment() -> Environment:

@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.files import cannot_read, cannot_write, full_name, write_all
+from hookcli.outside.files import cannot_read, cannot_write, full_name, write_all
 from hookcli.store.places.entry import PARTIAL, Entry
 from hookcli.store.places.file_lock import FileLock, locked
 from hookcli.store.places.names import JOURNAL, REQUEST

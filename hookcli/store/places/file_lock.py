@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
-from hookcli.files import not_ours_error, write_all
+from hookcli.outside.files import not_ours_error, write_all
 from hookcli.store.places.entry import PARTIAL
 from hookcli.store.places.names import REQUEST
 

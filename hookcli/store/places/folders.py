@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hookcli.errors import OutputError
-from hookcli.files import cannot_write
+from hookcli.outside.files import cannot_write
 from hookcli.store.places.directory import Directory
 from hookcli.store.places.remote_folder import RemoteFolder
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from hookcli.outside.urls import Place
     from hookcli.store.places.entry import Entry
     from hookcli.store.places.file_lock import FileLock
     from hookcli.store.places.lease import Lease
-    from hookcli.urls import Place
 
 
 Lock: TypeAlias = "FileLock | Lease"

@@ -17,16 +17,16 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.documents import DamagedError, decode_escaped, encode_escaped
 from hookcli.errors import OutputError
-from hookcli.files import cannot_write
+from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
+from hookcli.outside.files import cannot_write
 from hookcli.store.places import storage
 from hookcli.store.places.names import LOCKS, REQUEST, lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hookcli.urls import Url
+    from hookcli.outside.urls import Url
 
 LASTS = 60.0  # seconds without a renewal after which the lock expires
 _RENEWED = 20.0  # seconds between renewals

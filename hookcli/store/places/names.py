@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hookcli.files import safe_name
+from hookcli.outside.files import safe_name
 
 if TYPE_CHECKING:
     from hookcli.records.calls import Call

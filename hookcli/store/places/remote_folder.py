@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from hookcli.urls import Url
+    from hookcli.outside.urls import Url
 
 
 class RemoteFolder:

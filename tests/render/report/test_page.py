@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hookcli.documents import DamagedError, convert
-from hookcli.escape import for_page, reversible
+from hookcli.outside.documents import DamagedError, convert
+from hookcli.outside.escape import for_page, reversible
 from hookcli.records.report import ReportDocument
 from hookcli.render.report import page as run_page
 from hookcli.render.report.document import FolderState, read_report

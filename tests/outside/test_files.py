@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hookcli.errors import OutputError
-from hookcli.files import NotRegularError, open_regular, read_regular, write_atomic
+from hookcli.outside.files import NotRegularError, open_regular, read_regular, write_atomic
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path):

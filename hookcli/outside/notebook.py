@@ -11,8 +11,8 @@ import io
 from html import escape
 from typing import TYPE_CHECKING
 
-from hookcli.escape import for_terminal
-from hookcli.png import decode_png
+from hookcli.outside.escape import for_terminal
+from hookcli.outside.png import decode_png
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

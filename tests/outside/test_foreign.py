@@ -22,11 +22,11 @@ from torch import nn
 import hookcli
 from hookcli.config import ModelRequest
 from hookcli.errors import ForwardError, ModelError, RequestError, Terminated
-from hookcli.foreign import ForeignCode, Forgiven, Surroundings, ask
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.watch import watch
 from hookcli.models.load import load_model
 from hookcli.models.sources.structure import check_structure
+from hookcli.outside.foreign import ForeignCode, Forgiven, Surroundings, ask
 from hookcli.passes.call import call_backward, call_model
 from hookcli.store.load import load_run
 

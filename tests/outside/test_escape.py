@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from hookcli.escape import for_page, for_shell, reversible
+from hookcli.outside.escape import for_page, for_shell, reversible
 
 NAMES = {
     "plain": "photos/cat.png",

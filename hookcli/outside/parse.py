@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.urls import is_secret
+from hookcli.outside.urls import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
-    from hookcli.urls import Place
+    from hookcli.outside.urls import Place
 
 _NAME_LENGTH = 120
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")  # a Path has dropped the second slash

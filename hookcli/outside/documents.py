@@ -30,7 +30,7 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
-from hookcli.files import read_regular
+from hookcli.outside.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
