@@ -126,6 +126,13 @@ def test_an_auxiliary_output_has_a_key_of_its_own(inspect, photo):
     assert ids(document) == ["(model)[out]", "(model)[aux]"]
 
 
+def test_exact_pixels_are_not_too_small_for_a_model_that_takes_any_size(inspect):
+    np.save("small.npy", np.zeros((3, 32, 32), np.float32))
+    words = ("--size", "64", "--layers", "(model)", "--model-arg", "num_classes=3")
+    document, _ = inspect("lraspp_mobilenet_v3_large", "small.npy", *words)
+    assert "small" not in {finding["rule"] for finding in document["findings"]}
+
+
 def test_two_pictures_of_one_shape_share_a_forward_of_a_segmentation_model():
     loaded = load("lraspp_mobilenet_v3_large", size=32)
     pixels = torch.stack([loaded.prepare.to_pixels([colours(shift=s)]) for s in (0, 99)])
