@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.cli.options import ShowOptions
     from hookcli.config import ClusterRequest, RunConfig, RunRequest
     from hookcli.plan.estimate import Plan
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepared import PreparedRun
     from hookcli.records.images import SkippedImage
     from hookcli.records.runs import ModelInfo, RunResult
     from hookcli.run.listener import ProgressListener

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hookcli.config import ClusterRequest
-    from hookcli.plan.prepare import PreparedRun, RunSettings
+    from hookcli.plan.prepared import PreparedRun, RunSettings
     from hookcli.records.runs import RunResult
     from hookcli.store.folder import RunFolder
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.outside.urls import Place
-    from hookcli.plan.prepare import RunSettings
+    from hookcli.plan.prepared import RunSettings
     from hookcli.run.chunk_runner import BeganWith
     from hookcli.summary.chunks import Chunk
     from hookcli.summary.top_images import TopImages

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hookcli.distance.tolerance import Tolerance
     from hookcli.images.prepare import PreparedImage
     from hookcli.images.read import ImageSource
-    from hookcli.plan.prepare import PreparedModel
+    from hookcli.plan.prepared import PreparedModel
     from hookcli.records.calls import Call
 
 

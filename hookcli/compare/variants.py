@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import At
     from hookcli.images.prepare import PreparedImage
-    from hookcli.plan.prepare import PreparedModel
+    from hookcli.plan.prepared import PreparedModel
     from hookcli.records.calls import Call
     from hookcli.records.edit_effects import EditEffects
 

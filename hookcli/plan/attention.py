@@ -9,10 +9,11 @@ from hookcli.errors import NoLayerMatchedError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookcli.config import AttentionRequest, GridStyle, RunConfig
+    from hookcli.config import AttentionRequest
     from hookcli.images.read import ImageSource
     from hookcli.models.load import LoadedModel
     from hookcli.passes.attention import AttentionSettings
+    from hookcli.products.product import Scope
     from hookcli.records.calls import LayerInfo
 
 MOST_MAP_BYTES = 4_000_000  # of the maps of a run for the page, before they are compressed
@@ -20,28 +21,28 @@ _BOX_SHARE = 0.02  # side of the box around the pixel of ``--patch``, as a share
 
 
 def choose_attention(
-    config: RunConfig,
-    loaded: LoadedModel,
-    sources: Sequence[ImageSource],
-    style: GridStyle,
-    images: int,
+    scope: Scope, loaded: LoadedModel, sources: Sequence[ImageSource], *, has_weights: bool = True
 ) -> AttentionSettings | None:
     """Return what is computed of the attention, or None if nothing is asked for.
 
     Args:
-        config: what was asked.
-        loaded: the model, with its weights.
+        scope: what is asked of the run.
+        loaded: the model.
         sources: the images, or in a worker of a cluster one of them.
-        style: how feature maps are drawn; attention is drawn if each layer has its own picture.
-        images: the number of images of the run.
+        has_weights: whether the model has its weights; without them no forward looks for attention,
+            and None is returned.
 
     Raises:
         RequestError: no attention is inside the layers, or the pixel of ``--patch`` is not in what
             the network sees.
         ForwardError: the model raised an exception.
     """
-    request = config.attention
+    request = scope.config.attention
     if request is None:
+        return None
+    layers = choose_attention_layers(request, loaded)
+    patch = find_patch(request.patch, loaded, sources)
+    if not has_weights:
         return None
     from hookcli.activations.attention_maps import refuse_rollout
     from hookcli.passes.attention import AttentionSettings
@@ -50,12 +51,12 @@ def choose_attention(
         loaded.module,
         loaded.feed,
         loaded.pixels_to_try,
-        choose_attention_layers(request, loaded),
-        find_patch(request.patch, loaded, sources),
-        draws=style.mode == "layers",
+        layers,
+        patch,
+        draws=scope.style.mode == "layers",
         rollout=request.rollout,
-        keeps=config.tensors.attention,
-        limit=MOST_MAP_BYTES // images,
+        keeps=scope.config.tensors.attention,
+        limit=MOST_MAP_BYTES // scope.images,
     )
     found = settings.find(loaded.pixels_to_try())
     if not (found.calls or found.hidden):

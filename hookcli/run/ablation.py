@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.images.prepare import PreparedImage
-    from hookcli.plan.prepare import PreparedAblation
+    from hookcli.plan.prepared import PreparedAblation
     from hookcli.records.calls import Call, Uncalled
     from hookcli.records.runs import ModelInfo
     from hookcli.run.ablation_plan import AblationLayer, AblationPlan

@@ -11,7 +11,7 @@ from hookcli.run.chunk_runner import ChunkSettings
 
 if TYPE_CHECKING:
     from hookcli.passes.forward import Pass
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepared import PreparedRun
 
 
 def make_chunk_settings(prepared: PreparedRun) -> ChunkSettings:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from hookcli.plan.prepare import PreparedModel, PreparedRun
+    from hookcli.plan.prepared import PreparedModel, PreparedRun
     from hookcli.products.product import Product
     from hookcli.records.calls import LayerInfo
     from hookcli.records.pictures import HeatPicture

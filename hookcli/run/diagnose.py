@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.models.scores import ScoreTensor
-    from hookcli.plan.prepare import PreparedModel, RunSettings
+    from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.records.runs import Finding
     from hookcli.summary.chunks import Chunk
 

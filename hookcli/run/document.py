@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hookcli.config import GridStyle
-    from hookcli.plan.prepare import PreparedModel, RunSettings
+    from hookcli.plan.prepared import PreparedModel, RunSettings
     from hookcli.records.images import SkippedImage
     from hookcli.records.report import FocusBox
     from hookcli.run.diagnose import Diagnosis

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import GradientsConfig, InspectConfig
     from hookcli.images.prepare import PreparedImage
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepared import PreparedRun
     from hookcli.records.runs import RunResult
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hookcli.images.prepare import PreparedImage
-    from hookcli.plan.prepare import PreparedRun
+    from hookcli.plan.prepared import PreparedRun
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder
     from hookcli.summary.chunks import Chunk

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookcli.images.read import ImageSource
-    from hookcli.plan.prepare import RunSettings
+    from hookcli.plan.prepared import RunSettings
     from hookcli.records.images import FileState
     from hookcli.run.listener import ProgressListener
     from hookcli.store.folder import RunFolder

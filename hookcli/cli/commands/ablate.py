@@ -85,10 +85,10 @@ def ablate(
 
 
 def _print_dry_run(config: AblationConfig) -> NoReturn:
-    from hookcli.plan.prepare import outline_ablation
+    from hookcli.plan.prepare import prepare_ablation
 
     with console.no_data():
-        outline = outline_ablation(config)
+        outline = prepare_ablation(config, has_weights=False).model
         from hookcli.images.prepare import prepare_image
         from hookcli.run.ablation_plan import plan_ablation
 

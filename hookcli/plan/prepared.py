@@ -1,0 +1,333 @@
+"""A model that is ready to run with its images, and what is settled of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hookcli.config import chunk_size
+from hookcli.edits.pruning import Pruning, check_prunes, prune_model
+from hookcli.edits.resolve import list_edited_forms, resolve_edits
+from hookcli.errors import RequestError
+from hookcli.hooks.filter import select_layers
+from hookcli.images.fit import fit_sources, make_fitter
+from hookcli.images.prepare import FirstImage, release_pictures
+from hookcli.images.workers import count_workers
+from hookcli.models.device import count_threads
+from hookcli.models.load import build_skeleton, load_model
+from hookcli.passes.find_operations import find_named_operations
+from hookcli.passes.layouts import infer_layouts
+from hookcli.passes.unchanged import goes_through
+from hookcli.plan.attention import choose_attention
+from hookcli.plan.estimate import add_attention, make_plan
+from hookcli.plan.focus import find_focus
+from hookcli.plan.folder import choose_style, name_folder, plan_names
+from hookcli.products.outlook import Outlook
+from hookcli.products.product import Scope
+from hookcli.records.rules import RULES
+from hookcli.records.runs import MOST_IMAGES, UNPREPARED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from hookcli.config import (
+        AblationConfig,
+        BackwardStyle,
+        EditedSide,
+        GridStyle,
+        RunConfig,
+        RunRequest,
+    )
+    from hookcli.edits.resolve import Edits, ResolvedEdit
+    from hookcli.hooks.operations import FoundOperation
+    from hookcli.images.fit import Fitter
+    from hookcli.images.read import ImageSource
+    from hookcli.models.load import LoadedModel
+    from hookcli.models.scores import ScoreTensor
+    from hookcli.passes.attention import AttentionSettings
+    from hookcli.plan.estimate import Plan
+    from hookcli.plan.prepare import FoundImages
+    from hookcli.records.calls import LayerInfo
+    from hookcli.records.images import SkippedImage
+    from hookcli.store.places import names
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model that is ready to run, and the images for it.
+
+    Attributes:
+        request: the request that it was made from.
+        loaded: the model.
+        layers: the layers that are observed.
+        operations: the operations that the first image calls; empty if none is asked for.
+        sources: the images in order; in a long run they are read when they are needed.
+        skipped: what was named but cannot be used.
+        fitter: makes images ready for the model.
+        first: the first image that can be used, with which the model is tried beforehand.
+        edits: changes to the tensors that pass through the layers.
+        pruning: the pruned weights.
+    """
+
+    request: RunRequest
+    loaded: LoadedModel
+    layers: tuple[LayerInfo, ...]
+    operations: tuple[FoundOperation, ...]
+    sources: list[ImageSource]
+    skipped: list[SkippedImage]
+    fitter: Fitter
+    first: FirstImage
+    edits: Edits
+    pruning: Pruning
+
+    @property
+    def uses_operations(self) -> bool:
+        """Whether any functional operation is observed or changed."""
+        return self.edits.has_operations or any(layer.is_operation for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What was asked of a run and how it will be done; can be sent to another process.
+
+    Attributes:
+        config: the request that it was made from.
+        plan: what the run will do.
+        style: how feature maps are drawn in this run.
+        limits: the threshold of every rule.
+        image_count: the number of images.
+        threads: how many threads torch uses.
+        channels_last: pixels and weights are laid out channels last, which is faster for
+            convolutions.
+    """
+
+    config: RunConfig
+    plan: Plan
+    style: GridStyle
+    limits: dict[str, float]
+    image_count: int
+    threads: int
+    channels_last: bool
+
+    @property
+    def has_several(self) -> bool:
+        """Whether there is more than one image."""
+        return self.image_count > 1
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are more images than one chunk holds."""
+        return self.image_count > chunk_size(self.config.batch_size)
+
+    @property
+    def scope(self) -> Scope:
+        """What is asked of the run, as far as its products depend on it."""
+        return Scope(self.config, self.style, self.image_count)
+
+    @property
+    def merge_key(self) -> str:
+        """Settings that must agree before two chunks may be merged.
+
+        They follow from the number of images; settings that the user gave are in the command.
+        """
+        shows_all = self.image_count <= MOST_IMAGES
+        key = f"{self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
+        key += f", {self.threads} threads"
+        by_default = self.config.tensors.sketch is None
+        return key + ", sketches" * (by_default and self.plan.sketches)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that is ready: everything that can be checked beforehand has been checked.
+
+    Attributes:
+        model: the model and the images.
+        settings: what was asked, and how it will be done.
+        scorer: computes the score of an output; None for a run without a backward.
+        cams: the layers for each of which a Grad-CAM is drawn.
+        attention: what is computed of the attention; None for nothing.
+        focus: masks (2, H, W) of the inside and the outside of the box of ``--focus``; None without
+            a box.
+        workers: how many processes prepare images.
+        seconds: how long each stage has taken.
+    """
+
+    model: PreparedModel
+    settings: RunSettings
+    scorer: Callable[..., ScoreTensor] | None = None
+    cams: tuple[LayerInfo, ...] = ()
+    attention: AttentionSettings | None = None
+    focus: Tensor | None = None
+    workers: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def planned_names(self) -> names.PlannedNames:
+        """The names of the files that the run may write."""
+        return plan_names(self.settings.config, self.model.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAblation:
+    """An ablation that is ready.
+
+    Attributes:
+        model: the model and the images.
+        config: the request that it was made from.
+        scorer: computes the score of an output.
+        channels_last: pixels and weights are laid out channels last, which is faster for
+            convolutions.
+    """
+
+    model: PreparedModel
+    config: AblationConfig
+    scorer: Callable[..., ScoreTensor]
+    channels_last: bool
+
+
+def prepare_model(
+    request: RunRequest,
+    found: FoundImages,
+    edited_side: EditedSide = "output",
+    *,
+    has_weights: bool = True,
+) -> PreparedModel:
+    """Load the model, choose the layers, prune, and fit the images to the model.
+
+    Args:
+        request: the request; its values have been checked.
+        found: the images that the request names.
+        edited_side: the side of an edit that names none.
+        has_weights: without weights the model is good for a plan alone, and is not pruned.
+
+    Raises:
+        RequestError: no layer matched, or an edit names something that the model does not have.
+        NoImageError: no image fits the model.
+        ModelError: the model could not be loaded.
+    """
+    loaded = load_model(request.model) if has_weights else build_skeleton(request.model)
+    fitter = make_fitter(request.images, loaded)
+    sources, unfit = fit_sources(fitter, found.sources)
+    sources = release_pictures(fitter, sources)
+    loaded, first = _try_with(loaded, request, fitter, sources)
+    module, operations = loaded.module, _find_operations(loaded, request)
+    chosen = select_layers(module, request.layers, request.exclude, operations)
+    check_prunes(module, request.prunes)
+    pruning = Pruning()
+    if has_weights:
+        pruning = prune_model(module, request.prunes, request.model.seed)
+    with pruning.undone_on_error():
+        edits = resolve_edits(module, request.edits, edited_side, operations)
+        chosen = infer_layouts(loaded, chosen)
+        edits = replace(edits, resolved=_infer_edited(loaded, edits.resolved))
+    skipped = [*found.skipped, *unfit]
+    return PreparedModel(
+        request, loaded, chosen, operations, sources, skipped, fitter, first, edits, pruning
+    )
+
+
+def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = True) -> PreparedRun:
+    """Return the run of a model: its plan, its score, its attention, and what else it needs.
+
+    Raises:
+        RequestError: there is no such score, target, layer, attention or box, or the tensors would
+            take too much room.
+        ForwardError: the model raised an exception.
+    """
+    loaded, sources = model.loaded, model.sources
+    scope = Scope(config, choose_style(config, sources), len(sources))
+    focus = find_focus(config.focus, loaded, sources)
+    plan = make_plan(scope, Outlook(loaded, model.layers, sources), name_folder(config, sources))
+    settings = RunSettings(
+        config,
+        plan,
+        scope.style,
+        RULES | dict(config.findings.rules),
+        scope.images,
+        count_threads(config.machine),
+        channels_last=has_weights and scope.has_several and loaded.use_channels_last(),
+    )
+    ready = add_score(model, settings, has_weights=has_weights)
+    if ready.attention is not None:
+        plan = add_attention(plan, ready.attention, scope)
+        ready = replace(ready, settings=replace(settings, plan=plan))
+    return replace(ready, focus=focus, workers=count_workers(config.machine.workers, sources))
+
+
+def add_score(
+    model: PreparedModel, settings: RunSettings, *, has_weights: bool = True
+) -> PreparedRun:
+    """Return the run of a model, with its score, the layers of its Grad-CAMs and its attention.
+
+    Raises:
+        RequestError: there is no such score, target, layer or attention.
+    """
+    backward, loaded = settings.config.backward, model.loaded
+    scorer = None if backward is None else loaded.scorer(backward)
+    attention = choose_attention(settings.scope, loaded, model.sources, has_weights=has_weights)
+    return PreparedRun(model, settings, scorer, _select_cams(loaded, backward), attention)
+
+
+def settle_ablation(
+    config: AblationConfig, model: PreparedModel, *, has_weights: bool = True
+) -> PreparedAblation:
+    """Return the ablation of a model.
+
+    Raises:
+        RequestError: there is no such score or target, or the channels of a layer cannot be zeroed.
+    """
+    loaded = model.loaded
+    scorer = loaded.scorer(config.score, needs_gradient=False)
+    paths = {layer.module_path for layer in model.layers}
+    for operation in model.operations:
+        if operation.is_view_of(paths):
+            raise RequestError(
+                f"{operation.layer.label} returns a view or a copy of values that others may use "
+                "too, so its channels cannot be zeroed",
+                "choose what computes the values",
+            )
+    return PreparedAblation(model, config, scorer, has_weights and loaded.use_channels_last())
+
+
+def _try_with(
+    loaded: LoadedModel,
+    request: RunRequest,
+    fitter: Fitter,
+    sources: Sequence[ImageSource],
+) -> tuple[LoadedModel, FirstImage]:
+    """Return a model that is tried with the first image that can be used, and this image.
+
+    The facts about the model say so if nothing prepares the images.
+    With ``--on-error skip``, it is the first at which the model does not fail.
+    """
+    accepts = (lambda _: True) if request.on_error == "stop" else partial(goes_through, loaded)
+    first = FirstImage(fitter, sources, accepts)
+    info = loaded.info
+    if all(source.holds_pixels for source in sources):
+        info = replace(info, preprocessing=UNPREPARED)
+        if not loaded.source.is_known and (pixels := first()) is not None:
+            info = replace(info, input_shape=tuple(pixels.shape))
+    return replace(loaded, info=info, first=first), first
+
+
+def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
+    cams = () if backward is None else backward.cams
+    if not cams:
+        return ()
+    operations = find_named_operations(loaded, cams)
+    return infer_layouts(loaded, select_layers(loaded.module, cams, operations=operations))
+
+
+def _infer_edited(loaded: LoadedModel, edits: tuple[ResolvedEdit, ...]) -> tuple[ResolvedEdit, ...]:
+    """Return edits with the layouts that could be inferred for their layers."""
+    return tuple(replace(edit, layers=infer_layouts(loaded, edit.layers)) for edit in edits)
+
+
+def _find_operations(loaded: LoadedModel, request: RunRequest) -> tuple[FoundOperation, ...]:
+    """Return the operations of the model, if the request chooses or edits any."""
+    edited = list_edited_forms(request.edits)
+    return find_named_operations(loaded, request.layers, request.exclude, edited)
