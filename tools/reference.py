@@ -246,7 +246,9 @@ def add_helps(
 ) -> list[griffe.DocstringSection]:
     """Return the sections of a request's docstring, where fields also have the help of their options."""
     kind = griffe.DocstringSectionKind.attributes
-    told = {each.name: each for section in sections if section.kind is kind for each in section.value}
+    told = {
+        each.name: each for section in sections if section.kind is kind for each in section.value
+    }
     described = []
     for field in fields:
         said = [told[field.name].description] if field.name in told else []
