@@ -44,8 +44,7 @@ SIDES = {"output": ("output",), "input": ("input",), "both": ("input", "output")
 ModelName: TypeAlias = Annotated[
     str,
     Flag(
-        "model",
-        "MODEL",
+        "model MODEL",
         "resnet34 (hookcli models lists them), timm:NAME, or a function that makes a model: "
         "FILE.py:FUNCTION or MODULE:FUNCTION.",
     ),
@@ -53,8 +52,7 @@ ModelName: TypeAlias = Annotated[
 Size: TypeAlias = Annotated[
     int | None,
     Flag(
-        "--size",
-        "N",
+        "--size N",
         "Side of what the network sees, in pixels.",
         at_least=1,
         at_most=LARGEST_SIDE,
@@ -64,20 +62,19 @@ Size: TypeAlias = Annotated[
 ModelArguments: TypeAlias = Annotated[
     tuple[tuple[str, str], ...],
     Flag(
-        "--model-arg",
-        "KEY=VALUE",
+        "--model-arg KEY=VALUE",
         "Argument of the model: num_classes=50.",
         many=True,
         read=parse.read_model_argument,
         write="=".join,
         panel="Model",
+        alters=True,
     ),
 ]
 Layers: TypeAlias = Annotated[
     tuple[str, ...],
     Flag(
-        "--layers",
-        "FORM[,FORM]",
+        "--layers FORM[,FORM]",
         "Layers to observe; FORM is explained below.",
         many=True,
         always=True,
@@ -86,20 +83,26 @@ Layers: TypeAlias = Annotated[
 ]
 Exclude: TypeAlias = Annotated[
     tuple[str, ...],
-    Flag("--exclude", "FORM[,FORM]", "Layers to leave out.", many=True, panel="Layers"),
+    Flag("--exclude FORM[,FORM]", "Layers to leave out.", many=True, panel="Layers"),
 ]
 ObservedSide: TypeAlias = Annotated[
-    At, Flag("--at", "SIDE", "Observe output, input or both.", panel="Layers", late=True)
+    At, Flag("--at SIDE", "Observe output, input or both.", panel="Layers", late=True)
 ]
 BatchSize: TypeAlias = Annotated[
     int,
-    Flag("--batch-size", "N", "Most images in one forward.", at_least=1, panel="Images", late=True),
+    Flag(
+        "--batch-size N",
+        "Most images in one forward.",
+        at_least=1,
+        panel="Images",
+        late=True,
+        alters=True,
+    ),
 ]
 Workers: TypeAlias = Annotated[
     int | None,
     Flag(
-        "--workers",
-        "N",
+        "--workers N",
         "Processes that read images.  [default: by the cores]",
         at_least=0,
         panel="Images",
@@ -108,14 +111,13 @@ Workers: TypeAlias = Annotated[
 StorageOptions: TypeAlias = Annotated[
     tuple[tuple[str, str], ...],
     Flag(
-        "--storage-option",
-        "KEY=VALUE",
+        "--storage-option KEY=VALUE",
         "Option of the storage behind a URL; no credentials.",
         many=True,
         read=parse.read_storage_option,
     ),
 ]
-_SAVE = "--save"
+_SAVE = "--save WHAT"
 _SAVE_HELP = "Also save tensors, or the attention of all heads."
 
 
@@ -140,47 +142,44 @@ class GridStyle:
 
     mode: Annotated[
         GridMode,
-        Flag("--grids", "WHICH", "layers (a picture each), sheet (one per image), none or auto."),
+        Flag("--grids WHICH", "layers (a picture each), sheet (one per image), none or auto."),
     ] = "auto"
     top: Annotated[
         int | None,
-        Flag("--top", "N", "Channels in a picture.", at_least=1, none=("--channels", "all")),
+        Flag("--top N", "Channels in a picture.", at_least=1, none=("--channels", "all")),
     ] = 64
     channels: Annotated[
         tuple[int, ...] | None,
         Flag(
-            "--channels",
-            "all|LIST",
+            "--channels all|LIST",
             "Draw these channels, counted from 0: '3,7,10-20'.",
             read=parse.read_channels,
         ),
     ] = None
-    rank: Annotated[
-        Rank, Flag("--rank", "BY", "Order of channels: spread, mean, max or index.")
-    ] = "spread"
-    scale: Annotated[
-        Scale, Flag("--scale", "PER", "One colour range per channel or per layer.")
-    ] = "channel"
+    rank: Annotated[Rank, Flag("--rank BY", "Order of channels: spread, mean, max or index.")] = (
+        "spread"
+    )
+    scale: Annotated[Scale, Flag("--scale PER", "One colour range per channel or per layer.")] = (
+        "channel"
+    )
     colormap: Annotated[
-        str | None,
-        Flag("--colormap", "NAME", "ember, or a colormap of matplotlib.  [default: ember]"),
+        str | None, Flag("--colormap NAME", "ember, or a colormap of matplotlib.  [default: ember]")
     ] = None
     tile: Annotated[
         int,
         Flag(
-            "--tile",
-            "PX",
+            "--tile PX",
             "Longest side of a channel, in pixels; scales heads too.",
             at_least=8,
             at_most=1024,
         ),
     ] = 64
     theme: Annotated[
-        Theme, Flag("--theme", "dark|light", "Background of pictures; light is for papers.")
+        Theme, Flag("--theme dark|light", "Background of pictures; light is for papers.")
     ] = "dark"
     format: Annotated[
         PictureFormat,
-        Flag("--picture-format", "FORMAT", "Also write pictures as svg or pdf, for papers."),
+        Flag("--picture-format FORMAT", "Also write pictures as svg or pdf, for papers."),
     ] = "png"
     signed: bool = False
 
@@ -204,16 +203,15 @@ class SaveStyle:
     )
 
     pool: Annotated[
-        str, Flag("--pool", "none|mean|max|N", "Reduce saved maps to one value, or to N x N.")
+        str, Flag("--pool none|mean|max|N", "Reduce saved maps to one value, or to N x N.")
     ] = "none"
     dtype: Annotated[
-        Dtype | None, Flag("--tensor-dtype", "DTYPE", "Save as float32, float16 or bfloat16.")
+        Dtype | None, Flag("--tensor-dtype DTYPE", "Save as float32, float16 or bfloat16.")
     ] = None
     channels: Annotated[
         tuple[int, ...] | None,
         Flag(
-            "--tensor-channels",
-            "LIST",
+            "--tensor-channels LIST",
             "Save only these channels: '3,7,10-20'.",
             read=parse.read_saved_channels,
         ),
@@ -225,10 +223,10 @@ class ScoreRequest:
     """Score: the number that a backward starts at, or whose change ranks the channels."""
 
     target: Annotated[
-        str, Flag("--target", "CLASS", "The class: predicted, an index or a name.")
+        str, Flag("--target CLASS", "The class: predicted, an index or a name.", alters=True)
     ] = "predicted"
     score: Annotated[
-        str, Flag("--score", "SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.")
+        str, Flag("--score SCORE", f"{', '.join(SCORES)}, or FILE.py:FUNCTION.", alters=True)
     ] = "logit"
 
     @property
@@ -246,17 +244,17 @@ class BackwardStyle(ScoreRequest):
     """
 
     input_grad: Annotated[
-        bool, Flag("--input-grad", help="Also the gradient of the first layer's input.")
+        bool, Flag("--input-grad", "Also the gradient of the first layer's input.")
     ] = False
     times_activation: Annotated[
-        bool, Flag("--times-activation", help="Draw activation times gradient in the grids.")
+        bool, Flag("--times-activation", "Draw activation times gradient in the grids.")
     ] = False
     cams: Annotated[
         tuple[str, ...],
-        Flag("--cam", "FORM[,FORM]", "Draw a Grad-CAM of these layers over the image.", many=True),
+        Flag("--cam FORM[,FORM]", "Draw a Grad-CAM of these layers over the image.", many=True),
     ] = ()
     saliency: Annotated[
-        bool, Flag("--saliency", help="Draw how much the score depends on each pixel.")
+        bool, Flag("--saliency", "Draw how much the score depends on each pixel.")
     ] = False
 
     @property
@@ -272,14 +270,13 @@ class AblationStyle:
     channels: Annotated[
         tuple[int, ...] | None,
         Flag(
-            "--channels",
-            "all|LIST",
+            "--channels all|LIST",
             "Zero these channels, counted from 0: '3,7,10-20'.  [default: all]",
             read=parse.read_channels,
         ),
     ] = None
     batch_size: Annotated[
-        int, Flag("--batch-size", "N", "Most channels in one forward.", at_least=1)
+        int, Flag("--batch-size N", "Most channels in one forward.", at_least=1)
     ] = 16
 
 
@@ -307,46 +304,39 @@ class ModelRequest:
     weights: Annotated[
         str,
         Flag(
-            "--weights",
-            "WEIGHTS",
+            "--weights WEIGHTS",
             "auto (trained if available, else random), pretrained, random, a name such as "
             "IMAGENET1K_V1, or a file.",
         ),
     ] = "auto"
-    seed: Annotated[int, Flag("--seed", "N", "Seed of random weights and pruning.")] = 0
-    device: Annotated[str, Flag("--device", "DEVICE", "auto, cpu, cuda, cuda:N or mps.")] = "auto"
-    dtype: Annotated[Dtype, Flag("--dtype", "DTYPE", "float32, float16 or bfloat16.")] = "float32"
+    seed: Annotated[int, Flag("--seed N", "Seed of random weights and pruning.")] = 0
+    device: Annotated[str, Flag("--device DEVICE", "auto, cpu, cuda, cuda:N or mps.")] = "auto"
+    dtype: Annotated[Dtype, Flag("--dtype DTYPE", "float32, float16 or bfloat16.")] = "float32"
     size: Size = None
     resize: Annotated[
         int | None,
         Flag(
-            "--resize",
-            "N",
-            "Short side before cropping, in pixels.",
-            at_least=1,
-            at_most=LARGEST_SIDE,
+            "--resize N", "Short side before cropping, in pixels.", at_least=1, at_most=LARGEST_SIDE
         ),
     ] = None
     mean: Annotated[
         tuple[float, ...] | None,
         Flag(
-            "--mean",
-            "R,G,B",
+            "--mean R,G,B",
             "Subtracted from the colours, which are 0 to 1; one number: a grey model.",
             read=parse.read_colours,
         ),
     ] = None
     std: Annotated[
         tuple[float, ...] | None,
-        Flag("--std", "R,G,B", "Divisor of the colours.", read=parse.read_divisors),
+        Flag("--std R,G,B", "Divisor of the colours.", read=parse.read_divisors),
     ] = None
     interpolation: Annotated[
-        Interpolation | None,
-        Flag("--interpolation", "HOW", "Resizing: nearest, bilinear or bicubic."),
+        Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
     ] = None
     arguments: ModelArguments = ()
     mode: Annotated[
-        Mode, Flag("--mode", "MODE", "eval, train, or as-made (as the builder left it).")
+        Mode, Flag("--mode MODE", "eval, train, or as-made (as the builder left it).", alters=True)
     ] = "eval"
     progress: bool = False
 
@@ -366,22 +356,26 @@ class ImageRequest:
     names: Annotated[
         tuple[str, ...],
         Flag(
-            "images",
-            "IMAGE",
+            "images IMAGE",
             "Files, folders, globs, '@LIST' of names, or - for names on standard input.",
             many=True,
         ),
     ]
-    recursive: Annotated[bool, Flag("--no-recursive", help="Skip folders inside a folder.")] = True
+    recursive: Annotated[bool, Flag("--no-recursive", "Skip folders inside a folder.")] = True
     null_separated: Annotated[
-        bool, Flag("-0 --null", help="Names in lists end with NUL (find -print0).")
+        bool, Flag("-0 --null", "Names in lists end with NUL (find -print0).")
     ] = False
     pair: Annotated[
         str | None,
-        Flag("--pair", "IMAGE", "Second image, for optical flow.  [default: the same]", late=True),
+        Flag(
+            "--pair IMAGE",
+            "Second image, for optical flow.  [default: the same]",
+            late=True,
+            alters=True,
+        ),
     ] = None
     clip: Annotated[
-        bool, Flag("--clip", help="Take a folder of frames as one video clip.", late=True)
+        bool, Flag("--clip", "Take a folder of frames as one video clip.", late=True, alters=True)
     ] = False
 
 
@@ -408,28 +402,27 @@ class RunRequest:
     edits: Annotated[
         tuple[str, ...],
         Flag(
-            "--edit",
-            "CHANGE",
+            "--edit CHANGE",
             "Change what passes a layer; explained below.",
             many=True,
             panel="Changes",
+            alters=True,
         ),
     ] = ()
     prunes: Annotated[
         tuple[str, ...],
         Flag(
-            "--prune",
-            "FORM=SHARE[:HOW]",
+            "--prune FORM=SHARE[:HOW]",
             "Set a share of the weights to zero: 'conv=0.3'. HOW is l1, random or ln.",
             many=True,
             panel="Changes",
+            alters=True,
         ),
     ] = ()
     on_error: Annotated[
         OnError,
         Flag(
-            "--on-error",
-            "stop|skip",
+            "--on-error stop|skip",
             "When the model fails on an image.",
             panel="Images",
             repeats=False,
@@ -454,18 +447,17 @@ class FolderRequest:
     out: Annotated[
         Place | None,
         Flag(
-            "-o --out",
-            "DIR",
+            "-o --out DIR",
             "The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]",
             read=to_place,
         ),
     ] = None
     overwrite: Annotated[
-        bool, Flag("--overwrite", help="Replace the run that is in the run folder.")
+        bool, Flag("--overwrite", "Replace the run that is in the run folder.")
     ] = False
-    resume: Annotated[bool, Flag("--resume", help="Go on with an interrupted run.")] = False
+    resume: Annotated[bool, Flag("--resume", "Go on with an interrupted run.")] = False
     verify: Annotated[
-        bool, Flag("--verify", help="With --resume: compare images by content, not by time.")
+        bool, Flag("--verify", "With --resume: compare images by content, not by time.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -488,22 +480,21 @@ class TensorRequest:
     """
 
     save: Annotated[
-        SaveStyle | None,
-        Flag(_SAVE, "WHAT", _SAVE_HELP, many=True, read=parse.read_saved, word="tensors"),
+        SaveStyle | None, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="tensors")
     ] = None
     max_disk: Annotated[
-        float, Flag("--max-disk", "GB", "Refuse to save more than this.", repeats=False)
+        float, Flag("--max-disk GB", "Refuse to save more than this.", repeats=False)
     ] = 10.0
     sketch: Annotated[
         bool | None,
         Flag(
             "--sketch/--no-sketch",
-            help="Keep 268 bytes of each tensor, for hookcli golden and diff.  [default: for up to "
+            "Keep 268 bytes of each tensor, for hookcli golden and diff.  [default: for up to "
             f"{MOST_SKETCHED} images]",
         ),
     ] = None
     attention: Annotated[
-        bool, Flag(_SAVE, "WHAT", _SAVE_HELP, many=True, read=parse.read_saved, word="attention")
+        bool, Flag(_SAVE, _SAVE_HELP, many=True, read=parse.read_saved, word="attention")
     ] = False
 
 
@@ -518,8 +509,7 @@ class FindingRequest:
     rules: Annotated[
         tuple[tuple[str, float], ...],
         Flag(
-            "--rule",
-            "NAME=VALUE",
+            "--rule NAME=VALUE",
             "Change the threshold of a finding: dead=0.5.",
             many=True,
             read=parse.read_rule,
@@ -529,8 +519,7 @@ class FindingRequest:
     fail_on: Annotated[
         tuple[str, ...],
         Flag(
-            "--fail-on",
-            "RULES",
+            "--fail-on RULES",
             "End with code 7 if one is found: nan,inf,dead.",
             read=parse.read_names,
         ),
@@ -550,15 +539,15 @@ class ClusterRequest:
     UNASKED: ClassVar[tuple[str, str]] = ("{option} is for runs on a cluster", "add --cluster auto")
 
     address: Annotated[
-        str, Flag("--cluster", "auto|ADDRESS", "Run on a Ray cluster; auto starts one here.")
+        str, Flag("--cluster auto|ADDRESS", "Run on a Ray cluster; auto starts one here.")
     ]
     workers: Annotated[
         int | None,
-        Flag("--cluster-workers", "N", "Number of workers.  [default: as many as fit]", at_least=1),
+        Flag("--cluster-workers N", "Number of workers.  [default: as many as fit]", at_least=1),
     ] = None
-    cpus: Annotated[int, Flag("--cpus-per-worker", "N", "Cores of a worker.", at_least=1)] = 1
+    cpus: Annotated[int, Flag("--cpus-per-worker N", "Cores of a worker.", at_least=1)] = 1
     gpus: Annotated[
-        float | None, Flag("--gpus-per-worker", "N", "GPUs of a worker, such as 0.5.", at_least=0)
+        float | None, Flag("--gpus-per-worker N", "GPUs of a worker, such as 0.5.", at_least=0)
     ] = None
 
 
@@ -572,7 +561,7 @@ class MachineRequest:
 
     workers: Workers = None
     threads: Annotated[
-        int | None, Flag("--threads", "N", "Threads of torch.  [default: the cores]", at_least=1)
+        int | None, Flag("--threads N", "Threads of torch.  [default: the cores]", at_least=1)
     ] = None
     cluster: ClusterRequest | None = None
     storage: StorageOptions = ()
@@ -597,8 +586,7 @@ class AttentionRequest:
     layers: Annotated[
         tuple[str, ...],
         Flag(
-            "--attention",
-            "FORM[,FORM]",
+            "--attention FORM[,FORM]",
             "Compute what each head of these looks at (the last: 'attention[-1]').",
             many=True,
         ),
@@ -606,14 +594,13 @@ class AttentionRequest:
     patch: Annotated[
         tuple[int, int] | None,
         Flag(
-            "--patch",
-            "X,Y",
+            "--patch X,Y",
             "Draw what the patch at this pixel looks at.  [default: the class token]",
             read=parse.read_pixel,
         ),
     ] = None
     rollout: Annotated[
-        bool, Flag("--rollout", help="Also draw the attention multiplied over depth.")
+        bool, Flag("--rollout", "Also draw the attention multiplied over depth.")
     ] = False
 
 
@@ -643,8 +630,7 @@ class RunConfig:
     save_weights: Annotated[
         Path | None,
         Flag(
-            "--save-weights",
-            "FILE",
+            "--save-weights FILE",
             "With --prune: write the weights as .safetensors.",
             panel="Changes",
             repeats=False,
@@ -719,8 +705,7 @@ class InspectConfig(RunConfig):
     focus: Annotated[
         Box | None,
         Flag(
-            "--focus",
-            "X,Y,W,H",
+            "--focus X,Y,W,H",
             "Put channels first that fire inside this box.",
             read=parse.read_box,
             panel="Pictures",
@@ -728,14 +713,12 @@ class InspectConfig(RunConfig):
     ] = None
     attention: AttentionRequest | None = None
     overview: Annotated[
-        bool,
-        Flag("--overview", help="Also draw overview.png, which fits a slide.", panel="Pictures"),
+        bool, Flag("--overview", "Also draw overview.png, which fits a slide.", panel="Pictures")
     ] = False
     top_images: Annotated[
         int,
         Flag(
-            "--top-images",
-            "N",
+            "--top-images N",
             "List the N images that fire each channel most.",
             at_least=0,
             panel="Pictures",

@@ -114,12 +114,12 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
         kind = list[str] if flag.many else str
     if flag.is_argument:
         made = typer.Argument(
-            metavar=flag.metavar, help=flag.help, autocompletion=_COMPLETED.get(flag.metavar)
+            metavar=flag.metavar, help=flag.help, autocompletion=_COMPLETED.get(flag.metavar or "")
         )
     else:
         made = typer.Option(
-            *flag.names.split(),
-            metavar=flag.metavar or None,
+            *flag.names,
+            metavar=flag.metavar,
             help=flag.help + field.default_text,
             min=flag.at_least,
             max=flag.at_most,

@@ -11,31 +11,26 @@ MOST_ROWS = 20  # of a table that is cut
 
 Format: TypeAlias = Annotated[
     Literal["table", "json", "jsonl", "csv", "md"],
-    Flag("--format", "FORMAT", "On stdout: table, json, jsonl, csv or md.", panel="Output"),
+    Flag("--format FORMAT", "On stdout: table, json, jsonl, csv or md.", panel="Output"),
 ]
 FileFormat: TypeAlias = Annotated[
-    Literal["text", "json", "jsonl"], Flag("--format", "FORMAT", "On stdout: text, json or jsonl.")
+    Literal["text", "json", "jsonl"], Flag("--format FORMAT", "On stdout: text, json or jsonl.")
 ]
 Quiet: TypeAlias = Annotated[
     bool,
-    Flag(
-        "-q --quiet", help="Print only warnings, errors and what --format asks for.", panel="Output"
-    ),
+    Flag("-q --quiet", "Print only warnings, errors and what --format asks for.", panel="Output"),
 ]
-DryRun: TypeAlias = Annotated[
-    bool, Flag("--dry-run", help="Print the plan and stop.", panel="Output")
-]
+DryRun: TypeAlias = Annotated[bool, Flag("--dry-run", "Print the plan and stop.", panel="Output")]
 TopCalls: TypeAlias = Annotated[
     int,
     Flag(
-        "--top",
-        "N",
+        "--top N",
         "Rows of the table, the worst first; csv and json have every image.",
         at_least=1,
         panel="Output",
     ),
 ]
-RunFolder: TypeAlias = Annotated[str, Flag("run", "RUN", "The folder of a run, or its URL.")]
+RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,5 @@ class ShowOptions:
 
     output_format: Format = "table"
     quiet: Quiet = False
-    time: Annotated[
-        bool, Flag("--time", help="Print how long each stage took.", panel="Output")
-    ] = False
+    time: Annotated[bool, Flag("--time", "Print how long each stage took.", panel="Output")] = False
     dry_run: DryRun = False

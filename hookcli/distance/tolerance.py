@@ -59,35 +59,31 @@ class Tolerance:
 
     metric: Annotated[
         Metric,
-        Flag(
-            "--metric", "METRIC", "rel-l2, cosine, max-abs or mean-abs; the last two need tensors."
-        ),
+        Flag("--metric METRIC", "rel-l2, cosine, max-abs or mean-abs; the last two need tensors."),
     ] = "rel-l2"
     rtol: Annotated[
         Distance | None,
         Flag(
-            "--rtol",
-            "X",
+            "--rtol X",
             "Largest difference, relative to A.  [default: by dtype; float32: 1e-5]",
             at_least=0,
         ),
     ] = None
     atol: Annotated[
-        Distance, Flag("--atol", "X", "Largest absolute difference beyond that.", at_least=0)
+        Distance, Flag("--atol X", "Largest absolute difference beyond that.", at_least=0)
     ] = 0.0
     layers: Annotated[
         tuple[tuple[str, Distance], ...],
         Flag(
-            "--layer-tolerance",
-            "GLOB=RTOL",
+            "--layer-tolerance GLOB=RTOL",
             "An own --rtol for some calls: 'layer4.*=1e-2'.",
             many=True,
             read=read_layer_tolerance,
         ),
     ] = ()
-    equal_nan: Annotated[
-        bool, Flag("--equal-nan", help="NaN in the same places is no difference.")
-    ] = False
+    equal_nan: Annotated[bool, Flag("--equal-nan", "NaN in the same places is no difference.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):

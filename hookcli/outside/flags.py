@@ -1,6 +1,6 @@
 """Options of the command line, each declared on the field of the request that it fills.
 
-A field with an option is ``Annotated[int, Flag("--tile", "PX", "Longest side of a channel.")]``.
+A field with an option is ``Annotated[int, Flag("--tile PX", "Longest side of a channel.")]``.
 The command line, its checks, and the command that repeats a run are made from these fields.
 """
 
@@ -17,9 +17,9 @@ class Flag:
     """An option or an argument of the command line.
 
     Attributes:
-        names: the names, such as ``-o --out``; a name without dashes is that of an argument. A
-            field that is True unless it is given has a name such as ``--no-recursive``.
-        metavar: what stands for the value in ``--help``.
+        usage: the names, and the word that stands for the value in ``--help``: ``-o --out DIR``. A
+            name without dashes is that of an argument. A field that is True unless the option is
+            given has a name such as ``--no-recursive``.
         help: what ``--help`` says.
         at_least: the least number; None for any.
         at_most: the largest number; None for any.
@@ -31,12 +31,12 @@ class Flag:
         none: an option and its text that mean None for this field.
         panel: the panel in ``--help`` if the docstring of the request names none.
         late: it stands after the other options of its panel.
+        alters: what the layers return depends on it, and no fact about the model tells its value.
         always: the command that repeats a run has it even if it has its default value.
         repeats: the command that repeats a run has it.
     """
 
-    names: str
-    metavar: str = ""
+    usage: str
     help: str = ""
     at_least: int | None = None
     at_most: int | None = None
@@ -47,18 +47,30 @@ class Flag:
     none: tuple[str, str] | None = None
     panel: str = ""
     late: bool = False
+    alters: bool = False
     always: bool = False
     repeats: bool = True
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names, such as ``-o`` and ``--out``; one without dashes for an argument."""
+        words = self.usage.split()
+        return tuple(each for each in words if each.startswith("-")) or (words[0],)
+
+    @property
+    def metavar(self) -> str | None:
+        """The word for the value in ``--help``; None if there is no value."""
+        return next((each for each in self.usage.split() if each not in self.names), None)
+
+    @property
     def is_argument(self) -> bool:
         """Whether it stands without a name."""
-        return not self.names.startswith("-")
+        return not self.usage.startswith("-")
 
     @property
     def name(self) -> str:
         """The long name, as messages have it."""
-        return next((each for each in self.names.split() if each[:2] == "--"), self.names)
+        return self.names[-1]
 
     @property
     def parameter(self) -> str:
@@ -78,14 +90,14 @@ class Flag:
         if self.word and self.read is not None:
             return self.word in self.read(",".join(given))
         if isinstance(given, bool):
-            return given and not self.names.startswith("--no-")
+            return given and not self.name.startswith("--no-")
         if self.many:
             return tuple(given) if self.read is None else tuple(map(self.read, given))
         return given if self.read is None else self.read(given)
 
     def list_words(self, value: Any) -> tuple[str, ...]:
         """Return the words of a command for a value of the field."""
-        name = self.names.split()[0]
+        name = self.names[0]
         if self.word:
             return (name, self.word)
         if value is None and self.none is not None:

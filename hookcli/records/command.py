@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hookcli.config import DEFAULTS, FolderRequest, InspectConfig, MachineRequest
+from hookcli.config import DEFAULTS, FolderRequest, GradientsConfig, InspectConfig, MachineRequest
 from hookcli.outside.flags import list_values
 from hookcli.records.text import and_more
 
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
 _MOST_WORDS = 8  # how many words of a difference a message shows
-# These options change what the layers return and are not among the facts about the model.
-_VALUE_OPTIONS = (
-    "--mode",
-    "--edit",
-    "--prune",
-    "--model-arg",
-    "--batch-size",
-    "--pair",
-    "--clip",
-    "--target",
-    "--score",
-)
 _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # where no option means a value of its own
 
 
@@ -112,11 +100,18 @@ def list_value_options(
 ) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield the options that change tensors and differ in two commands, with both values."""
     phrases_old, phrases_new = _phrases(old), _phrases(new)
-    for name in _VALUE_OPTIONS:
+    for name in _list_value_options():
         in_old, in_new = phrases_old.get(name), phrases_new.get(name)
         if in_old != in_new:
             old_value, new_value = _values(name, in_old), _values(name, in_new)
             yield name, old_value or _UNSAID.get(name), new_value or _UNSAID.get(name)
+
+
+def _list_value_options() -> tuple[str, ...]:
+    """Return the options that change what the layers return, and are no facts about the model."""
+    both = (DEFAULTS, GradientsConfig(DEFAULTS.run))
+    flags = (flag for config in both for _, flag, _ in list_values(config) if flag.alters)
+    return tuple(dict.fromkeys(flag.names[0] for flag in flags))
 
 
 def _values(name: str, phrases: Sequence[str] | None) -> str | None:

@@ -21,21 +21,21 @@ class Varnish:
 
     UNASKED: ClassVar[tuple[str, str]] = ("{option} is for varnish", "add --varnish NAME")
 
-    name: Annotated[str, Flag("--varnish", "NAME", "Which.")]
-    layers: Annotated[int, Flag("--varnish-layers", "N", "How many.", at_least=1)] = 1
+    name: Annotated[str, Flag("--varnish NAME", "Which.")]
+    layers: Annotated[int, Flag("--varnish-layers N", "How many.", at_least=1)] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Colours:
     """Paint: what it is painted with."""
 
-    colours: Annotated[tuple[str, ...], Flag("--colours", "NAME", "Which.", many=True)] = ("red",)
-    coats: Annotated[int, Flag("--coats", "N", "How many.")] = 1
-    dries: Annotated[bool, Flag("--no-wait", help="Paint on wet paint.")] = True
+    colours: Annotated[tuple[str, ...], Flag("--colours NAME", "Which.", many=True)] = ("red",)
+    coats: Annotated[int, Flag("--coats N", "How many.")] = 1
+    dries: Annotated[bool, Flag("--no-wait", "Paint on wet paint.")] = True
     varnish: Varnish | None = None
 
 
-Thing = Annotated[str, Flag("--thing", "NAME", "What.")]
+Thing = Annotated[str, Flag("--thing NAME", "What.")]
 
 
 def make_command():
@@ -83,7 +83,7 @@ def test_a_parameter_with_the_name_of_an_option_takes_its_place():
     seen = []
 
     @command
-    def paint(colours: Colours, often: Annotated[int, Flag("--coats", "N", "Again.")] = 3) -> None:
+    def paint(colours: Colours, often: Annotated[int, Flag("--coats N", "Again.")] = 3) -> None:
         seen.append((colours.coats, often))
 
     assert signature(paint).parameters["coats"].annotation.__metadata__[0].help == (

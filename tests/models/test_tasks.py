@@ -292,7 +292,7 @@ def test_a_folder_is_a_clip_of_its_files_by_name(inspect):
     document, err = inspect("mc3_18", "frames", "--clip", "--size", "16", "--layers", "stem.0")
     assert err[-2] == "the model saw a clip of 16 frames, taken from 3 frames"
     assert [image["key"] for image in document["images"]] == ["frames"]
-    assert document["command"][-1] == "--clip"
+    assert "--clip" in document["command"]
     (source,), _ = read_images(["frames"], clip_frames=16)
     pixels = load("mc3_18", size=16).prepare.to_pixels(source.read().pictures)
     assert frame_levels(pixels) == [0] * 4 + [100] * 8 + [200] * 4  # 7.5 frames apart

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 Top: TypeAlias = Annotated[
     int,
     Flag(
-        "--top",
-        "N",
+        "--top N",
         "Rows of the table; the other formats have all channels.",
         at_least=1,
         panel="Output",

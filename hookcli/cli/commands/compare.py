@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -20,19 +21,19 @@ from hookcli.config import (
     DTYPES,
     MODES,
     CompareConfig,
+    ModelRequest,
     ObservedSide,
     RunRequest,
     VariantRequest,
 )
 from hookcli.distance.tolerance import Tolerance
 from hookcli.errors import RequestError
-from hookcli.outside.flags import Flag
+from hookcli.outside.flags import Flag, list_fields
 from hookcli.records.command import compare_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hookcli.config import ModelRequest
     from hookcli.distance.comparison import Comparison
 
 _FORMS = (
@@ -45,7 +46,7 @@ _MOST_THREADS = 1024
 
 Against: TypeAlias = Annotated[
     tuple[str, ...],
-    Flag("--against", "WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
+    Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
 ]
 
 
@@ -125,34 +126,18 @@ def _guess_form(word: str) -> str:
     return ""
 
 
-def _with_model(other: VariantRequest, model: ModelRequest) -> VariantRequest:
-    return replace(other, run=replace(other.run, model=model))
+def _with_model(other: VariantRequest, name: str, value: object) -> VariantRequest:
+    changed: dict[str, Any] = {name: value}
+    return replace(other, run=replace(other.run, model=replace(other.run.model, **changed)))
 
 
-def _with_name(other: VariantRequest, value: str) -> VariantRequest:
-    return _with_model(other, replace(other.run.model, name=value))
-
-
-def _with_weights(other: VariantRequest, value: str) -> VariantRequest:
-    return _with_model(other, replace(other.run.model, weights=value))
-
-
-def _with_device(other: VariantRequest, value: str) -> VariantRequest:
-    return _with_model(other, replace(other.run.model, device=value))
-
-
-def _with_dtype(other: VariantRequest, value: str) -> VariantRequest:
-    known = {name: name for name in DTYPES}
-    if value not in known:
-        raise RequestError(f"--against dtype={value}: no such dtype", f"one of: {', '.join(known)}")
-    return _with_model(other, replace(other.run.model, dtype=known[value]))
-
-
-def _with_mode(other: VariantRequest, value: str) -> VariantRequest:
-    known = {name: name for name in MODES}
-    if value not in known:
-        raise RequestError(f"--against mode={value}: no such mode", f"one of: {', '.join(known)}")
-    return _with_model(other, replace(other.run.model, mode=known[value]))
+def _with_word(name: str, other: VariantRequest, value: str) -> VariantRequest:
+    (choices,) = (field.choices for field in list_fields(ModelRequest) if field.name == name)
+    if choices and value not in choices:
+        raise RequestError(
+            f"--against {name}={value}: no such {name}", f"one of: {', '.join(choices)}"
+        )
+    return _with_model(other, name, value)
 
 
 def _with_image(other: VariantRequest, value: str) -> VariantRequest:
@@ -171,7 +156,7 @@ def _with_prune(other: VariantRequest, value: str) -> VariantRequest:
 def _with_seed(other: VariantRequest, value: str) -> VariantRequest:
     if not value.isdecimal():
         raise RequestError(f"--against seed={value}: not a whole number", "seed=1")
-    return _with_model(other, replace(other.run.model, seed=int(value)))
+    return _with_model(other, "seed", int(value))
 
 
 def _with_threads(other: VariantRequest, value: str) -> VariantRequest:
@@ -183,11 +168,8 @@ def _with_threads(other: VariantRequest, value: str) -> VariantRequest:
 
 
 _READERS: dict[str, Callable[[VariantRequest, str], VariantRequest]] = {
-    "model": _with_name,
-    "weights": _with_weights,
-    "device": _with_device,
-    "dtype": _with_dtype,
-    "mode": _with_mode,
+    "model": partial(_with_word, "name"),
+    **{name: partial(_with_word, name) for name in ("weights", "device", "dtype", "mode")},
     "seed": _with_seed,
     "threads": _with_threads,
     "channels-last": lambda other, _: replace(other, channels_last=True),

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 MatchChoice: TypeAlias = Annotated[
     Match | None,
     Flag(
-        "--match",
-        "BY",
+        "--match BY",
         "Which calls belong together: id (one name) or order.  [default: id]",
         panel="Tolerance",
     ),
@@ -38,23 +37,22 @@ MatchChoice: TypeAlias = Annotated[
 Pictures: TypeAlias = Annotated[
     Path | None,
     Flag(
-        "--pictures",
-        "DIR",
+        "--pictures DIR",
         "Also write a page of the calls that differ most; needs tensors.",
         panel="Output",
     ),
 ]
 PictureTheme: TypeAlias = Annotated[
     Theme,
-    Flag("--theme", "dark|light", "Background of --pictures; light is for papers.", panel="Output"),
+    Flag("--theme dark|light", "Background of --pictures; light is for papers.", panel="Output"),
 ]
 _SIDE = "A run folder, a golden file, or - for standard input"
 
 
 @command
 def diff(
-    a: Annotated[str, Flag("a", "A", f"{_SIDE}: the reference.")],
-    b: Annotated[str, Flag("b", "B", f"{_SIDE}.")],
+    a: Annotated[str, Flag("a A", f"{_SIDE}: the reference.")],
+    b: Annotated[str, Flag("b B", f"{_SIDE}.")],
     tolerance: Tolerance,
     match: MatchChoice = None,
     top: options.TopCalls = options.MOST_ROWS,

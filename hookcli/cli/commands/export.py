@@ -37,23 +37,18 @@ def export(
     run: options.RunFolder,
     to: Annotated[
         Literal["npy", "csv"],
-        Flag("--to", "npy|csv", "One array (images, …) per call, or one row per image."),
+        Flag("--to npy|csv", "One array (images, …) per call, or one row per image."),
     ],
     out: Annotated[
-        Path | None, Flag("-o --out", "DIR", "The folder.  [default: hookcli-exports/RUN]")
+        Path | None, Flag("-o --out DIR", "The folder.  [default: hookcli-exports/RUN]")
     ] = None,
     layers: Annotated[
         tuple[str, ...],
         Flag(
-            "--layers",
-            "CALL_ID",
-            "Which calls, by id or glob: 'layer1.*'.  [default: all]",
-            many=True,
+            "--layers CALL_ID", "Which calls, by id or glob: 'layer1.*'.  [default: all]", many=True
         ),
     ] = (),
-    overwrite: Annotated[
-        bool, Flag("--overwrite", help="Replace files that an export wrote.")
-    ] = False,
+    overwrite: Annotated[bool, Flag("--overwrite", "Replace files that an export wrote.")] = False,
     storage_option: StorageOptions = (),
     output_format: options.FileFormat = "text",
 ) -> None:

@@ -41,16 +41,15 @@ if TYPE_CHECKING:
     from hookcli.records.golden import GoldenFile
 
 ModelOrRun: TypeAlias = Annotated[
-    str, Flag("model", "MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
+    str, Flag("model MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
 ]
 MaybeImages: TypeAlias = Annotated[
-    tuple[str, ...],
-    Flag("images", "IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
+    tuple[str, ...], Flag("images IMAGE", "With MODEL: images, as for hookcli inspect.", many=True)
 ]
 OutFile: TypeAlias = Annotated[
-    Path | None, Flag("-o --out", "FILE", "The golden file.  [default: stdout]")
+    Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
 ]
-Overwrite: TypeAlias = Annotated[bool, Flag("--overwrite", help="Replace any file, golden or not.")]
+Overwrite: TypeAlias = Annotated[bool, Flag("--overwrite", "Replace any file, golden or not.")]
 _ROOM = "set TMPDIR to a folder where there is room"
 _ALLOWED_WITH_RUN = (
     "model",

@@ -37,14 +37,11 @@ _SORTED_BY: dict[Sort, str] = {"flops": "flops", "params": "params", "memory": "
 
 
 Operations: TypeAlias = Annotated[
-    bool,
-    Flag("--ops", help="Also list operations between modules, such as additions.", panel="Layers"),
+    bool, Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers")
 ]
 SortedBy: TypeAlias = Annotated[
     Sort,
-    Flag(
-        "--sort", "BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"
-    ),
+    Flag("--sort BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"),
 ]
 
 

@@ -22,7 +22,7 @@ _LOOK = Look(
 @command
 def models(
     pattern: Annotated[
-        str, Flag("pattern", "GLOB", "Names that fit: 'resnet*'.  [default: all]")
+        str, Flag("pattern GLOB", "Names that fit: 'resnet*'.  [default: all]")
     ] = "*",
     output_format: options.Format = "table",
 ) -> None:

@@ -22,9 +22,9 @@ from hookcli.records.text import and_more
 def report(
     run: options.RunFolder,
     single_file: Annotated[
-        bool, Flag("--single-file", help="Put the pictures into the page, to send it.")
+        bool, Flag("--single-file", "Put the pictures into the page, to send it.")
     ] = False,
-    open_page: Annotated[bool, Flag("--open", help="Show the page in the browser.")] = False,
+    open_page: Annotated[bool, Flag("--open", "Show the page in the browser.")] = False,
     storage_option: StorageOptions = (),
     output_format: options.FileFormat = "text",
 ) -> None:

@@ -15,8 +15,7 @@ def schema(
     name: Annotated[
         str,
         Flag(
-            "name",
-            "NAME",
+            "name NAME",
             "inspect and other commands; inspect.jsonl for its lines; or a file of a run: "
             "run.json, manifest.json, report.json, index.json.  [default: all]",
         ),
