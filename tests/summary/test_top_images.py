@@ -19,6 +19,7 @@ import torch
 import torchvision
 from PIL import Image
 
+from hookcli.images.read import ImageSource
 from hookcli.outside import escape
 from hookcli.products.top_images import choose_best, rank_images, render_top_rows
 from hookcli.records.layer_records import ChannelRange
@@ -377,7 +378,7 @@ def test_the_table_is_as_csv_writes_it_whatever_the_names_are():
     top = TopImages(count=6)
     top.values["layer,1"] = np.array([[np.inf, 3.5, 1e-300, 0.1, -2.0, -np.inf]])
     top.places["layer,1"] = np.array([[5, 4, 3, 2, 1, 0]])
-    sources: Any = [SimpleNamespace(key=f"key {name}", file=name) for name in names]
+    sources = [ImageSource(f"key {name}", name) for name in names]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["call_id", "channel", "rank", "image", "file", "value"])
