@@ -5,15 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from hookcli.cli.output.documents import (
-    AblationDocument,
-    ComparisonDocument,
-    ExportDocument,
-    LayersDocument,
-    ModelsDocument,
-    PageDocument,
-    RunDocument,
-)
+from hookcli.cli.output import documents as printed
 from hookcli.distance.comparison import DiffRow
 from hookcli.errors import RequestError
 from hookcli.outside.documents import PARTS, Document, describe_types
@@ -30,28 +22,19 @@ if TYPE_CHECKING:
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ID = "urn:hookcli:output"
-_PRINTED: dict[str, type[Document]] = {
-    "inspect": RunDocument,
-    "gradients": RunDocument,
-    "ablate": AblationDocument,
-    "diff": ComparisonDocument,
-    "compare": ComparisonDocument,
-    "layers": LayersDocument,
-    "models": ModelsDocument,
-    "report": PageDocument,
-    "export": ExportDocument,
+# What each command prints with --format json, and the rows of --format jsonl.
+_PRINTED: dict[str, tuple[type[Document], type[DataclassInstance]]] = {
+    "inspect": (printed.RunDocument, LayerRow),
+    "gradients": (printed.RunDocument, LayerRow),
+    "ablate": (printed.AblationDocument, ChannelRow),
+    "diff": (printed.ComparisonDocument, DiffRow),
+    "compare": (printed.ComparisonDocument, DiffRow),
+    "layers": (printed.LayersDocument, SurveyRow),
+    "models": (printed.ModelsDocument, CatalogEntry),
+    "report": (printed.PageDocument, FileRow),
+    "export": (printed.ExportDocument, FileRow),
 }
-_ROWS: dict[str, type[DataclassInstance]] = {
-    "inspect.jsonl": LayerRow,
-    "gradients.jsonl": LayerRow,
-    "ablate.jsonl": ChannelRow,
-    "diff.jsonl": DiffRow,
-    "compare.jsonl": DiffRow,
-    "layers.jsonl": SurveyRow,
-    "models.jsonl": CatalogEntry,
-    "report.jsonl": FileRow,
-    "export.jsonl": FileRow,
-}
+_LINE = ".jsonl"
 _FILES: dict[str, type[Document]] = {
     "golden": GoldenFile,
     names.REQUEST: RequestFile,
@@ -59,7 +42,11 @@ _FILES: dict[str, type[Document]] = {
     names.DOCUMENT: ReportDocument,
     names.INDEX.rpartition("/")[2]: TensorIndex,
 }
-_KINDS: dict[str, type[DataclassInstance]] = {**_PRINTED, **_ROWS, **_FILES}
+_KINDS: dict[str, type[DataclassInstance]] = {
+    **{name: document for name, (document, _) in _PRINTED.items()},
+    **{name + _LINE: row for name, (_, row) in _PRINTED.items()},
+    **_FILES,
+}
 _SIDES = {
     "inspect.jsonl": ["output", "input"],
     "gradients.jsonl": ["grad_output", "grad_input", "param"],
@@ -103,7 +90,7 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of what one command prints, which other commands may print too."""
     fields, required = part["properties"], part["required"]
-    if name in _ROWS:
+    if name.endswith(_LINE):
         version = parts[Document.__name__]
         fields, required = version["properties"] | fields, version["required"] + required
     if name in _PRINTED and "command" in fields:
