@@ -27,6 +27,7 @@ from hookcli.products.outlook import Outlook
 from hookcli.products.product import Scope
 from hookcli.records.rules import RULES
 from hookcli.records.runs import MOST_IMAGES, UNPREPARED
+from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,10 +132,13 @@ class RunSettings:
     def merge_key(self) -> str:
         """Settings that must agree before two chunks may be merged.
 
-        They follow from the number of images; settings that the user gave are in the command.
+        They follow from the number of images and from how this version saves chunks; settings that
+        the user gave are in the command.
         """
         shows_all = self.image_count <= MOST_IMAGES
-        key = f"{self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
+        key = (
+            f"form {FORM}, {self.style.mode}, {shows_all}, {self.channels_last}, {self.has_several}"
+        )
         key += f", {self.threads} threads"
         by_default = self.config.tensors.sketch is None
         return key + ", sketches" * (by_default and self.plan.sketches)

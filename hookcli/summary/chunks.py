@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+FORM = 2  # of saved chunks; it goes up when a field goes away, or its type or meaning changes
+
+
 @dataclass(slots=True)
 class Chunk:
     """The results of some consecutive images. Its field names are those of the saved files.

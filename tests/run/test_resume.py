@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from hookcli.plan import prepared
 from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.run.repeat import check_first_batch
 from tests.conftest import PHOTOS
@@ -103,6 +104,14 @@ def change_request(name, **values):
     document = json.loads(file.read_text())
     document[name] |= values
     file.write_text(json.dumps(document))
+
+
+def test_chunks_that_a_version_with_another_form_has_saved_are_run_again(run, begun, monkeypatch):
+    """Their figures would be read as those that a field which they lack has by default."""
+    monkeypatch.setattr(prepared, "FORM", prepared.FORM + 1)
+    ended = run("inspect", *WORDS, "-o", "out", "--resume")
+    assert ended.code == 0, ended.err
+    assert "warning: some saved results can no longer be used: the run begins again" in ended.err
 
 
 def test_rows_of_a_file_that_has_not_changed_are_not_run_again(run, begun):
