@@ -27,6 +27,7 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose, to_local
 from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
+from hookcli.records.statistics import STATISTICS
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
@@ -197,7 +198,9 @@ def _read_golden(name: str) -> ComparedRun:
         )
     calls: dict[str, list[RunCall]] = {image.key: [] for image in golden.images}
     rows: list[RecordRow] = document["calls"]
-    for call, row in zip(golden.calls, rows, strict=True):
+    for place, (call, row) in enumerate(zip(golden.calls, rows, strict=True)):
+        for missing in STATISTICS.keys() - row.keys() - {"zero_fraction"}:
+            raise DamagedError(f"calls[{place}] lacks {missing!r}")
         check_call(row, calls)
         sketch = None if call.sketch is None else sketches.from_text(call.sketch)
         calls[row["image"]].append(_make_call(row, sketch, None))

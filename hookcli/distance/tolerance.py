@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from hookcli.errors import RequestError
-from hookcli.outside.documents import Distance
+from hookcli.outside.documents import Distance, said
 from hookcli.outside.flags import Flag
 from hookcli.outside.parse import read_layer_tolerance
 
@@ -62,7 +62,8 @@ class Tolerance:
         Flag("--metric METRIC", "rel-l2, cosine, max-abs or mean-abs; the last two need tensors."),
     ] = "rel-l2"
     rtol: Annotated[
-        Distance | None,
+        float | None,
+        said(minimum=0),
         Flag(
             "--rtol X",
             "Largest difference, relative to A.  [default: by dtype; float32: 1e-5]",
@@ -70,7 +71,9 @@ class Tolerance:
         ),
     ] = None
     atol: Annotated[
-        Distance, Flag("--atol X", "Largest absolute difference beyond that.", at_least=0)
+        float,
+        said(minimum=0),
+        Flag("--atol X", "Largest absolute difference beyond that.", at_least=0),
     ] = 0.0
     layers: Annotated[
         tuple[tuple[str, Distance], ...],

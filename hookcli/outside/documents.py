@@ -31,6 +31,7 @@ import msgspec
 from msgspec import Meta
 
 from hookcli.outside.files import read_regular
+from hookcli.outside.flags import list_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -239,8 +240,13 @@ def _list_types(hint: Any) -> Iterator[type[DataclassInstance]]:
 def _describe_type(kind: type[DataclassInstance], part: dict[str, Any]) -> dict[str, Any]:
     text, properties = _read_docstring(kind)[0], {}
     texts = {k: v for base in reversed(kind.__mro__) for k, v in _read_docstring(base)[1].items()}
+    for each in list_fields(kind):
+        if each.flag is not None:  # of a request, whose options have a text
+            texts[each.name] = (
+                f"{each.flag.help.partition('  [')[0]} {texts.get(each.name, '')}".strip()
+            )
     declared = {each.name: each.metadata.get("text") for each in fields(kind)}
-    texts |= {name: _as_sentences(said) for name, said in declared.items() if said}
+    texts |= {name: f"{_as_sentences(said)}." for name, said in declared.items() if said}
     for name, _ in _list_fields(kind):
         schema = part["properties"][name]
         schema.pop("default", None)

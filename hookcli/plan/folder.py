@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from hookcli.images.sides import side_of
 from hookcli.outside.files import hash_file, safe_name
 from hookcli.outside.urls import to_local
-from hookcli.products.catalog import list_products
-from hookcli.products.product import Scope
 from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
@@ -49,6 +47,9 @@ def choose_style(config: RunConfig, sources: Sequence[ImageSource]) -> GridStyle
 
 def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedNames:
     """Return the names of the files that a run over these images may write."""
+    from hookcli.products.catalog import list_products  # takes numpy, after the images are found
+    from hookcli.products.product import Scope
+
     scope = Scope(config, choose_style(config, sources), len(sources))
     claims = [product.claim() for product in list_products(scope)]
     return PlannedNames(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hookcli.models.scores import ScoreTensor
     from hookcli.passes.attention import AttentionSettings
     from hookcli.plan.estimate import Plan
-    from hookcli.plan.prepare import FoundImages
+    from hookcli.plan.images import FoundImages
     from hookcli.records.calls import LayerInfo
     from hookcli.records.images import SkippedImage
     from hookcli.store.places import names

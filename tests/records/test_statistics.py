@@ -73,7 +73,7 @@ def test_a_notebook_shows_the_statistics_that_have_a_heading():
 def test_the_schema_says_of_each_statistic_what_its_declaration_does():
     row = make_schema("inspect.jsonl")["$defs"]["inspect.jsonl"]["properties"]
     said = {name: row[name]["description"].lower() for name in STATISTICS}
-    assert said == {name: each.text.lower() for name, each in STATISTICS.items()}
+    assert said == {name: f"{each.text.lower()}." for name, each in STATISTICS.items()}
 
 
 @pytest.mark.parametrize("name", STATISTICS)

@@ -18,6 +18,7 @@ import torch
 from hookcli.plan import prepared
 from hookcli.run.chunk_runner import ChunkRunner
 from hookcli.run.repeat import check_first_batch
+from hookcli.summary import chunks
 from tests.conftest import PHOTOS
 
 WORDS = ("tests.toy_models:Squeezed", "rows.npy", "--layers", "features.0", "--device", "cpu")
@@ -108,7 +109,7 @@ def change_request(name, **values):
 
 def test_chunks_that_a_version_with_another_form_has_saved_are_run_again(run, begun, monkeypatch):
     """Their figures would be read as those that a field which they lack has by default."""
-    monkeypatch.setattr(prepared, "FORM", prepared.FORM + 1)
+    monkeypatch.setattr(prepared, "FORM", chunks.FORM + 1)
     ended = run("inspect", *WORDS, "-o", "out", "--resume")
     assert ended.code == 0, ended.err
     assert "warning: some saved results can no longer be used: the run begins again" in ended.err

@@ -216,14 +216,15 @@ def test_a_golden_file_from_before_it_was_said_differs_in_nothing(run):
     assert "nothing else changed" in ended.out
 
 
-def test_notes_that_are_no_list_of_text_do_no_harm(run):
+def test_a_golden_file_whose_notes_are_no_list_of_text_is_damaged(run):
     golden(run, "a.json", "net.py:plain")
     for notes in (5, "text", [1, None], {"a": 1}):
         other = json.loads(Path("a.json").read_text())
         other["model"]["notes"] = notes
         Path("b.json").write_text(json.dumps(other))
         ended = run("diff", "a.json", "b.json", "--format", "json")
-        assert (ended.code, json.loads(ended.out)["notes"]) == (0, [])
+        assert (ended.code, ended.out) == (2, "")
+        assert "'b.json' is damaged: model.notes" in ended.err
 
 
 # --- pixels
