@@ -752,6 +752,14 @@ def test_a_list_of_models_fits_80_columns(run, narrow):
     assert len(lines) >= 2 + 121
 
 
+def test_a_list_of_models_keeps_names_and_parameters_whole_in_40_columns(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = run("models", "resnext101_64x4d").out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[0].split() == ["model", "params"]
+    assert lines[2].split()[:1] == ["resnext101_64x4d"]
+
+
 def test_there_are_no_colour_codes_without_a_terminal(run, inspect, photo):
     for ended in (inspect(photo, *TWO), run("layers", "resnet18"), run("models", "r*"), run("-x")):
         assert "\x1b" not in ended.out + ended.err

@@ -940,7 +940,9 @@ def test_of_some_calls_it_is_said_that_only_figures_were_compared(run):
     Path("a/tensors/index.json").write_text(json.dumps(document))
     ended = run("diff", "a", "a")
     assert "only figures of 1 of 2 calls were compared (mean, " in ended.out
-    assert ended.out.startswith("no difference: 2 calls ")
+    assert ended.out.startswith(
+        "no difference: 2 calls of 1 image hold (1 of them in the figures alone); "
+    )
 
 
 def test_csv_holds_all_calls_and_the_verdict_is_on_stderr(run, runs):
