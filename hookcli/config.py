@@ -65,7 +65,7 @@ ModelArguments: TypeAlias = Annotated[
         "--model-arg KEY=VALUE",
         "Argument of the model: num_classes=50.",
         many=True,
-        read=parse.read_model_argument,
+        read=parse.read_pair,
         write="=".join,
         panel="Model",
         alters=True,
@@ -213,7 +213,7 @@ class SaveStyle:
         Flag(
             "--tensor-channels LIST",
             "Save only these channels: '3,7,10-20'.",
-            read=parse.read_saved_channels,
+            read=parse.read_channels,
         ),
     ] = None
 
@@ -329,7 +329,7 @@ class ModelRequest:
     ] = None
     std: Annotated[
         tuple[float, ...] | None,
-        Flag("--std R,G,B", "Divisor of the colours.", read=parse.read_divisors),
+        Flag("--std R,G,B", "Divisor of the colours.", read=parse.read_colours),
     ] = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
@@ -449,7 +449,7 @@ class FolderRequest:
         Flag(
             "-o --out DIR",
             "The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]",
-            read=to_place,
+            read=lambda text, _option: to_place(text),
         ),
     ] = None
     overwrite: Annotated[
@@ -512,7 +512,7 @@ class FindingRequest:
             "--rule NAME=VALUE",
             "Change the threshold of a finding: dead=0.5.",
             many=True,
-            read=parse.read_rule,
+            read=parse.read_threshold,
             write=parse.write_rule,
         ),
     ] = ()
@@ -596,7 +596,7 @@ class AttentionRequest:
         Flag(
             "--patch X,Y",
             "Draw what the patch at this pixel looks at.  [default: the class token]",
-            read=parse.read_pixel,
+            read=parse.read_pixels,
         ),
     ] = None
     rollout: Annotated[
@@ -707,7 +707,7 @@ class InspectConfig(RunConfig):
         Flag(
             "--focus X,Y,W,H",
             "Put channels first that fire inside this box.",
-            read=parse.read_box,
+            read=parse.read_pixels,
             panel="Pictures",
         ),
     ] = None

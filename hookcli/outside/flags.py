@@ -23,7 +23,7 @@ class Flag:
         help: what ``--help`` says.
         at_least: the least number; None for any.
         at_most: the largest number; None for any.
-        read: makes a value of a text; None if the type of the field says how.
+        read: makes a value of a text and the option's name; None if the type of the field says how.
         write: makes the text of a value again.
         many: may be given several times; a value of the field is a tuple with one item for each.
         word: one of the words that ``read`` finds; the field is set if that word is given. Fields
@@ -40,7 +40,7 @@ class Flag:
     help: str = ""
     at_least: int | None = None
     at_most: int | None = None
-    read: Callable[[str], Any] | None = None
+    read: Callable[[str, str], Any] | None = None
     write: Callable[[Any], str] | None = None
     many: bool = False
     word: str = ""
@@ -87,13 +87,15 @@ class Flag:
         Raises:
             RequestError: a text cannot be read.
         """
-        if self.word and self.read is not None:
-            return self.word in self.read(",".join(given))
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
+        if self.read is None:
+            return tuple(given) if self.many else given
+        if self.word:
+            return self.word in self.read(",".join(given), self.name)
         if self.many:
-            return tuple(given) if self.read is None else tuple(map(self.read, given))
-        return given if self.read is None else self.read(given)
+            return tuple(self.read(each, self.name) for each in given)
+        return self.read(given, self.name)
 
     def list_words(self, value: Any) -> tuple[str, ...]:
         """Return the words of a command for a value of the field."""
