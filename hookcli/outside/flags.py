@@ -167,8 +167,9 @@ def list_fields(request: type) -> tuple[Field, ...]:
 
 def read_field(name: str, hint: Any, default: Any) -> Field:
     """Return the field that a type with a flag describes."""
-    flags = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flag)]
-    kind = hint.__origin__ if flags else hint
+    metadata = getattr(hint, "__metadata__", ())
+    flags = [each for each in metadata if isinstance(each, Flag)]
+    kind = hint.__origin__ if metadata else hint
     classes = (each for each in (kind, *get_args(kind)) if isinstance(each, type))
     request = next((each for each in classes if is_dataclass(each)), None)
     return Field(name, kind, default, flags[0] if flags else None, request)

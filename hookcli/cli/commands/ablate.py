@@ -51,7 +51,7 @@ _LONG = 10.0  # an ablation of more seconds announces how long it will take
 
 @command
 def ablate(
-    config: Annotated[AblationConfig, Without(frozenset({"pair", "clip", "edit", "prune"}))],
+    config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
     top: Top = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,

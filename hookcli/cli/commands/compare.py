@@ -52,7 +52,7 @@ Against: TypeAlias = Annotated[
 
 @command
 def compare(
-    run: Annotated[RunRequest, Without(frozenset({"edit", "prune"}))],
+    run: Annotated[RunRequest, Without("edit", "prune")],
     tolerance: Tolerance,
     against: Against,
     at: ObservedSide = DEFAULTS.at,
