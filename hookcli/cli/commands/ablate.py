@@ -15,7 +15,7 @@ from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import AblationDocument
 from hookcli.cli.output.run import print_notes, score_text, weights_text
-from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.output.table import Look, print_listing
 from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
 from hookcli.config import AblationConfig
 from hookcli.outside.flags import Flag
@@ -40,7 +40,15 @@ Top: TypeAlias = Annotated[
     ),
 ]
 _LOOK = Look(
-    header=("#", "layer", "channel", "effect", "score", "plain"),
+    kind=ChannelRow,
+    columns={
+        "#": lambda row: str(row.rank),
+        "layer": lambda row: row.layer,
+        "channel": lambda row: str(row.channel),
+        "effect": lambda row: _number(row.effect),
+        "score": lambda row: _number(row.score),
+        "plain": lambda row: _number(row.plain_score),
+    },
     words=("layer",),
     fold=("layer",),
     drop=("plain", "score"),
@@ -76,8 +84,7 @@ def ablate(
         uncalled=tuple(layer.row() for layer in result.uncalled),
         channels=result.rows,
     )
-    caption = tuple(_caption(result, len(rows)))
-    print_listing(Listing(ChannelRow, rows, _cells, document, caption), _LOOK, output_format)
+    print_listing(_LOOK, rows, document, output_format, _caption(result, len(rows)))
     chosen = {row.layer for row in result.rows}
     print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
     raise typer.Exit(result.exit_code)
@@ -168,11 +175,6 @@ def _caption(result: AblationResult, shown: int) -> Iterator[str]:
             yield f"{image.file}: {score_text(image.score)}"
     if len(result.images) > _IMAGES:
         yield f"and {len(result.images) - _IMAGES} more images: --format json"
-
-
-def _cells(row: ChannelRow) -> list[str]:
-    figures = (_number(figure) for figure in (row.effect, row.score, row.plain_score))
-    return [str(row.rank), row.layer, str(row.channel), *figures]
 
 
 def _number(figure: float | None) -> str:

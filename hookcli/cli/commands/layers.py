@@ -9,7 +9,7 @@ from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import LayersDocument
-from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.output.table import Look, print_listing
 from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
@@ -22,10 +22,20 @@ if TYPE_CHECKING:
 Sort: TypeAlias = Literal["calls", "flops", "params", "memory", "name"]
 
 _LOOK = Look(
-    header=(
-        *("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "share"),
-        *("calls", "traps"),
-    ),
+    kind=SurveyRow,
+    columns={
+        "#": lambda row: "" if row.order is None else str(row.order),
+        "call": lambda row: row.call_id,
+        "type": lambda row: row.module_type,
+        "output": lambda row: "" if row.shape is None else shape_text(row.shape),
+        "layout": lambda row: row.layout,
+        "params": lambda row: f"{row.params:,}",
+        "MB": lambda row: "" if row.output_mb is None else f"{row.output_mb:.2f}",
+        "MFLOPs": lambda row: "" if row.flops is None else f"{row.flops / 1e6:,.1f}",
+        "share": lambda row: "" if row.share is None else f"{row.share:.1%}",
+        "calls": lambda row: str(row.calls),
+        "traps": lambda row: "; ".join(row.traps),
+    },
     words=("call", "type", "output", "layout", "traps"),
     fold=("call", "traps"),
     drop=("traps", "calls", "layout", "type", "MB", "output", "params"),
@@ -89,7 +99,7 @@ def layers(
         model=model, input_shape=input_shape, total=found.total, layers=tuple(rows)
     )
     caption = _caption(found.total, shape_text(input_shape), sort)
-    print_listing(Listing(SurveyRow, rows, _cells, document, caption), _LOOK, output_format)
+    print_listing(_LOOK, rows, document, output_format, caption)
 
 
 def _with_shares(found: Survey, sort: Sort) -> list[SurveyRow]:
@@ -120,20 +130,3 @@ def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
     )
     return whole, f"share: of all {what}; that of a block holds those of its parts"
-
-
-def _cells(row: SurveyRow) -> list[str]:
-    shape = "" if row.shape is None else shape_text(row.shape)
-    return [
-        "" if row.order is None else str(row.order),
-        row.call_id,
-        row.module_type,
-        shape,
-        row.layout,
-        f"{row.params:,}",
-        "" if row.output_mb is None else f"{row.output_mb:.2f}",
-        "" if row.flops is None else f"{row.flops / 1e6:,.1f}",
-        "" if row.share is None else f"{row.share:.1%}",
-        str(row.calls),
-        "; ".join(row.traps),
-    ]

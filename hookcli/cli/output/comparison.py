@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import ComparisonDocument
-from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.output.table import Look, print_listing
 from hookcli.distance.comparison import DiffRow
 from hookcli.outside import escape
 from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from hookcli.distance.comparison import ChangedFact, Comparison
 
 _LOOK = Look(
-    header=(
-        "#",
-        "call",
-        "type",
-        "shape",
-        "rel L2",
-        "max abs",
-        "mean abs",
-        "cosine",
-        "tolerance",
-        "holds",
-    ),
+    kind=DiffRow,
+    columns={
+        "#": lambda row: str(row.order),
+        "call": lambda row: row.names,
+        "type": lambda row: row.module_type,
+        "shape": lambda row: shape_text(row.shape or row.other_shape),
+        "rel L2": lambda row: figure_text(row.rel_l2),
+        "max abs": lambda row: figure_text(row.max_abs),
+        "mean abs": lambda row: figure_text(row.mean_abs),
+        "cosine": lambda row: "" if row.cosine is None else f"{row.cosine:.7g}",
+        "tolerance": lambda row: figure_text(row.tolerance),
+        "holds": lambda row: "yes" if row.holds else row.reason or "no",
+    },
     words=("call", "type", "shape", "holds"),
     fold=("call", "holds"),
     drop=("type", "shape", "cosine", "mean abs", "max abs", "tolerance"),
@@ -59,9 +60,8 @@ def print_comparison(
         console.print_data(f"{escape.for_terminal(verdict)}\n")
     else:
         console.say(verdict)
-    caption = tuple(_caption(comparison, len(rows)))
-    listing = Listing(DiffRow, rows, _cells, _document(comparison, command), caption)
-    print_listing(listing, _LOOK, output_format)
+    caption = _caption(comparison, len(rows))
+    print_listing(_LOOK, rows, _document(comparison, command), output_format, caption)
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -192,16 +192,3 @@ def _document(comparison: Comparison, command: tuple[str, ...]) -> ComparisonDoc
         layers=comparison.rows,
         calls=comparison.image_rows,
     )
-
-
-def _cells(row: DiffRow) -> list[str]:
-    return [
-        str(row.order),
-        row.names,
-        row.module_type,
-        shape_text(row.shape or row.other_shape),
-        *map(figure_text, (row.rel_l2, row.max_abs, row.mean_abs)),
-        "" if row.cosine is None else f"{row.cosine:.7g}",
-        figure_text(row.tolerance),
-        "yes" if row.holds else row.reason or "no",
-    ]
