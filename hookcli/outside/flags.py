@@ -160,9 +160,10 @@ class Field:
 
 @cache
 def list_fields(request: type) -> tuple[Field, ...]:
-    """Return the fields of the class of a request."""
+    """Return the fields of the class of a request that can be given."""
     hints = get_type_hints(request, include_extras=True)
-    return tuple(read_field(each.name, hints[each.name], each.default) for each in fields(request))
+    given = (each for each in fields(request) if each.init)
+    return tuple(read_field(each.name, hints[each.name], each.default) for each in given)
 
 
 def read_field(name: str, hint: Any, default: Any) -> Field:

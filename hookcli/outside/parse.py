@@ -12,10 +12,12 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.outside.urls import is_secret
+from hookcli.outside.urls import is_secret, to_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hookcli.outside.urls import Place
 
 _CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _HIGHEST_CHANNEL = 1_000_000
@@ -72,6 +74,11 @@ def read_pixels(text: str, option: str) -> tuple[int, ...]:
         if len(numbers) == many:
             return numbers
     raise RequestError(f"{option} cannot read {text!r}", hint)
+
+
+def read_place(text: str, _option: str) -> Place:
+    """Parse the name of a folder, or its URL."""
+    return to_place(text)
 
 
 def read_names(text: str, _option: str) -> tuple[str, ...]:
