@@ -34,12 +34,7 @@ class RayCluster:
     """A ``with`` block in which workers can run on a cluster; at its end they are stopped."""
 
     def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Describe the cluster; nothing is started before the ``with`` block.
-
-        Args:
-            request: the cluster, and what each worker gets of it.
-            setup: what every worker is given.
-        """
+        """Describe the cluster; nothing is started before the ``with`` block."""
         self._request, self._setup = request, setup
         self._actors: list[Any] = []
         self._stack = ExitStack()

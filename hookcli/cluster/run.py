@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,15 +54,15 @@ def run_on_cluster(
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals = Chunk()
-    settings, first = _pin_model(prepared), prepared.model.first.source
+    settings = _pin_model(prepared)
     setup = WorkerSetup(
-        settings,
-        prepared.model.fitter,
-        first,
-        settings.plan.out_dir.absolute(),
-        Path.cwd(),
-        cluster.cpus,
-        read_weights(settings.config.run.model),
+        settings=settings,
+        fitter=prepared.model.fitter,
+        first=prepared.model.first.source,
+        folder=settings.plan.out_dir.absolute(),
+        home=Path.cwd(),
+        threads=cluster.cpus,
+        weights=read_weights(settings.config.run.model),
     )
     with (
         use_threads(cluster.cpus),
@@ -70,13 +71,16 @@ def run_on_cluster(
         RayCluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(prepared.model.loaded, setup, settings.config)
-        pool = WorkerPool(ray_cluster, facts, listener.warn)
+        warn = cache(listener.warn)  # each warning once, however many workers give it
+        pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
         merger.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
+                for text in done.warnings:
+                    warn(text)
                 merger.add(done)
         except (ModelError, KeyboardInterrupt):
             with suppress(OutputError):
@@ -113,12 +117,11 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
         while following < min(merger.count, merger.following + room):
             pool.submit(merger.make_work(following))
             following += 1
-        result = waiting.pop(merger.following, None)
-        while result is None:
+        while merger.following not in waiting:
             other = pool.wait()
             assert other.work is not None  # noqa: S101
             waiting[other.work.number] = other
-            result = waiting.pop(merger.following, None)
+        result = waiting.pop(merger.following)
         assert result.work is not None  # noqa: S101
         if result.work.begun != begun:
             for number in [*_take_others(waiting, begun), merger.following]:
@@ -149,17 +152,12 @@ class _Merger:
     """
 
     def __init__(
-        self,
-        prepared: PreparedRun,
-        folder: RunFolder,
-        totals: Chunk,
-        listener: ProgressListener,
+        self, prepared: PreparedRun, folder: RunFolder, totals: Chunk, listener: ProgressListener
     ) -> None:
         settings = prepared.settings
         self._prepared, self._folder, self._totals = prepared, folder, totals
         self._listener = listener
         self._size = chunk_size(settings.config.batch_size)
-        self._told: set[str] = set()
         self._saved = -_SAVED_EVERY  # when the top images were saved last
         self.following, self.top = 0, TopImages()
         self.count = -(-settings.image_count // self._size)
@@ -183,10 +181,6 @@ class _Merger:
 
     def add(self, done: Done) -> None:
         """Add the next chunk."""
-        for text in done.warnings:
-            if text not in self._told:
-                self._told.add(text)
-                self._listener.warn(text)
         totals, number = self._totals, self.following
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})
         totals.merge(done.chunk)

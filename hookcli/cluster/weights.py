@@ -49,12 +49,9 @@ class SentWeights:
 
 
 def read_weights(request: ModelRequest) -> SentWeights | None:
-    """Return the file of weights that a request needs; None if it needs none.
+    """Return the file of weights that a request with pinned weights needs; None if it needs none.
 
     timm's weights are in a cache of their own, which every node fills by itself.
-
-    Args:
-        request: the request, with pinned weights.
 
     Raises:
         OSError: the file cannot be read.

@@ -99,10 +99,4 @@ class Worker:
         count = settings.config.top_images * settings.has_several
         tops = list_tops(count, ended.records, places)
         files.save(self._setup.folder, ended.chunk)
-        return Done(
-            work,
-            ended.chunk,
-            tops,
-            platform.node(),
-            tuple(warnings),
-        )
+        return Done(work, ended.chunk, tops, platform.node(), tuple(warnings))

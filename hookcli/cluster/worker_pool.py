@@ -44,12 +44,7 @@ class WorkerPool:
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
     ) -> None:
-        """Start the workers.
-
-        Args:
-            cluster: where they run; it stops them at its end.
-            facts: what must be the same in all workers, as it is here.
-            warn: shows the user a warning.
+        """Start the workers, which must have the same facts as this process.
 
         Raises:
             RequestError: there is no room for a worker.
@@ -58,7 +53,6 @@ class WorkerPool:
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
         self._deaths: Counter[int] = Counter()  # by the number of the chunk
-        self._told: set[str] = set()
         self._members = [self._start() for _ in range(cluster.count_workers())]
 
     @property
@@ -83,7 +77,7 @@ class WorkerPool:
             call = self._cluster.wait(self._running, _PATIENCE)
             if call is None:
                 if not any(member.is_ready for member in self._members):
-                    self._tell(
+                    self._warn(
                         "no worker is ready yet: the cluster may have no room, "
                         "or the model is still being loaded"
                     )
@@ -139,7 +133,7 @@ class WorkerPool:
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)
-            self._tell("a worker was killed or its node was lost; such workers are replaced")
+            self._warn("a worker was killed or its node was lost; such workers are replaced")
             self._cluster.stop_worker(member.actor)  # it may live, and only its result be lost
             self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
         if work is not None:
@@ -162,9 +156,3 @@ class WorkerPool:
                 "workers are killed repeatedly",
                 "memory may be short: try fewer workers with --cluster-workers, and --resume",
             )
-
-    def _tell(self, text: str) -> None:
-        """Warn the user once."""
-        if text not in self._told:
-            self._told.add(text)
-            self._warn(text)
