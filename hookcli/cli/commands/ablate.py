@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
 
-Top: TypeAlias = Annotated[
-    int,
-    Flag(
-        "--top N",
-        "Rows of the table; the other formats have all channels.",
-        at_least=1,
-        panel="Output",
-    ),
-]
 _LOOK = Look(
     kind=ChannelRow,
     columns={
@@ -60,7 +51,15 @@ _LONG = 10.0  # an ablation of more seconds announces how long it will take
 @command
 def ablate(
     config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
-    top: Top = options.MOST_ROWS,
+    top: Annotated[
+        int,
+        Flag(
+            "--top N",
+            "Rows of the table; the other formats have all channels.",
+            at_least=1,
+            panel="Output",
+        ),
+    ] = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,

@@ -6,7 +6,7 @@ import difflib
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,17 +44,14 @@ _FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
 
 
-Against: TypeAlias = Annotated[
-    tuple[str, ...],
-    Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
-]
-
-
 @command
 def compare(
     run: Annotated[RunRequest, Without("edit", "prune")],
     tolerance: Tolerance,
-    against: Against,
+    against: Annotated[
+        tuple[str, ...],
+        Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
+    ],
     at: ObservedSide = DEFAULTS.at,
     top: options.TopCalls = options.MOST_ROWS,
     output_format: options.Format = "table",

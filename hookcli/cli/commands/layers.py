@@ -46,22 +46,21 @@ _LOOK = Look(
 _SORTED_BY: dict[Sort, str] = {"flops": "flops", "params": "params", "memory": "output_mb"}
 
 
-Operations: TypeAlias = Annotated[
-    bool, Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers")
-]
-SortedBy: TypeAlias = Annotated[
-    Sort,
-    Flag("--sort BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"),
-]
-
-
 @command
 def layers(
     model: ModelName,
     layers: Layers = ("all",),
     exclude: Exclude = (),
-    ops: Operations = False,
-    sort: SortedBy = "calls",
+    ops: Annotated[
+        bool,
+        Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers"),
+    ] = False,
+    sort: Annotated[
+        Sort,
+        Flag(
+            "--sort BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"
+        ),
+    ] = "calls",
     size: Size = None,
     model_arg: ModelArguments = (),
     output_format: options.Format = "table",
