@@ -74,10 +74,7 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
 def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
     """Run what was asked, and print the plan, the warnings and the progress on stderr.
 
-    Args:
-        config: what was asked.
-        quiet: print neither plan nor progress.
-        keeps: the run folder is kept, so the plan says where it is and how large it will be.
+    Only if the run folder is kept does the plan say where it is and how large it will be.
     """
     from hookcli.plan.prepare import prepare_run
 
@@ -88,13 +85,9 @@ def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResu
         console.say(error.message, quiet=quiet)
         raise typer.Exit(errors.DONE) from error
     console.say(_plan_text(config, prepared.settings.plan, keeps=keeps), quiet=quiet)
-    warn_of_skipped(prepared.model.skipped)
-    warn_of_models(prepared.model.loaded.info)
-    memory.collect_as_usual()
-    from hookcli.cli.completion import save_model_names
+    warn_before(prepared.model.skipped, prepared.model.loaded.info)
     from hookcli.cli.output.progress import Progress
 
-    save_model_names()
     is_long = prepared.settings.is_long
     bar = Progress(len(prepared.model.sources), is_shown=is_long and not quiet, quiet=quiet)
     try:
@@ -125,11 +118,16 @@ def _run(
     return run_on_cluster(prepared, cluster, progress)
 
 
-def warn_of_models(*models: ModelInfo) -> None:
-    """Warn once about whatever must be known about the weights or was done to a model unasked."""
+def warn_before(skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
+    """Warn of what is known before the models run, and end what belongs to their start."""
+    from hookcli.cli.completion import save_model_names
+
+    warn_of_skipped(skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):
         console.warn(text)
+    memory.collect_as_usual()
+    save_model_names()
 
 
 def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from hookcli import errors
-from hookcli.cli import memory, options
+from hookcli.cli import options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import AblationDocument
 from hookcli.cli.output.run import print_notes, score_text, weights_text
 from hookcli.cli.output.table import Look, print_listing
-from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
+from hookcli.cli.request import warn_before, warn_of_skipped, with_progress
 from hookcli.config import AblationConfig
 from hookcli.outside.flags import Flag
 from hookcli.records.command import ablation_command
@@ -109,13 +109,9 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
 
     with console.no_data():
         prepared = prepare_ablation(config)
-    warn_of_skipped(prepared.model.skipped)
-    warn_of_models(prepared.model.loaded.info)
-    memory.collect_as_usual()
-    from hookcli.cli.completion import save_model_names
+    warn_before(prepared.model.skipped, prepared.model.loaded.info)
     from hookcli.run.ablation import ablate_images
 
-    save_model_names()
     with ExitStack() as stack, console.no_data():
         forwards = _Forwards(config, stack, quiet=quiet)
         result = ablate_images(prepared, forwards.planned, forwards.done)
