@@ -86,12 +86,7 @@ def _list_own_options(own: Sequence[Field], hints: Mapping[str, Any]) -> Iterato
 
 
 def _list_options(request: type, *, may_miss: bool = False) -> Iterator[_Option]:
-    """Yield the options of a request and of the requests in it.
-
-    Args:
-        request: the class of the request.
-        may_miss: there need not be a request, so none of its options need be given.
-    """
+    """Yield the options of a request and of those in it; none is required if it ``may_miss``."""
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:

@@ -109,11 +109,7 @@ class RayCluster:
             raise LostWorkerError from error
 
     def _connect(self, stack: ExitStack) -> None:
-        """Join or start the cluster, which ends with the stack.
-
-        Raises:
-            RequestError: there is no such cluster, or none can be started.
-        """
+        """Join or start the cluster, which ends with the stack."""
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO

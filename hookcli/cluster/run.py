@@ -193,11 +193,7 @@ class _Merger:
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:
-        """Save the top images of the chunks so far, without which none of these can be resumed.
-
-        Raises:
-            OutputError: they cannot be saved.
-        """
+        """Save the top images of the chunks so far, without which none of these can be resumed."""
         write_top(self._folder, self.top)
         self._saved = time.monotonic()
 

@@ -44,11 +44,7 @@ class WorkerPool:
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
     ) -> None:
-        """Start the workers, which must have the same facts as this process.
-
-        Raises:
-            RequestError: there is no room for a worker.
-        """
+        """Start the workers, which must have the same facts as this process."""
         self._cluster, self._facts, self._warn = cluster, facts, warn
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
@@ -125,11 +121,7 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Start another worker for one that was killed, and queue its chunk again.
-
-        Raises:
-            ModelError: workers are killed again and again.
-        """
+        """Start another worker for one that was killed, and queue its chunk again."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)
@@ -141,11 +133,7 @@ class WorkerPool:
         self._feed()
 
     def _count_death(self, member: _Member) -> None:
-        """Count the death of a worker for the chunk that it ran, or for its place.
-
-        Raises:
-            ModelError: it was one too many.
-        """
+        """Count the death of a worker for the chunk that it ran, or for its place."""
         deaths = member.deaths + 1
         if member.work:
             number = member.work[0].number

@@ -59,13 +59,7 @@ def check_golden(
 ) -> str:
     """Run a model, and return how it differs from a golden file; empty if it does not.
 
-    Args:
-        model: a module, the name of a model, or a request for one.
-        image: the file of an image, or pixels (C, H, W) or (N, C, H, W).
-        golden: the golden file.
-        layers: forms of the filter language.
-        tolerance: how far the two may be apart.
-        update: write the golden file instead.
+    With ``update``, the golden file is written instead.
 
     Raises:
         HookcliError: the model cannot be run as asked, or the two cannot be compared.

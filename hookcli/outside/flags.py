@@ -82,11 +82,7 @@ class Flag:
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field for what was given on the command line.
-
-        Raises:
-            RequestError: a text cannot be read.
-        """
+        """Return the value of the field for what was given on the command line."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
         if self.read is None:
@@ -121,10 +117,8 @@ class Field:
     """A field of a request.
 
     Attributes:
-        name: its name.
         kind: its type, without the option.
-        default: its default; ``MISSING`` if there is none.
-        flag: its option; None for none.
+        default: ``MISSING`` if there is none.
         request: the class of its value if that is a request of its own; None for others.
     """
 
@@ -179,9 +173,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(request: Any, left_out: tuple[type, ...] = ()) -> Iterator[tuple[Field, Flag, Any]]:
     """Yield each field with a flag, of a request and of those inside it, with its value.
 
-    Args:
-        request: the request.
-        left_out: classes of requests whose fields are left out.
+    ``left_out`` are classes of requests whose fields are left out.
     """
     kind: Any = type(request)
     for field in list_fields(kind):

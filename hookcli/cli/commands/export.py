@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote
@@ -18,6 +19,8 @@ from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import escape
+from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
@@ -93,8 +96,6 @@ def _write_files(
     write: Callable[[IO[bytes], Run, str], None],
 ) -> Iterator[FileRow]:
     """Write the arrays or tables, then the names of their rows; yields each file when written."""
-    from hookcli.outside.files import open_atomic
-
     for call_id, file in files.items():
         with open_atomic(file) as stream:
             write(stream, run, call_id)
@@ -106,11 +107,7 @@ def _write_files(
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Check before anything is written that no table becomes too wide.
-
-    Raises:
-        RequestError: one would.
-    """
+    """Refuse tables that would become too wide, before anything is written."""
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
@@ -123,8 +120,6 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     """Return a file name without extension for each call id, unique even if case is ignored."""
-    from hookcli.outside.files import safe_name
-
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
@@ -159,8 +154,6 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
     Raises:
         OutputError: a file exists that no export wrote, or that may not be replaced.
     """
-    from hookcli.outside.documents import DamagedError, read_document
-
     known: set[str] = set()
     try:
         if not (folder / _LIST).is_symlink():
@@ -187,11 +180,9 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 def _write_list(folder: Path, names: set[str]) -> None:
     """Write the list of the files that exports write, before they are written."""
-    from hookcli import __version__
-    from hookcli.outside.files import write_atomic
     from hookcli.store.tables import render_json
 
-    listed = ExportList(hookcli=__version__, files=tuple(sorted(names)))
+    listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
     write_atomic(folder / _LIST, render_json(listed).encode())
 
 

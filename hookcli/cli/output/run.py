@@ -318,11 +318,7 @@ def print_notes(
 ) -> None:
     """Print on stderr what the model saw instead of one picture, and which layers did not run.
 
-    Args:
-        images: the images of the run.
-        uncalled: the layers that did not run.
-        quiet: print nothing.
-        chosen: the labels of all chosen layers, if known.
+    ``chosen`` are the labels of all chosen layers, if they are known.
     """
     for note in dict.fromkeys(image.note for image in images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)

@@ -99,13 +99,7 @@ def print_files(
     output_format: str,
     document: Callable[[tuple[FileRow, ...]], Document],
 ) -> None:
-    """Print which files were written.
-
-    Args:
-        rows: one for each file, as soon as it is written.
-        output_format: ``text`` or ``jsonl``, one line for each file, or ``json``.
-        document: returns the JSON form.
-    """
+    """Print each file as soon as it is written, or all of them as JSON: ``document`` of them."""
     from hookcli.store import tables
 
     if output_format == "json":
