@@ -94,11 +94,9 @@ def _print_dry_run(config: AblationConfig) -> NoReturn:
 
     with console.no_data():
         outline = prepare_ablation(config, has_weights=False).model
-        from hookcli.images.prepare import prepare_image
         from hookcli.run.ablation_plan import plan_ablation
 
-        first, images = prepare_image(outline.fitter, outline.sources[0]), len(outline.sources)
-        plan = plan_ablation(outline.loaded, outline.layers, config.style, images, first.pixels)
+        plan = plan_ablation(outline, config.style)
     console.say(_plan_text(config, plan))
     warn_of_skipped(outline.skipped)
     raise typer.Exit(errors.SKIPPED if outline.skipped else errors.DONE)

@@ -10,15 +10,11 @@ import typer
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.comparison import (
-    has_every_image,
-    list_notes,
-    print_comparison,
-    verdict_text,
-)
+from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.config import DEFAULTS, StorageOptions, Theme
 from hookcli.distance.tolerance import Match, Tolerance
+from hookcli.distance.verdict import list_notes, verdict_text
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 

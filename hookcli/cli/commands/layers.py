@@ -76,24 +76,13 @@ def layers(
         hookcli layers convnext_tiny --layers leaf --sort flops
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.hooks.filter import select_layers
-    from hookcli.hooks.operation_filter import add_operations
-    from hookcli.models.load import build_skeleton
-    from hookcli.passes.find_operations import find_named_operations
-    from hookcli.passes.survey import survey
+    from hookcli.passes.survey import survey_layers
 
     request = ModelRequest(model, size=size, arguments=model_arg)
     with console.no_data():
-        loaded = build_skeleton(request)
-        every = ("re:op:",) if ops else ()
-        operations = find_named_operations(loaded, layers, exclude, every)
-        chosen = select_layers(loaded.module, layers, exclude, operations)
-        if ops:
-            chosen = add_operations(chosen, operations)
-        found = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
+        found, input_shape = survey_layers(request, layers, exclude, operations=ops)
     rows = _sorted(_with_shares(found, sort), sort)
     save_model_names()
-    input_shape = loaded.info.input_shape
     document = LayersDocument(
         model=model, input_shape=input_shape, total=found.total, layers=tuple(rows)
     )
