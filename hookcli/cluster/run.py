@@ -109,7 +109,7 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
     known from it. A chunk is run again if one before it has shown meanwhile that images may not
     share a forward.
     """
-    waiting: dict[int, Done | Failed] = {}
+    waiting: dict[int, tuple[Work, Done | Failed]] = {}
     following = merger.following
     while merger.following < merger.count:
         begun = merger.begun
@@ -118,28 +118,20 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
             pool.submit(merger.make_work(following))
             following += 1
         while merger.following not in waiting:
-            other = pool.wait()
-            assert other.work is not None  # noqa: S101
-            waiting[other.work.number] = other
-        result = waiting.pop(merger.following)
-        assert result.work is not None  # noqa: S101
-        if result.work.begun != begun:
-            for number in [*_take_others(waiting, begun), merger.following]:
+            work, result = pool.wait()
+            waiting[work.number] = work, result
+        work, result = waiting[merger.following]
+        if work.begun != begun:
+            for number in [n for n, (other, _) in waiting.items() if other.begun != begun]:
+                del waiting[number]
                 pool.submit(merger.make_work(number))
         elif isinstance(result, Failed):
             if result.part is not None:
                 merger.write_part(result.part)
             raise result.error()
         else:
+            del waiting[merger.following]
             yield result
-
-
-def _take_others(waiting: dict[int, Done | Failed], begun: BeganWith) -> list[int]:
-    """Take out the chunks that began with something else, and return their numbers."""
-    others = [n for n, result in waiting.items() if result.work and result.work.begun != begun]
-    for number in others:
-        del waiting[number]
-    return others
 
 
 class _Merger:
@@ -189,7 +181,8 @@ class _Merger:
         self.following += 1
         if time.monotonic() - self._saved >= _SAVED_EVERY:
             self.save_top()
-        self._listener.worked(done.node, len(done.work.sources))
+        images = len(done.chunk.images) + len(done.chunk.skipped)
+        self._listener.worked(done.node, images)
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:

@@ -66,8 +66,7 @@ class Work:
 
     Attributes:
         number: the number of the chunk, from 0.
-        sources: its images.
-        place: the position of the first of them in the run.
+        place: the position of the first of its images in the run.
         begun: what the chunks before have shown.
     """
 
@@ -79,21 +78,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A chunk that is complete in the run folder.
+    """A chunk that is complete in the run folder, and the name of the machine that ran it.
 
     Attributes:
-        work: the chunk that was to be run.
-        chunk: what came of it.
         tops: the images of it that fire each channel most, for each number of channels.
-        node: the name of the machine that ran it.
-        warnings: what the user should be warned of.
     """
 
-    work: Work
     chunk: Chunk
     tops: list[TopImages]
-    node: str = ""
-    warnings: tuple[str, ...] = ()
+    node: str
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +96,18 @@ class Failed:
 
     Attributes:
         raised: the error, which is sent without its cause.
-        work: the chunk that was to be run; None while the worker was getting ready.
         part: what was observed of the chunk until the model failed; None after other errors.
         number: the number of the system's error behind it, such as that of a full disk.
     """
 
     raised: errors.HookcliError
-    work: Work | None = None
-    part: Chunk | None = None
-    number: int | None = None
+    part: Chunk | None
+    number: int | None
 
     @classmethod
-    def from_error(
-        cls, error: errors.HookcliError, work: Work | None = None, part: Chunk | None = None
-    ) -> Failed:
-        """Return the error with what must be known of its cause and its node."""
-        if work is None:
-            error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
-        return cls(error, work, part, getattr(error.__cause__, "errno", None))
+    def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> Failed:
+        """Return the error with what must be known of its cause."""
+        return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
         """Return the error again."""

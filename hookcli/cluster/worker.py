@@ -58,6 +58,7 @@ class Worker:
                 model.loaded.use_channels_last()
             prepared = add_score(replace(model, fitter=setup.fitter), settings)
         except HookcliError as error:
+            error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return Failed.from_error(error)
         self._settings = make_chunk_settings(prepared)
         self._setup = replace(setup, weights=None)  # they take memory
@@ -78,7 +79,7 @@ class Worker:
             except OSError as error:
                 raise cannot_write(self._setup.folder, error) from error
         except HookcliError as error:
-            return Failed.from_error(error, work)
+            return Failed.from_error(error)
 
     def _run(self, work: Work) -> Done | Failed:
         assert self._settings is not None  # noqa: S101
@@ -92,11 +93,11 @@ class Worker:
             try:
                 ended, jobs = runner.run(work.number, list(images))
             except BrokenForwardError as error:
-                return Failed.from_error(error, work, runner.chunk)
+                return Failed.from_error(error, runner.chunk)
             for job in jobs:
                 job()
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
         tops = list_tops(count, ended.records, places)
         files.save(self._setup.folder, ended.chunk)
-        return Done(work, ended.chunk, tops, platform.node(), tuple(warnings))
+        return Done(ended.chunk, tops, platform.node(), tuple(warnings))

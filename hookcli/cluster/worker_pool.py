@@ -26,7 +26,6 @@ class _Member:
     """A worker of the pool.
 
     Attributes:
-        actor: Ray's handle of it.
         is_ready: it has loaded the model, which is that of the driver.
         work: the chunks that it has been given and not yet returned; it runs the first of them.
         deaths: how many workers in its place were killed while they got ready.
@@ -61,8 +60,8 @@ class WorkerPool:
         self._queue.append(work)
         self._feed()
 
-    def wait(self) -> Done | Failed:
-        """Wait until any chunk has been run.
+    def wait(self) -> tuple[Work, Done | Failed]:
+        """Wait until any chunk has been run, and return it with what came of it.
 
         Raises:
             ModelError: a worker has another environment or other weights, or workers are killed
@@ -87,7 +86,7 @@ class WorkerPool:
             if work is not None:
                 member.work.remove(work)
                 self._feed()
-                return result  # type: ignore[no-any-return]
+                return work, result
             self._admit(member, result)
 
     def _start(self, deaths: int = 0) -> _Member:
