@@ -14,7 +14,7 @@ from hookcli.cli import options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import AblationDocument
-from hookcli.cli.output.run import print_notes, score_text, weights_text
+from hookcli.cli.output.run import finite_text, print_notes, score_text, weights_text
 from hookcli.cli.output.table import Look, print_listing
 from hookcli.cli.request import warn_before, warn_of_skipped, with_progress
 from hookcli.config import AblationConfig
@@ -36,9 +36,9 @@ _LOOK = Look(
         "#": lambda row: str(row.rank),
         "layer": lambda row: row.layer,
         "channel": lambda row: str(row.channel),
-        "effect": lambda row: _number(row.effect),
-        "score": lambda row: _number(row.score),
-        "plain": lambda row: _number(row.plain_score),
+        "effect": lambda row: finite_text(row.effect),
+        "score": lambda row: finite_text(row.score),
+        "plain": lambda row: finite_text(row.plain_score),
     },
     words=("layer",),
     fold=("layer",),
@@ -168,7 +168,3 @@ def _caption(result: AblationResult, shown: int) -> Iterator[str]:
             yield f"{image.file}: {score_text(image.score)}"
     if len(result.images) > _IMAGES:
         yield f"and {len(result.images) - _IMAGES} more images: --format json"
-
-
-def _number(figure: float | None) -> str:
-    return "not finite" if figure is None else f"{figure:.5g}"

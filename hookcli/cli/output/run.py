@@ -83,7 +83,9 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         if image.unedited:
             yield f"  without changes: {', '.join(map(_prediction, image.unedited))}"
         if image.score:
-            yield f"  score: {score_text(image.score)}{_plain_score(image)}"
+            plain = image.unedited_score
+            without = f", without changes {finite_text(plain.value)}" if plain else ""
+            yield f"  score: {score_text(image.score)}{without}"
     if len(said) > _IMAGES:
         yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
@@ -92,10 +94,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
     for grid in focused:
         more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
         more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
-        best = (
-            f"channel {c} ({'not finite' if s is None else format(s, '.2f')})"
-            for c, s in more[:_FOCUSED]
-        )
+        best = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
         yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
     yield from _attention_lines(result.attention)
     findings = [finding for finding in result.findings if finding.rule not in _SAID]
@@ -227,20 +226,15 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
     return f"{image.file}: {said}{' (meaningless: the weights are random)' * is_claim}"
 
 
-def _plain_score(image: ImageResult) -> str:
-    plain = image.unedited_score
-    if plain is None:
-        return ""
-    return (
-        f", without changes {'not finite' if plain.value is None else format(plain.value, '.5g')}"
-    )
+def finite_text(value: float | None, form: str = ".5g") -> str:
+    """Return a number, of which None says that it is not finite."""
+    return "not finite" if value is None else format(value, form)
 
 
 def score_text(score: Score) -> str:
     """Return a score as text: ``logit of tabby (281) = 8.31``."""
     of = "" if score.target is None else f" of {score.category} ({score.target})"
-    value = "not finite" if score.value is None else f"{score.value:.5g}"
-    return f"{score.kind}{of} = {value}"
+    return f"{score.kind}{of} = {finite_text(score.value)}"
 
 
 def _prediction(prediction: Prediction) -> str:
