@@ -513,7 +513,7 @@ class FindingRequest:
             "Change the threshold of a finding: dead=0.5.",
             many=True,
             read=parse.read_threshold,
-            write=parse.write_rule,
+            write=lambda rule: f"{rule[0]}={rule[1]:g}",
         ),
     ] = ()
     fail_on: Annotated[

@@ -54,11 +54,7 @@ class RayCluster:
         self._stack.close()
 
     def count_workers(self) -> int:
-        """Return how many workers were asked for, or else how many the cluster has room for.
-
-        Raises:
-            RequestError: there is no room for one.
-        """
+        """Return how many workers were asked for, or else how many the cluster has room for."""
         if self._request.workers is not None:  # nodes may still join
             return self._request.workers
         room = sum(

@@ -29,7 +29,6 @@ from hookcli.summary.top_images import list_tops
 
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
-    from hookcli.config import RunConfig
 
 
 class Worker:
@@ -50,7 +49,10 @@ class Worker:
             os.chdir(setup.home)
         torch.set_num_threads(setup.threads)
         try:
-            config = self._find_files(find_code(setup.settings.config, sent))
+            config = find_code(setup.settings.config, sent)
+            if setup.weights is not None:
+                model_here = setup.weights.store(config.run.model)
+                config = replace(config, run=replace(config.run, model=model_here))
             settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
             model = prepare_model(config.run, found, config.edited_side)
@@ -63,13 +65,6 @@ class Worker:
         self._settings = make_chunk_settings(prepared)
         self._setup = replace(setup, weights=None)  # they take memory
         return list_facts(model.loaded, setup, config)
-
-    def _find_files(self, config: RunConfig) -> RunConfig:
-        """Return the config with the file of weights as this node has it."""
-        if self._setup.weights is None:
-            return config
-        model = self._setup.weights.store(config.run.model)
-        return replace(config, run=replace(config.run, model=model))
 
     def run(self, work: Work) -> Done | Failed:
         """Run a chunk, and write its files into the run folder."""

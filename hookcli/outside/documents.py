@@ -143,19 +143,15 @@ def convert(document: object, kind: type[T]) -> T:
         DamagedError: the document is not of this kind.
     """
     if isinstance(document, dict):
-        check_version(document.get("schema_version", SCHEMA_VERSION))
+        version = document.get("schema_version", SCHEMA_VERSION)
+        if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+            raise LaterVersionError(
+                f"has schema version {version!s:.40}, and this hookcli reads up to {SCHEMA_VERSION}"
+            )
     try:
         return msgspec.convert(document, kind)
     except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise _damaged(error) from error  # msgspec cannot look up a key with a surrogate
-
-
-def check_version(version: object) -> None:
-    """Refuse a schema version that is not known yet: a later version of hookcli wrote it."""
-    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
-        raise LaterVersionError(
-            f"has schema version {version!s:.40}, and this hookcli reads up to {SCHEMA_VERSION}"
-        )
 
 
 def read_document(file: Path, kind: type[T]) -> T:

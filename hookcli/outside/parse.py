@@ -15,8 +15,6 @@ from hookcli.errors import RequestError
 from hookcli.outside.urls import is_secret, to_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hookcli.outside.urls import Place
 
 _CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
@@ -96,11 +94,6 @@ def read_threshold(word: str, option: str) -> tuple[str, float]:
     raise RequestError(f"{option} cannot read {word!r}", _THRESHOLDS[option])
 
 
-def write_rule(rule: tuple[str, float]) -> str:
-    """Return ``NAME=VALUE``."""
-    return f"{rule[0]}={rule[1]:g}"
-
-
 def read_pair(word: str, option: str) -> tuple[str, str]:
     """Parse ``KEY=VALUE`` into a pair."""
     name, sign, value = word.partition("=")
@@ -121,12 +114,12 @@ def read_storage_option(word: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _list_keys(text: str) -> Iterator[str]:
-    """Yield the keys of a JSON object, and of those inside it; none for other text."""
+def _list_keys(text: str) -> list[str]:
+    """Return the keys of a JSON object, and of those inside it; none for other text."""
     found: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=lambda pairs: found.extend(key for key, _ in pairs))
-    yield from found
+    return found
 
 
 def read_saved(text: str, option: str) -> frozenset[str]:

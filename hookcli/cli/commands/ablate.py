@@ -108,8 +108,10 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
     with console.no_data():
         prepared = prepare_ablation(config)
     warn_before(prepared.model.skipped, prepared.model.loaded.info)
+    from hookcli.cli.completion import save_model_names
     from hookcli.run.ablation import ablate_images
 
+    save_model_names()
     with ExitStack() as stack, console.no_data():
         forwards = _Forwards(config, stack, quiet=quiet)
         result = ablate_images(prepared, forwards.planned, forwards.done)

@@ -99,11 +99,7 @@ def golden(
 
 
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
-    """Return the golden document of a finished run, for which no option of a model makes sense.
-
-    Raises:
-        RequestError: there is no such run, or an option for a model was given.
-    """
+    """Return the golden document of a finished run, for which no option of a model makes sense."""
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run
 
