@@ -28,7 +28,6 @@ from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.places.names import chunk_file, chunk_journal
 from hookcli.summary.chunks import Chunk
-from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +73,6 @@ def run_on_cluster(
         warn = cache(listener.warn)  # each warning once, however many workers give it
         pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
-        merger.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         try:
@@ -135,7 +133,7 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
 
 
 class _Merger:
-    """Adds up the chunks of a run in their order.
+    """Adds up the chunks of a run in their order, first those of an interrupted run.
 
     Attributes:
         following: the number of the chunk that is added next.
@@ -151,19 +149,15 @@ class _Merger:
         self._listener = listener
         self._size = chunk_size(settings.config.batch_size)
         self._saved = -_SAVED_EVERY  # when the top images were saved last
-        self.following, self.top = 0, TopImages()
+        sources = prepared.model.sources
+        self.top = resume_chunks(settings, sources, folder, totals, listener)
+        self.following = self.top.chunks
         self.count = -(-settings.image_count // self._size)
 
     @property
     def begun(self) -> BeganWith:
         """What the chunks so far have shown."""
         return BeganWith.after(self._totals)
-
-    def resume(self) -> None:
-        """Add up the chunks of an interrupted run that can still be used."""
-        settings, sources = self._prepared.settings, self._prepared.model.sources
-        self.top = resume_chunks(settings, sources, self._folder, self._totals, self._listener)
-        self.following = self.top.chunks
 
     def make_work(self, number: int) -> Work:
         """Return a chunk, to be run after the chunks so far."""

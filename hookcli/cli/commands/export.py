@@ -152,11 +152,10 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
     """
     known: set[str] = set()
     try:
-        if not (folder / _LIST).is_symlink():
-            known = set(read_document(folder / _LIST, ExportList).files)
+        if (folder / _LIST).is_symlink():
+            raise DamagedError("a link is not followed")
+        known = set(read_document(folder / _LIST, ExportList).files)
     except (OSError, DamagedError):
-        names = [*names, _LIST]
-    if (folder / _LIST).is_symlink():
         names = [*names, _LIST]
     for name in names:
         file = folder / name

@@ -42,8 +42,12 @@ _LOOK = Look(
     foot=("traps",),
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
-# The number that rows are sorted by, and of which they have a share.
-_SORTED_BY: dict[Sort, str] = {"flops": "flops", "params": "params", "memory": "output_mb"}
+# The number that rows are sorted by and have a share of, and what it counts.
+_COUNTED: dict[Sort, tuple[str, str]] = {
+    "flops": ("flops", "FLOPs"),
+    "params": ("params", "parameters"),
+    "memory": ("output_mb", "MB"),
+}
 
 
 @command
@@ -81,38 +85,32 @@ def layers(
     request = ModelRequest(model, size=size, arguments=model_arg)
     with console.no_data():
         found, input_shape = survey_layers(request, layers, exclude, operations=ops)
-    rows = _sorted(_with_shares(found, sort), sort)
     save_model_names()
-    document = LayersDocument(
-        model=model, input_shape=input_shape, total=found.total, layers=tuple(rows)
-    )
+    rows = _sort(found, sort)
+    document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
     caption = _caption(found.total, shape_text(input_shape), sort)
     print_listing(_LOOK, rows, document, output_format, caption)
 
 
-def _with_shares(found: Survey, sort: Sort) -> list[SurveyRow]:
-    """Return the rows with their shares of the model's total."""
-    number = _SORTED_BY.get(sort, "flops")
+def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
+    """Return the rows with their shares of the model's total, the largest first if asked for."""
+    number, _ = _COUNTED.get(sort, _COUNTED["flops"])
     total = getattr(found.total, number)
-    return [
+    rows = [
         row
         if total == 0 or getattr(row, number) is None
         else replace(row, share=round(getattr(row, number) / total, 6))
         for row in found.rows
     ]
-
-
-def _sorted(rows: list[SurveyRow], sort: Sort) -> list[SurveyRow]:
-    """Return the rows in the order that was asked for, the largest first."""
-    if sort == "calls":
-        return rows
     if sort == "name":
-        return sorted(rows, key=lambda row: row.call_id)
-    return sorted(rows, key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
+        rows.sort(key=lambda row: row.call_id)
+    elif sort in _COUNTED:
+        rows.sort(key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
+    return tuple(rows)
 
 
 def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]:
-    what = {"params": "parameters", "memory": "MB"}.get(sort, "FLOPs")
+    _, what = _COUNTED.get(sort, _COUNTED["flops"])
     whole = (
         f"total: {total.params:,} parameters, {total.flops / 1e6:,.1f} MFLOPs and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
