@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from operator import itemgetter
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -31,13 +32,6 @@ class Without:
         self.names = names
 
 
-class _Option(NamedTuple):
-    """A parameter of a command, and where ``--help`` shows it."""
-
-    place: int
-    parameter: Parameter
-
-
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function whose parameters are requests or have flags of their own.
 
@@ -50,8 +44,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         for name, each in signature(function).parameters.items()
     ]
     known_as = {field.name: field.parameter for field in own}
-    options = sorted(_list_own_options(own, hints), key=lambda option: option.place)
-    parameters = list({option.parameter.name: option.parameter for option in options}.values())
+    options = sorted(_list_own_options(own, hints), key=itemgetter(0))
+    parameters = list({parameter.name: parameter for _, parameter in options}.values())
 
     @wraps(function)
     def fill_requests(*words: object, **named: object) -> None:
@@ -68,7 +62,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return fill_requests
 
 
-def _list_own_options(own: Sequence[Field], hints: Mapping[str, Any]) -> Iterator[_Option]:
+def _list_own_options(
+    own: Sequence[Field], hints: Mapping[str, Any]
+) -> Iterator[tuple[int, Parameter]]:
+    """Yield the place in ``--help`` and the parameter of each option of a command."""
     left_out = {field.parameter for field in own if field.request is None}
     for hint in hints.values():
         parts = getattr(hint, "__metadata__", ())
@@ -76,25 +73,23 @@ def _list_own_options(own: Sequence[Field], hints: Mapping[str, Any]) -> Iterato
     for field in own:
         if field.request is not None:
             options = _list_options(field.request)
-            yield from (each for each in options if each.parameter.name not in left_out)
+            yield from (each for each in options if each[1].name not in left_out)
         elif field.flag is not None:
-            yield _Option(_LAST, _make_parameter(field, field.flag, field.flag.panel))
+            yield _LAST, _make_parameter(field, field.flag, field.flag.panel)
         else:
-            yield _Option(
-                _LAST, Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=field.kind)
-            )
+            yield _LAST, Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=field.kind)
 
 
-def _list_options(request: type, *, may_miss: bool = False) -> Iterator[_Option]:
+def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[int, Parameter]]:
     """Yield the options of a request and of those in it; none is required if it ``may_miss``."""
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:
             shown = panel or field.flag.panel
-            is_placed = shown in _PANELS and not field.flag.late
-            place = _PANELS.index(shown) if is_placed else _LAST
+            has_place = shown in _PANELS and not field.flag.late
+            place = _PANELS.index(shown) if has_place else _LAST
             known = replace(field, default=None) if may_miss and field.is_required else field
-            yield _Option(place, _make_parameter(known, field.flag, shown))
+            yield place, _make_parameter(known, field.flag, shown)
         if field.request is not None:
             yield from _list_options(field.request, may_miss=field.kind is not field.request)
 

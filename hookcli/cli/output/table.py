@@ -107,13 +107,9 @@ def print_files(
     elif output_format == "jsonl":
         print_lines(rows)
     else:
-        for row in rows:
-            console.print_data(f"{_shown(row.file)}\n")
-
-
-def _shown(name: str) -> str:
-    """Return a name as it is for a program, and escaped for a terminal."""
-    return escape.for_terminal(name) if sys.stdout.isatty() else name
+        for row in rows:  # a program gets the name as it is
+            name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
+            console.print_data(f"{name}\n")
 
 
 def _print_wrapped(lines: Iterable[str]) -> None:
