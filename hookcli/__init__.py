@@ -31,29 +31,6 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
-    "BackwardStyle": "config",
-    "Captured": "passes.capture",
-    "FindingRequest": "config",
-    "FolderRequest": "config",
-    "GradientsConfig": "config",
-    "GridStyle": "config",
-    "HookcliError": "errors",
-    "ImageRequest": "config",
-    "InspectConfig": "config",
-    "LayerRecord": "records.layer_records",
-    "ModelRequest": "config",
-    "Run": "store.load",
-    "RunRequest": "config",
-    "RunResult": "records.runs",
-    "SaveStyle": "config",
-    "TensorRequest": "config",
-    "TensorStats": "records.layer_records",
-    "capture": "passes.capture",
-    "inspect_images": "run.pipeline",
-    "load_run": "store.load",
-}
-
 __all__ = [
     "BackwardStyle",
     "Captured",
@@ -76,6 +53,18 @@ __all__ = [
     "inspect_images",
     "load_run",
 ]
+
+_HOMES = dict.fromkeys(__all__, "config") | {
+    "Captured": "passes.capture",
+    "HookcliError": "errors",
+    "LayerRecord": "records.layer_records",
+    "Run": "store.load",
+    "RunResult": "records.runs",
+    "TensorStats": "records.layer_records",
+    "capture": "passes.capture",
+    "inspect_images": "run.pipeline",
+    "load_run": "store.load",
+}
 
 if not TYPE_CHECKING:  # mypy would take a misspelt name for one that there is
 

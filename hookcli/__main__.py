@@ -119,9 +119,9 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from hookcli import __version__
+        from importlib import metadata  # 20 ms, which hookcli --help need not wait for
 
-        console.print_data(f"hookcli {__version__}\n")
+        console.print_data(f"hookcli {metadata.version('hookcli')}\n")
         raise typer.Exit
 
 

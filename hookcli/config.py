@@ -9,7 +9,7 @@ the panel of its options in ``--help``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
@@ -65,7 +65,7 @@ ModelArguments: TypeAlias = Annotated[
         "--model-arg KEY=VALUE",
         "Argument of the model: num_classes=50.",
         many=True,
-        read=parse.read_model_argument,
+        read=parse.read_pair,
         write="=".join,
         panel="Model",
         alters=True,
@@ -213,7 +213,7 @@ class SaveStyle:
         Flag(
             "--tensor-channels LIST",
             "Save only these channels: '3,7,10-20'.",
-            read=parse.read_saved_channels,
+            read=parse.read_channels,
         ),
     ] = None
 
@@ -329,7 +329,7 @@ class ModelRequest:
     ] = None
     std: Annotated[
         tuple[float, ...] | None,
-        Flag("--std R,G,B", "Divisor of the colours.", read=parse.read_divisors),
+        Flag("--std R,G,B", "Divisor of the colours.", read=parse.read_colours),
     ] = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
@@ -449,7 +449,7 @@ class FolderRequest:
         Flag(
             "-o --out DIR",
             "The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]",
-            read=to_place,
+            read=parse.read_place,
         ),
     ] = None
     overwrite: Annotated[
@@ -512,8 +512,8 @@ class FindingRequest:
             "--rule NAME=VALUE",
             "Change the threshold of a finding: dead=0.5.",
             many=True,
-            read=parse.read_rule,
-            write=parse.write_rule,
+            read=parse.read_threshold,
+            write=lambda rule: f"{rule[0]}={rule[1]:g}",
         ),
     ] = ()
     fail_on: Annotated[
@@ -553,11 +553,7 @@ class ClusterRequest:
 
 @dataclass(frozen=True, slots=True)
 class MachineRequest:
-    """Machine: the processes and threads of this machine, or a cluster of many.
-
-    Attributes:
-        cluster: the cluster to run on; None for this process alone.
-    """
+    """Machine: the processes and threads of this machine, or a cluster of many."""
 
     workers: Workers = None
     threads: Annotated[
@@ -596,7 +592,7 @@ class AttentionRequest:
         Flag(
             "--patch X,Y",
             "Draw what the patch at this pixel looks at.  [default: the class token]",
-            read=parse.read_pixel,
+            read=parse.read_pixels,
         ),
     ] = None
     rollout: Annotated[
@@ -608,15 +604,7 @@ class AttentionRequest:
 class RunConfig:
     """The base of ``InspectConfig`` and ``GradientsConfig``, the runs that write a run folder.
 
-    The properties hold what such a run does unless its own config has a field of that name.
-
-    Attributes:
-        run: the model, the images, the layers and the changes to them.
-        folder: where the run is written.
-        grids: how feature maps are drawn.
-        tensors: what is kept of the tensors.
-        findings: the rules of the findings.
-        machine: how the work is spread over processes, threads and machines.
+    The fields that cannot be given hold what such a run does unless its own config gives them.
     """
 
     command: ClassVar[str]
@@ -637,50 +625,23 @@ class RunConfig:
         ),
     ] = None
 
-    @property
-    def at(self) -> At:
-        """Which tensors of a call are observed: ``output``, ``input`` or ``both``."""
-        return "both"
+    at: At = field(default="both", init=False)
+    batch_size: int = field(default=1, init=False)
+    focus: Box | None = field(default=None, init=False)
+    attention: AttentionRequest | None = field(default=None, init=False)
+    overview: bool = field(default=False, init=False)
+    top_images: int = field(default=0, init=False)
+    backward: BackwardStyle | None = field(default=None, init=False)
 
     @property
     def sides(self) -> tuple[str, ...]:
         """The sides of a call that are recorded."""
-        return SIDES[self.at]
+        return SIDES[self.at] if self.backward is None else ("grad_output", "grad_input")
 
     @property
     def edited_side(self) -> EditedSide:
         """The side of a call that an edit changes if it names none."""
         return "output" if self.backward is None else "grad_output"
-
-    @property
-    def backward(self) -> BackwardStyle | None:
-        """The score that a backward starts at; None for a run without a backward."""
-        return None
-
-    @property
-    def batch_size(self) -> int:
-        """How many images go through the model at once, at most."""
-        return 1
-
-    @property
-    def focus(self) -> Box | None:
-        """The box of the image inside which channels are ranked."""
-        return None
-
-    @property
-    def attention(self) -> AttentionRequest | None:
-        """What is computed of the attention; None for nothing."""
-        return None
-
-    @property
-    def overview(self) -> bool:
-        """Whether an overview, one picture for a slide, is drawn too."""
-        return False
-
-    @property
-    def top_images(self) -> int:
-        """How many of the images that fire each channel most are kept."""
-        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -707,7 +668,7 @@ class InspectConfig(RunConfig):
         Flag(
             "--focus X,Y,W,H",
             "Put channels first that fire inside this box.",
-            read=parse.read_box,
+            read=parse.read_pixels,
             panel="Pictures",
         ),
     ] = None
@@ -744,21 +705,10 @@ class GradientsConfig(RunConfig):
 
     backward: BackwardStyle = BackwardStyle()
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """The sides of a call that are recorded."""
-        return ("grad_output", "grad_input")
-
 
 @dataclass(frozen=True, slots=True)
 class AblationConfig:
-    """The request of ``hookcli ablate``, which writes no files.
-
-    Attributes:
-        run: the model, the images and the layers.
-        score: the score whose change ranks the channels.
-        style: which channels are zeroed, and how many at once.
-    """
+    """The request of ``hookcli ablate``, which writes no files."""
 
     run: RunRequest
     score: ScoreRequest = ScoreRequest()
@@ -772,8 +722,7 @@ class VariantRequest:
     Attributes:
         name: the name of the variant, in the words of the user.
         run: the request of the first variant with what differs.
-        channels_last: weights and pixels are laid out channels last.
-        threads: how many threads torch uses; None for as many as in the first variant.
+        threads: None for as many as in the first variant.
     """
 
     name: str
@@ -784,12 +733,7 @@ class VariantRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """The request of ``hookcli compare``, which writes no files.
-
-    Attributes:
-        run: the first variant, which is the reference.
-        other: the second variant.
-    """
+    """The request of ``hookcli compare``, which writes no files; ``run`` is the reference."""
 
     run: RunRequest
     other: VariantRequest

@@ -57,10 +57,20 @@ class HookcliError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let the error be sent between processes, whatever ``__init__`` of its class takes."""
+        return _make_again, (type(self), self.message, self.hint)
+
     def name_image(self, file: str) -> None:
         """Name the image that the error is about, one of several, and hint at leaving it out."""
         self.message = f"{file!r}: {self.message}"
         self.hint = "; ".join(filter(None, (self.hint, "--on-error skip leaves it out")))
+
+
+def _make_again(kind: type[HookcliError], message: str, hint: str) -> HookcliError:
+    error = kind.__new__(kind)
+    HookcliError.__init__(error, message, hint)
+    return error
 
 
 class RequestError(HookcliError):

@@ -9,56 +9,49 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Options that other tools have, and what is typed here; the first word is an option of the command.
+# What is typed here for options that other tools have; its first word is an option of the command.
 _MEANT = {
-    "--batch": "--batch-size N",
-    "--bf16": "--dtype bfloat16",
-    "--checkpoint": "--weights FILE",
-    "--ckpt": "--weights FILE",
-    "--cpu": "--device cpu",
-    "--csv": "--format csv",
-    "--cuda": "--device cuda",
-    "--dest": "--out DIR",
-    "--eval": "--mode eval",
-    "--force": "--overwrite",
-    "--fp16": "--dtype float16",
-    "--gpu": "--device cuda",
-    "--half": "--dtype float16",
-    "--image-size": "--size N",
-    "--img-size": "--size N",
-    "--input-size": "--size N",
-    "--jobs": "--workers N",
-    "--json": "--format json",
-    "--jsonl": "--format jsonl",
-    "--layer": "--layers FORM",
-    "--markdown": "--format md",
-    "--module": "--layers FORM",
-    "--modules": "--layers FORM",
-    "--mps": "--device mps",
-    "--num-workers": "--workers N",
-    "--output": "--out DIR",
-    "--output-dir": "--out DIR",
-    "--pretrained": "--weights pretrained",
-    "--silent": "--quiet",
-    "--state-dict": "--weights FILE",
-    "--train": "--mode train",
-    "--weight": "--weights FILE",
+    option: meant
+    for meant, options in {
+        "--batch-size N": "--batch",
+        "--device cpu": "--cpu",
+        "--device cuda": "--cuda --gpu",
+        "--device mps": "--mps",
+        "--dtype bfloat16": "--bf16",
+        "--dtype float16": "--fp16 --half",
+        "--format csv": "--csv",
+        "--format json": "--json",
+        "--format jsonl": "--jsonl",
+        "--format md": "--markdown",
+        "--layers FORM": "--layer --module --modules",
+        "--mode eval": "--eval",
+        "--mode train": "--train",
+        "--out DIR": "--dest --output --output-dir",
+        "--overwrite": "--force",
+        "--quiet": "--silent",
+        "--size N": "--image-size --img-size --input-size",
+        "--weights FILE": "--checkpoint --ckpt --state-dict --weight",
+        "--weights pretrained": "--pretrained",
+        "--workers N": "--jobs --num-workers",
+    }.items()
+    for option in options.split()
 }
-_PAGE = "each run writes a page, report.html, into its folder: open it in a browser"
-# What other tools have an option for, and hookcli has not.
+# The same for what hookcli has no option for.
 _SAID = {
-    "--gradcam": "hookcli gradients MODEL IMAGE --cam FORM",
-    "--grad-cam": "hookcli gradients MODEL IMAGE --cam FORM",
-    "--flops": "hookcli layers MODEL --sort flops",
-    "--html": _PAGE,
-    "--image": "images are named without an option: hookcli inspect MODEL IMAGE...",
-    "--images": "images are named without an option: hookcli inspect MODEL IMAGE...",
-    "--input": "a model with several inputs takes four lines of your own: docs/guide/models.md",
-    "--num-classes": "--model-arg num_classes=N",
-    "--model": "the model is named without an option: hookcli inspect MODEL IMAGE...",
-    "--open": _PAGE,
-    "--show": _PAGE,
-    "--summary": "hookcli layers MODEL",
+    option: said
+    for said, options in {
+        "hookcli gradients MODEL IMAGE --cam FORM": "--gradcam --grad-cam",
+        "hookcli layers MODEL --sort flops": "--flops",
+        "hookcli layers MODEL": "--summary",
+        "--model-arg num_classes=N": "--num-classes",
+        "a model with several inputs takes four lines of your own: docs/guide/models.md": "--input",
+        "each run writes a page, report.html, into its folder: open it in a browser": (
+            "--html --open --show"
+        ),
+        "images are named without an option: hookcli inspect MODEL IMAGE...": "--image --images",
+        "the model is named without an option: hookcli inspect MODEL IMAGE...": "--model",
+    }.items()
+    for option in options.split()
 }
 # Commands that other tools have, and what is typed here.
 _COMMANDS_MEANT = {
@@ -77,10 +70,7 @@ _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 def guess_option(word: str, command: str, options: Mapping[str, Sequence[str]]) -> str:
     """Return what to type instead of an option that a command does not have; empty if unknown.
 
-    Args:
-        word: the option.
-        command: the command.
-        options: the options of each command.
+    ``options`` are those of each command.
     """
     own = options.get(command, ())
     meant = _MEANT.get(word, "")

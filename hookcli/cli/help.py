@@ -16,20 +16,8 @@ EXAMPLES = "\n\nExamples:\n"
 
 # The options used most, which come first in the help of a command that has many.
 MOST_USED = (
-    "layers",
-    "against",
-    "target",
-    "cam",
-    "saliency",
-    "out",
-    "overwrite",
-    "weights",
-    "device",
-    "size",
-    "channels",
-    "save",
-    "attention",
-    "format",
+    *("layers", "against", "target", "cam", "saliency", "out", "overwrite", "weights", "device"),
+    *("size", "channels", "save", "attention", "format"),
 )
 _MOST_USED_PANEL = "Used most"
 _MOST_OF_THEM = 10

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from operator import itemgetter
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -24,17 +25,11 @@ _LAST = len(_PANELS)
 _COMPLETED = {"MODEL": complete_model, "MODEL|RUN": complete_model}
 
 
-class Without(NamedTuple):
+class Without:
     """The options of a request that a command does not have, by their names in Python."""
 
-    names: frozenset[str]
-
-
-class _Option(NamedTuple):
-    """A parameter of a command, and where ``--help`` shows it."""
-
-    place: int
-    parameter: Parameter
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -44,62 +39,57 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameter with the name of an option stands in its place, and its value fills both.
     """
     hints = get_type_hints(function, include_extras=True)
-    own = {
-        name: read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
+    own = [
+        read_field(name, hints[name], MISSING if each.default is each.empty else each.default)
         for name, each in signature(function).parameters.items()
-    }
-    options = sorted(_list_own_options(own, hints), key=lambda option: option.place)
-    parameters = [option.parameter for option in options]
+    ]
+    known_as = {field.name: field.parameter for field in own}
+    options = sorted(_list_own_options(own, hints), key=itemgetter(0))
+    parameters = list({parameter.name: parameter for _, parameter in options}.values())
 
     @wraps(function)
     def fill_requests(*words: object, **named: object) -> None:
-        values = dict(zip(own, words, strict=False)) | named
+        values = dict(zip(known_as, words, strict=False)) | named
         given = {
-            own[name].parameter if name in own else name: value
+            known_as.get(name, name): value
             for name, value in values.items()
             if value not in (None, [])
         }
-        filled = {
-            name: _fill_own(field, given)
-            for name, field in own.items()
-            if field.request is not None or field.parameter in given
-        }
-        function(**filled)
+        function(**_fill_fields(own, given))
 
     fill_requests.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     fill_requests.__annotations__ = {each.name: each.annotation for each in parameters}
     return fill_requests
 
 
-def _list_own_options(own: Mapping[str, Field], hints: Mapping[str, Any]) -> Iterator[_Option]:
-    for name, field in own.items():
+def _list_own_options(
+    own: Sequence[Field], hints: Mapping[str, Any]
+) -> Iterator[tuple[int, Parameter]]:
+    """Yield the place in ``--help`` and the parameter of each option of a command."""
+    left_out = {field.parameter for field in own if field.request is None}
+    for hint in hints.values():
+        parts = getattr(hint, "__metadata__", ())
+        left_out |= {name for part in parts if isinstance(part, Without) for name in part.names}
+    for field in own:
         if field.request is not None:
-            parts = getattr(hints[name], "__metadata__", ())
-            left_out = {each.parameter for each in own.values() if each.request is None}
-            left_out |= {each for part in parts for each in part.names}
-            options = {option.parameter.name: option for option in _list_options(field.request)}
-            yield from (option for name, option in options.items() if name not in left_out)
+            options = _list_options(field.request)
+            yield from (each for each in options if each[1].name not in left_out)
         elif field.flag is not None:
-            yield _Option(_LAST, _make_parameter(field, field.flag, field.flag.panel))
+            yield _LAST, _make_parameter(field, field.flag, field.flag.panel)
         else:
-            yield _Option(_LAST, Parameter(name, Parameter.KEYWORD_ONLY, annotation=field.kind))
+            yield _LAST, Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=field.kind)
 
 
-def _list_options(request: type, *, may_miss: bool = False) -> Iterator[_Option]:
-    """Yield the options of a request and of the requests in it.
-
-    Args:
-        request: the class of the request.
-        may_miss: there need not be a request, so none of its options need be given.
-    """
+def _list_options(request: type, *, may_miss: bool = False) -> Iterator[tuple[int, Parameter]]:
+    """Yield the options of a request and of those in it; none is required if it ``may_miss``."""
     panel = find_panel(request)
     for field in list_fields(request):
         if field.flag is not None:
             shown = panel or field.flag.panel
-            is_placed = shown in _PANELS and not field.flag.late
-            place = _PANELS.index(shown) if is_placed else _LAST
+            has_place = shown in _PANELS and not field.flag.late
+            place = _PANELS.index(shown) if has_place else _LAST
             known = replace(field, default=None) if may_miss and field.is_required else field
-            yield _Option(place, _make_parameter(known, field.flag, shown))
+            yield place, _make_parameter(known, field.flag, shown)
         if field.request is not None:
             yield from _list_options(field.request, may_miss=field.kind is not field.request)
 
@@ -131,42 +121,36 @@ def _make_parameter(field: Field, flag: Flag, panel: str) -> Parameter:
     )
 
 
-def _fill_own(field: Field, given: Mapping[str, Any]) -> object:
-    value = given.get(field.parameter)
-    if field.request is not None:
-        return value if isinstance(value, field.request) else fill(field.request, given)
-    return value if field.flag is None else field.flag.read_given(value)
-
-
-def fill(request: type, given: Mapping[str, Any]) -> Any:
-    """Return a request of what was given on the command line, by the parameters of the options.
+def _fill_fields(fields: Iterable[Field], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of fields, by the parameters of the options that were given.
 
     Raises:
         RequestError: a text cannot be read, or an option is for a part that was not asked for.
     """
     values: dict[str, Any] = {}
-    for field in list_fields(request):
-        flag = field.flag
+    for field in fields:
+        flag, value = field.flag, given.get(field.parameter)
         if field.request is not None:
             values[field.name] = _fill_part(field, field.request, given)
         elif flag is not None and flag.is_none(given):
             values[field.name] = None
-        elif flag is not None and field.parameter in given:
-            values[field.name] = flag.read_given(given[field.parameter])
+        elif value is not None:
+            values[field.name] = value if flag is None else flag.read_given(value)
         elif field.is_required:
             values[field.name] = ()  # the images of hookcli golden, which need not be given
-    return request(**values)
+    return values
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Return the request inside another; None if it may be left out and was not asked for."""
-    parts = list_fields(request)
-    if field.flag is None:
-        is_asked = all(part.parameter in given for part in parts if part.is_required)
-    else:
-        said = given.get(field.parameter)
+    """Return a request; None if it may be left out and was not asked for."""
+    parts, said = list_fields(request), given.get(field.parameter)
+    if field.flag is not None:
         is_asked = said is not None and field.flag.read_given(said)
-    made = fill(request, given)
+    elif isinstance(said, request):
+        return said
+    else:
+        is_asked = all(part.parameter in given for part in parts if part.is_required)
+    made = request(**_fill_fields(parts, given))
     if is_asked or field.kind is request:
         return made
     for part in parts:

@@ -38,9 +38,13 @@ def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
     """Run what was asked and print what came of it; leaves with the exit code."""
     quiet = show.quiet
     config = replace(config, run=with_progress(config.run, quiet=quiet))
-    if show.dry_run:
-        _print_dry_run(config)
-    result = run_config(config, quiet=quiet)
+    try:
+        if show.dry_run:
+            _print_dry_run(config)
+        result = run_config(config, quiet=quiet)
+    except errors.CompleteError as error:
+        console.say(error.message, quiet=quiet and not show.dry_run)
+        raise typer.Exit(errors.DONE) from error
     from hookcli.models.sources.choose import choose_source
 
     is_known = choose_source(config.run.model.name).is_known
@@ -55,12 +59,8 @@ def print_run(config: RunConfig, show: ShowOptions) -> NoReturn:
 def _print_dry_run(config: RunConfig) -> NoReturn:
     from hookcli.plan.prepare import plan_run
 
-    try:
-        with console.no_data():
-            plan = plan_run(config)
-    except errors.CompleteError as error:
-        console.say(error.message)
-        raise typer.Exit(errors.DONE) from error
+    with console.no_data():
+        plan = plan_run(config)
     console.say(_plan_text(config, plan))
     if config.attention is not None:
         console.say("the files of --attention are not counted: a forward with weights finds it")
@@ -74,23 +74,14 @@ def _print_dry_run(config: RunConfig) -> NoReturn:
 def run_config(config: RunConfig, *, quiet: bool, keeps: bool = True) -> RunResult:
     """Run what was asked, and print the plan, the warnings and the progress on stderr.
 
-    Args:
-        config: what was asked.
-        quiet: print neither plan nor progress.
-        keeps: the run folder is kept, so the plan says where it is and how large it will be.
+    Only if the run folder is kept does the plan say where it is and how large it will be.
     """
     from hookcli.plan.prepare import prepare_run
 
-    try:
-        with console.no_data():
-            prepared = prepare_run(config)
-    except errors.CompleteError as error:
-        console.say(error.message, quiet=quiet)
-        raise typer.Exit(errors.DONE) from error
+    with console.no_data():
+        prepared = prepare_run(config)
     console.say(_plan_text(config, prepared.settings.plan, keeps=keeps), quiet=quiet)
-    warn_of_skipped(prepared.model.skipped)
-    warn_of_models(prepared.model.loaded.info)
-    memory.collect_as_usual()
+    warn_before(prepared.model.skipped, prepared.model.loaded.info)
     from hookcli.cli.completion import save_model_names
     from hookcli.cli.output.progress import Progress
 
@@ -125,11 +116,13 @@ def _run(
     return run_on_cluster(prepared, cluster, progress)
 
 
-def warn_of_models(*models: ModelInfo) -> None:
-    """Warn once about whatever must be known about the weights or was done to a model unasked."""
+def warn_before(skipped: Sequence[SkippedImage], *models: ModelInfo) -> None:
+    """Warn of what is known before the models run, and collect garbage as usual again."""
+    warn_of_skipped(skipped)
     texts = (text for model in models for text in (model.warning, *model.notes))
     for text in dict.fromkeys(filter(None, texts)):
         console.warn(text)
+    memory.collect_as_usual()
 
 
 def warn_of_skipped(skipped: Sequence[SkippedImage]) -> None:

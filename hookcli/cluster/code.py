@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def copy_code(config: RunConfig, target: Path) -> bool:
     """Copy the Python files beside the files of the user's own code, and return whether any are.
 
-    Args:
-        config: names the code, as ``FILE.py:FUNCTION``: of the model, and of the score.
-        target: the folder that becomes the working directory of the workers.
+    ``target`` becomes the working directory of the workers.
     """
     folders = {Path(place).parent for place in _list_places(config)}
     for folder in folders:

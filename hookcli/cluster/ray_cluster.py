@@ -34,12 +34,7 @@ class RayCluster:
     """A ``with`` block in which workers can run on a cluster; at its end they are stopped."""
 
     def __init__(self, request: ClusterRequest, setup: WorkerSetup) -> None:
-        """Describe the cluster; nothing is started before the ``with`` block.
-
-        Args:
-            request: the cluster, and what each worker gets of it.
-            setup: what every worker is given.
-        """
+        """Describe the cluster; nothing is started before the ``with`` block."""
         self._request, self._setup = request, setup
         self._actors: list[Any] = []
         self._stack = ExitStack()
@@ -59,11 +54,7 @@ class RayCluster:
         self._stack.close()
 
     def count_workers(self) -> int:
-        """Return how many workers were asked for, or else how many the cluster has room for.
-
-        Raises:
-            RequestError: there is no room for one.
-        """
+        """Return how many workers were asked for, or else how many the cluster has room for."""
         if self._request.workers is not None:  # nodes may still join
             return self._request.workers
         room = sum(
@@ -114,11 +105,7 @@ class RayCluster:
             raise LostWorkerError from error
 
     def _connect(self, stack: ExitStack) -> None:
-        """Join or start the cluster, which ends with the stack.
-
-        Raises:
-            RequestError: there is no such cluster, or none can be started.
-        """
+        """Join or start the cluster, which ends with the stack."""
         if self._ray.is_initialized():
             return
         is_auto = self._request.address == AUTO

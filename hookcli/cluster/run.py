@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ from hookcli.run.resume import resume_chunks
 from hookcli.store.chunks import write_top
 from hookcli.store.places.names import chunk_file, chunk_journal
 from hookcli.summary.chunks import Chunk
-from hookcli.summary.top_images import TopImages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,15 +53,15 @@ def run_on_cluster(
     """
     listener, clock = listener or ProgressListener(), Clock(prepared.seconds)
     totals = Chunk()
-    settings, first = _pin_model(prepared), prepared.model.first.source
+    settings = _pin_model(prepared)
     setup = WorkerSetup(
-        settings,
-        prepared.model.fitter,
-        first,
-        settings.plan.out_dir.absolute(),
-        Path.cwd(),
-        cluster.cpus,
-        read_weights(settings.config.run.model),
+        settings=settings,
+        fitter=prepared.model.fitter,
+        first=prepared.model.first.source,
+        folder=settings.plan.out_dir.absolute(),
+        home=Path.cwd(),
+        threads=cluster.cpus,
+        weights=read_weights(settings.config.run.model),
     )
     with (
         use_threads(cluster.cpus),
@@ -70,13 +70,15 @@ def run_on_cluster(
         RayCluster(cluster, setup) as ray_cluster,
     ):
         facts = list_facts(prepared.model.loaded, setup, settings.config)
-        pool = WorkerPool(ray_cluster, facts, listener.warn)
+        warn = cache(listener.warn)  # each warning once, however many workers give it
+        pool = WorkerPool(ray_cluster, facts, warn)
         merger = _Merger(prepared, folder, totals, listener)
-        merger.resume()
         if totals.images:
             check_first_batch(prepared, folder, totals, listener)
         try:
             for done in _run_chunks(pool, merger):
+                for text in done.warnings:
+                    warn(text)
                 merger.add(done)
         except (ModelError, KeyboardInterrupt):
             with suppress(OutputError):
@@ -105,7 +107,7 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
     known from it. A chunk is run again if one before it has shown meanwhile that images may not
     share a forward.
     """
-    waiting: dict[int, Done | Failed] = {}
+    waiting: dict[int, tuple[Work, Done | Failed]] = {}
     following = merger.following
     while merger.following < merger.count:
         begun = merger.begun
@@ -113,34 +115,25 @@ def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[Done]:
         while following < min(merger.count, merger.following + room):
             pool.submit(merger.make_work(following))
             following += 1
-        result = waiting.pop(merger.following, None)
-        while result is None:
-            other = pool.wait()
-            assert other.work is not None  # noqa: S101
-            waiting[other.work.number] = other
-            result = waiting.pop(merger.following, None)
-        assert result.work is not None  # noqa: S101
-        if result.work.begun != begun:
-            for number in [*_take_others(waiting, begun), merger.following]:
+        while merger.following not in waiting:
+            work, result = pool.wait()
+            waiting[work.number] = work, result
+        work, result = waiting[merger.following]
+        if work.begun != begun:
+            for number in [n for n, (other, _) in waiting.items() if other.begun != begun]:
+                del waiting[number]
                 pool.submit(merger.make_work(number))
         elif isinstance(result, Failed):
             if result.part is not None:
                 merger.write_part(result.part)
             raise result.error()
         else:
+            del waiting[merger.following]
             yield result
 
 
-def _take_others(waiting: dict[int, Done | Failed], begun: BeganWith) -> list[int]:
-    """Take out the chunks that began with something else, and return their numbers."""
-    others = [n for n, result in waiting.items() if result.work and result.work.begun != begun]
-    for number in others:
-        del waiting[number]
-    return others
-
-
 class _Merger:
-    """Adds up the chunks of a run in their order.
+    """Adds up the chunks of a run in their order, first those of an interrupted run.
 
     Attributes:
         following: the number of the chunk that is added next.
@@ -149,31 +142,22 @@ class _Merger:
     """
 
     def __init__(
-        self,
-        prepared: PreparedRun,
-        folder: RunFolder,
-        totals: Chunk,
-        listener: ProgressListener,
+        self, prepared: PreparedRun, folder: RunFolder, totals: Chunk, listener: ProgressListener
     ) -> None:
         settings = prepared.settings
         self._prepared, self._folder, self._totals = prepared, folder, totals
         self._listener = listener
         self._size = chunk_size(settings.config.batch_size)
-        self._told: set[str] = set()
         self._saved = -_SAVED_EVERY  # when the top images were saved last
-        self.following, self.top = 0, TopImages()
+        sources = prepared.model.sources
+        self.top = resume_chunks(settings, sources, folder, totals, listener)
+        self.following = self.top.chunks
         self.count = -(-settings.image_count // self._size)
 
     @property
     def begun(self) -> BeganWith:
         """What the chunks so far have shown."""
         return BeganWith.after(self._totals)
-
-    def resume(self) -> None:
-        """Add up the chunks of an interrupted run that can still be used."""
-        settings, sources = self._prepared.settings, self._prepared.model.sources
-        self.top = resume_chunks(settings, sources, self._folder, self._totals, self._listener)
-        self.following = self.top.chunks
 
     def make_work(self, number: int) -> Work:
         """Return a chunk, to be run after the chunks so far."""
@@ -183,10 +167,6 @@ class _Merger:
 
     def add(self, done: Done) -> None:
         """Add the next chunk."""
-        for text in done.warnings:
-            if text not in self._told:
-                self._told.add(text)
-                self._listener.warn(text)
         totals, number = self._totals, self.following
         self._folder.adopt({*done.chunk.written_files, chunk_file(number), chunk_journal(number)})
         totals.merge(done.chunk)
@@ -195,15 +175,12 @@ class _Merger:
         self.following += 1
         if time.monotonic() - self._saved >= _SAVED_EVERY:
             self.save_top()
-        self._listener.worked(done.node, len(done.work.sources))
+        images = len(done.chunk.images) + len(done.chunk.skipped)
+        self._listener.worked(done.node, images)
         self._listener.chunk_done(len(totals.images) + len(totals.skipped), len(totals.skipped))
 
     def save_top(self) -> None:
-        """Save the top images of the chunks so far, without which none of these can be resumed.
-
-        Raises:
-            OutputError: they cannot be saved.
-        """
+        """Save the top images of the chunks so far, without which none of these can be resumed."""
         write_top(self._folder, self.top)
         self._saved = time.monotonic()
 

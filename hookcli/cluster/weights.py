@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """A file of weights.
-
-    Attributes:
-        url: where torchvision publishes the file, which is in torch's cache; empty for a file that
-            the user named.
-        data: its bytes.
-    """
+    """A file of weights; ``url`` is where torchvision publishes it, empty for one of the user."""
 
     url: str
     data: bytes
@@ -32,9 +26,6 @@ class SentWeights:
         """Write the file if this node lacks it, and return the request that names it here.
 
         It goes into torch's cache, so the workers of a node share it.
-
-        Raises:
-            OutputError: the cache cannot be written.
         """
         if not self.url and Path(request.weights).is_file():
             return request
@@ -49,15 +40,9 @@ class SentWeights:
 
 
 def read_weights(request: ModelRequest) -> SentWeights | None:
-    """Return the file of weights that a request needs; None if it needs none.
+    """Return the file of weights that a request with pinned weights needs; None if it needs none.
 
     timm's weights are in a cache of their own, which every node fills by itself.
-
-    Args:
-        request: the request, with pinned weights.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     file = Path(request.weights)
     if request.weights != "random" and file.is_file():

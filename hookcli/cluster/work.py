@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from hookcli.summary.top_images import TopImages
 
 _PACKAGES = ("hookcli", "torch", "torchvision", "pillow", "numpy")
-# An error of a worker is raised again as the first of these classes that it belongs to.
-_CLASSES = (
-    errors.ForwardError,
-    errors.WeightsError,
-    errors.ModelError,
-    errors.NoBoxError,
-    errors.RequestError,
-    errors.NoImageError,
-    errors.OutputError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +37,10 @@ class WorkerSetup:
     """What every worker of a run is given once.
 
     Attributes:
-        settings: the settings of the run.
-        fitter: makes images ready for the model.
         first: the first image of the run that can be used.
         folder: the run folder, by its full path or its URL.
         home: the working directory of the driver, to which names of files relate.
         threads: how many threads torch uses.
-        weights: the file of trained weights; None without one.
     """
 
     settings: RunSettings
@@ -67,12 +54,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What must be the same in all workers.
-
-    Attributes:
-        node: the name of the machine.
-        facts: versions and hashes, by the words in which a difference is reported.
-    """
+    """What must be the same in all workers, by the words in which a difference is reported."""
 
     node: str
     facts: dict[str, str]
@@ -84,8 +66,7 @@ class Work:
 
     Attributes:
         number: the number of the chunk, from 0.
-        sources: its images.
-        place: the position of the first of them in the run.
+        place: the position of the first of its images in the run.
         begun: what the chunks before have shown.
     """
 
@@ -97,70 +78,48 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A chunk that is complete in the run folder.
+    """A chunk that is complete in the run folder, and the name of the machine that ran it.
 
     Attributes:
-        work: the chunk that was to be run.
-        chunk: the chunk.
         tops: the images of it that fire each channel most, for each number of channels.
-        node: the name of the machine that ran it.
-        warnings: what the user should be warned of.
     """
 
-    work: Work
     chunk: Chunk
     tops: list[TopImages]
-    node: str = ""
-    warnings: tuple[str, ...] = ()
+    node: str
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An error of a worker, in a form that can be sent.
+    """An error of a worker.
 
     Attributes:
-        kind: the name of the class in ``hookcli.errors``.
-        message: its message.
-        hint: its hint.
-        work: the chunk that was to be run; None while the worker was getting ready.
+        raised: the error, which is sent without its cause.
         part: what was observed of the chunk until the model failed; None after other errors.
         number: the number of the system's error behind it, such as that of a full disk.
     """
 
-    kind: str
-    message: str
-    hint: str
-    work: Work | None = None
-    part: Chunk | None = None
-    number: int | None = None
+    raised: errors.HookcliError
+    part: Chunk | None
+    number: int | None
 
     @classmethod
-    def from_error(
-        cls, error: errors.HookcliError, work: Work | None = None, part: Chunk | None = None
-    ) -> Failed:
-        """Return the error in a form that can be sent."""
-        kind = next((each for each in _CLASSES if isinstance(error, each)), errors.ModelError)
-        if work is None:
-            hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
-            return cls(kind.__name__, error.message, hint)
-        number = getattr(error.__cause__, "errno", None)
-        return cls(kind.__name__, error.message, error.hint, work, part, number)
+    def from_error(cls, error: errors.HookcliError, part: Chunk | None = None) -> Failed:
+        """Return the error with what must be known of its cause."""
+        return cls(error, part, getattr(error.__cause__, "errno", None))
 
     def error(self) -> errors.HookcliError:
         """Return the error again."""
-        kinds: dict[str, type[errors.HookcliError]] = {each.__name__: each for each in _CLASSES}
-        error = kinds[self.kind](self.message, self.hint)
-        error.__cause__ = None if self.number is None else OSError(self.number, self.message)
-        return error
+        if self.number is not None:
+            self.raised.__cause__ = OSError(self.number, self.raised.message)
+        return self.raised
 
 
 def list_facts(loaded: LoadedModel, setup: WorkerSetup, config: RunConfig) -> WorkerFacts:
     """Return what must be the same in all workers of a run, for this process.
 
-    Args:
-        loaded: the model as it runs.
-        setup: what every worker is given.
-        config: the config, with the names that the user's own code has here.
+    The config names the files of the user's own code as they are called here.
     """
     return WorkerFacts(
         platform.node(),

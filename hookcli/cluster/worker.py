@@ -29,7 +29,6 @@ from hookcli.summary.top_images import list_tops
 
 if TYPE_CHECKING:
     from hookcli.cluster.work import Work, WorkerSetup
-    from hookcli.config import RunConfig
 
 
 class Worker:
@@ -50,7 +49,10 @@ class Worker:
             os.chdir(setup.home)
         torch.set_num_threads(setup.threads)
         try:
-            config = self._find_files(find_code(setup.settings.config, sent))
+            config = find_code(setup.settings.config, sent)
+            if setup.weights is not None:
+                model_here = setup.weights.store(config.run.model)
+                config = replace(config, run=replace(config.run, model=model_here))
             settings = replace(setup.settings, config=config)
             found = FoundImages([setup.first], [])
             model = prepare_model(config.run, found, config.edited_side)
@@ -58,17 +60,11 @@ class Worker:
                 model.loaded.use_channels_last()
             prepared = add_score(replace(model, fitter=setup.fitter), settings)
         except HookcliError as error:
+            error.hint = "; ".join(filter(None, (error.hint, f"on the node {platform.node()}")))
             return Failed.from_error(error)
         self._settings = make_chunk_settings(prepared)
         self._setup = replace(setup, weights=None)  # they take memory
         return list_facts(model.loaded, setup, config)
-
-    def _find_files(self, config: RunConfig) -> RunConfig:
-        """Return the config with the file of weights as this node has it."""
-        if self._setup.weights is None:
-            return config
-        model = self._setup.weights.store(config.run.model)
-        return replace(config, run=replace(config.run, model=model))
 
     def run(self, work: Work) -> Done | Failed:
         """Run a chunk, and write its files into the run folder."""
@@ -78,7 +74,7 @@ class Worker:
             except OSError as error:
                 raise cannot_write(self._setup.folder, error) from error
         except HookcliError as error:
-            return Failed.from_error(error, work)
+            return Failed.from_error(error)
 
     def _run(self, work: Work) -> Done | Failed:
         assert self._settings is not None  # noqa: S101
@@ -92,17 +88,11 @@ class Worker:
             try:
                 ended, jobs = runner.run(work.number, list(images))
             except BrokenForwardError as error:
-                return Failed.from_error(error, work, runner.chunk)
+                return Failed.from_error(error, runner.chunk)
             for job in jobs:
                 job()
         places = {source.key: work.place + i for i, source in enumerate(work.sources)}
         count = settings.config.top_images * settings.has_several
         tops = list_tops(count, ended.records, places)
         files.save(self._setup.folder, ended.chunk)
-        return Done(
-            work,
-            ended.chunk,
-            tops,
-            platform.node(),
-            tuple(warnings),
-        )
+        return Done(ended.chunk, tops, platform.node(), tuple(warnings))

@@ -26,7 +26,6 @@ class _Member:
     """A worker of the pool.
 
     Attributes:
-        actor: Ray's handle of it.
         is_ready: it has loaded the model, which is that of the driver.
         work: the chunks that it has been given and not yet returned; it runs the first of them.
         deaths: how many workers in its place were killed while they got ready.
@@ -44,21 +43,11 @@ class WorkerPool:
     def __init__(
         self, cluster: RayCluster, facts: WorkerFacts, warn: Callable[[str], None]
     ) -> None:
-        """Start the workers.
-
-        Args:
-            cluster: where they run; it stops them at its end.
-            facts: what must be the same in all workers, as it is here.
-            warn: shows the user a warning.
-
-        Raises:
-            RequestError: there is no room for a worker.
-        """
+        """Start the workers, which must have the same facts as this process."""
         self._cluster, self._facts, self._warn = cluster, facts, warn
         self._queue: deque[Work] = deque()
         self._running: dict[Any, tuple[_Member, Work | None]] = {}
         self._deaths: Counter[int] = Counter()  # by the number of the chunk
-        self._told: set[str] = set()
         self._members = [self._start() for _ in range(cluster.count_workers())]
 
     @property
@@ -71,8 +60,8 @@ class WorkerPool:
         self._queue.append(work)
         self._feed()
 
-    def wait(self) -> Done | Failed:
-        """Wait until any chunk has been run.
+    def wait(self) -> tuple[Work, Done | Failed]:
+        """Wait until any chunk has been run, and return it with what came of it.
 
         Raises:
             ModelError: a worker has another environment or other weights, or workers are killed
@@ -83,7 +72,7 @@ class WorkerPool:
             call = self._cluster.wait(self._running, _PATIENCE)
             if call is None:
                 if not any(member.is_ready for member in self._members):
-                    self._tell(
+                    self._warn(
                         "no worker is ready yet: the cluster may have no room, "
                         "or the model is still being loaded"
                     )
@@ -97,7 +86,7 @@ class WorkerPool:
             if work is not None:
                 member.work.remove(work)
                 self._feed()
-                return result  # type: ignore[no-any-return]
+                return work, result
             self._admit(member, result)
 
     def _start(self, deaths: int = 0) -> _Member:
@@ -131,15 +120,11 @@ class WorkerPool:
             self._running[member.actor.run.remote(work)] = (member, work)
 
     def _replace(self, member: _Member, work: Work | None) -> None:
-        """Start another worker for one that was killed, and queue its chunk again.
-
-        Raises:
-            ModelError: workers are killed again and again.
-        """
+        """Start another worker for one that was killed, and queue its chunk again."""
         if member in self._members:
             self._members.remove(member)
             self._count_death(member)
-            self._tell("a worker was killed or its node was lost; such workers are replaced")
+            self._warn("a worker was killed or its node was lost; such workers are replaced")
             self._cluster.stop_worker(member.actor)  # it may live, and only its result be lost
             self._members.append(self._start(0 if member.is_ready else member.deaths + 1))
         if work is not None:
@@ -147,11 +132,7 @@ class WorkerPool:
         self._feed()
 
     def _count_death(self, member: _Member) -> None:
-        """Count the death of a worker for the chunk that it ran, or for its place.
-
-        Raises:
-            ModelError: it was one too many.
-        """
+        """Count the death of a worker for the chunk that it ran, or for its place."""
         deaths = member.deaths + 1
         if member.work:
             number = member.work[0].number
@@ -162,9 +143,3 @@ class WorkerPool:
                 "workers are killed repeatedly",
                 "memory may be short: try fewer workers with --cluster-workers, and --resume",
             )
-
-    def _tell(self, text: str) -> None:
-        """Warn the user once."""
-        if text not in self._told:
-            self._told.add(text)
-            self._warn(text)

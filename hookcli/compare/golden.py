@@ -180,3 +180,10 @@ def _render_fact(fact: object) -> str:
 
 def _one_line(value: object) -> str:
     return json.dumps(value, allow_nan=False, default=to_fields)
+
+
+def rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
+    """Return a golden document that names the image without its folder on this machine."""
+    images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
+    command = (shown if word == file else word for word in golden.command)
+    return replace(golden, command=tuple(command), images=tuple(images))

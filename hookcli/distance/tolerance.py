@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from hookcli.errors import RequestError
 from hookcli.outside.documents import Distance, said
 from hookcli.outside.flags import Flag
-from hookcli.outside.parse import read_layer_tolerance
+from hookcli.outside.parse import read_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +81,7 @@ class Tolerance:
             "--layer-tolerance GLOB=RTOL",
             "An own --rtol for some calls: 'layer4.*=1e-2'.",
             many=True,
-            read=read_layer_tolerance,
+            read=read_threshold,
         ),
     ] = ()
     equal_nan: Annotated[bool, Flag("--equal-nan", "NaN in the same places is no difference.")] = (

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor, nn
 
-from hookcli.cli.output.comparison import changed_text, verdict_text
 from hookcli.compare.compared_run import load_compared_run
 from hookcli.compare.diff import diff_runs
-from hookcli.compare.golden import check_replaceable, make_golden, write_golden
+from hookcli.compare.golden import check_replaceable, make_golden, rename_image, write_golden
 from hookcli.config import (
     DTYPES,
     FolderRequest,
@@ -30,8 +29,8 @@ from hookcli.config import (
     RunRequest,
     TensorRequest,
 )
+from hookcli.distance.verdict import describe_difference
 from hookcli.hooks.observe import refuse_unhookable
-from hookcli.records.text import figure_text, shape_text
 from hookcli.run.pipeline import inspect_images
 from hookcli.store.load import load_run
 
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hookcli.distance.comparison import Comparison
     from hookcli.distance.tolerance import Tolerance
-    from hookcli.records.golden import GoldenFile
 
 _GIVEN = "hookcli.given"  # the module under whose name a module that was handed over is found
 _PIXELS = "pixels.npy"
@@ -59,13 +56,7 @@ def check_golden(
 ) -> str:
     """Run a model, and return how it differs from a golden file; empty if it does not.
 
-    Args:
-        model: a module, the name of a model, or a request for one.
-        image: the file of an image, or pixels (C, H, W) or (N, C, H, W).
-        golden: the golden file.
-        layers: forms of the filter language.
-        tolerance: how far the two may be apart.
-        update: write the golden file instead.
+    With ``update``, the golden file is written instead.
 
     Raises:
         HookcliError: the model cannot be run as asked, or the two cannot be compared.
@@ -90,11 +81,11 @@ def check_golden(
         if update:
             document = make_golden(load_run(folder / "run"))
             shown = os.path.relpath(file, golden.parent) if file is image else _PIXELS
-            write_golden(_rename_image(document, str(file), Path(shown).as_posix()), golden)
+            write_golden(rename_image(document, str(file), Path(shown).as_posix()), golden)
             return ""
         now = replace(load_compared_run(str(folder / "run")), name="this run")
         comparison = diff_runs(load_compared_run(str(golden)), now, tolerance)
-    return "" if comparison.equal else _describe(comparison)
+    return "" if comparison.equal else describe_difference(comparison)
 
 
 def _write_pixels(pixels: Tensor | NDArray[Any], file: Path) -> Path:
@@ -137,22 +128,3 @@ def _path_restored() -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
-
-
-def _rename_image(golden: GoldenFile, file: str, shown: str) -> GoldenFile:
-    """Return a golden document that names the image without its folder on this machine."""
-    images = (replace(image, file=image.file.replace(file, shown)) for image in golden.images)
-    command = (shown if word == file else word for word in golden.command)
-    return replace(golden, command=tuple(command), images=tuple(images))
-
-
-def _describe(comparison: Comparison) -> str:
-    """Return the verdict, the first call that differs, and what else is not as it was."""
-    lines = [verdict_text(comparison)]
-    first = comparison.first
-    if first is not None:
-        figures = (("rel L2", first.rel_l2), ("max abs", first.max_abs), ("cosine", first.cosine))
-        known = [f"{name} {figure_text(value)}" for name, value in figures if value is not None]
-        where = f"{first.call_id} ({first.module_type}, {shape_text(first.shape)})"
-        lines.append(f"{where}: {', '.join(known) or first.reason}")
-    return "\n".join([*lines, *map(changed_text, comparison.changed)])

@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
 from typing import (
@@ -143,23 +144,15 @@ def convert(document: object, kind: type[T]) -> T:
         DamagedError: the document is not of this kind.
     """
     if isinstance(document, dict):
-        check_version(document.get("schema_version", SCHEMA_VERSION))
+        version = document.get("schema_version", SCHEMA_VERSION)
+        if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+            raise LaterVersionError(
+                f"has schema version {version!s:.40}, and this hookcli reads up to {SCHEMA_VERSION}"
+            )
     try:
         return msgspec.convert(document, kind)
     except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise _damaged(error) from error  # msgspec cannot look up a key with a surrogate
-
-
-def check_version(version: object) -> None:
-    """Raise if a later version of hookcli wrote a document.
-
-    Raises:
-        LaterVersionError: the schema version is not known yet.
-    """
-    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
-        raise LaterVersionError(
-            f"has schema version {version!s:.40}, and this hookcli reads up to {SCHEMA_VERSION}"
-        )
 
 
 def read_document(file: Path, kind: type[T]) -> T:
@@ -173,11 +166,7 @@ def read_document(file: Path, kind: type[T]) -> T:
 
 
 def _refuse_deep(document: object) -> None:
-    """Raise if lists and objects are nested so deeply that a function that calls itself would fail.
-
-    Raises:
-        DamagedError: they are.
-    """
+    """Refuse lists and objects nested so deeply that a function that calls itself would fail."""
     level = [document]
     for _ in range(_MOST_LEVELS):
         level = [
@@ -371,13 +360,7 @@ class RecordRow(TypedDict):
 
 
 def refuse_twice(noun: str, names: list[str]) -> None:
-    """Raise if a name appears more than once.
-
-    Raises:
-        ValueError: a name appears twice.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"the {noun} {name!r} appears {names.count(name)} times")
-        seen.add(name)
+    """Raise a ValueError if a name appears more than once."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"the {noun} {name!r} appears {times} times")

@@ -57,11 +57,7 @@ def for_page(text: str) -> str:
 
 
 def for_shell(words: Sequence[str]) -> str:
-    """Return a command that produces the same words when it is pasted into a shell.
-
-    Args:
-        words: the words of the command, each encoded by ``reversible``.
-    """
+    """Return a command that produces the words, encoded by ``reversible``, in a shell."""
     return " ".join(_shell_word(unquote(word, errors="surrogateescape")) for word in words)
 
 

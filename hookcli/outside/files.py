@@ -124,11 +124,7 @@ def open_atomic(file: Path) -> Iterator[IO[bytes]]:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, in as many calls as the system needs.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write all bytes, in as many calls as the system needs."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

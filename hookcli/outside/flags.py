@@ -23,7 +23,7 @@ class Flag:
         help: what ``--help`` says.
         at_least: the least number; None for any.
         at_most: the largest number; None for any.
-        read: makes a value of a text; None if the type of the field says how.
+        read: makes a value of a text and the option's name; None if the type of the field says how.
         write: makes the text of a value again.
         many: may be given several times; a value of the field is a tuple with one item for each.
         word: one of the words that ``read`` finds; the field is set if that word is given. Fields
@@ -40,7 +40,7 @@ class Flag:
     help: str = ""
     at_least: int | None = None
     at_most: int | None = None
-    read: Callable[[str], Any] | None = None
+    read: Callable[[str, str], Any] | None = None
     write: Callable[[Any], str] | None = None
     many: bool = False
     word: str = ""
@@ -82,18 +82,16 @@ class Flag:
         return self.none is not None and given.get(self.none[0].strip("-")) == self.none[1]
 
     def read_given(self, given: Any) -> Any:
-        """Return the value of the field for what was given on the command line.
-
-        Raises:
-            RequestError: a text cannot be read.
-        """
-        if self.word and self.read is not None:
-            return self.word in self.read(",".join(given))
+        """Return the value of the field for what was given on the command line."""
         if isinstance(given, bool):
             return given and not self.name.startswith("--no-")
+        if self.read is None:
+            return tuple(given) if self.many else given
+        if self.word:
+            return self.word in self.read(",".join(given), self.name)
         if self.many:
-            return tuple(given) if self.read is None else tuple(map(self.read, given))
-        return given if self.read is None else self.read(given)
+            return tuple(self.read(each, self.name) for each in given)
+        return self.read(given, self.name)
 
     def list_words(self, value: Any) -> tuple[str, ...]:
         """Return the words of a command for a value of the field."""
@@ -119,10 +117,8 @@ class Field:
     """A field of a request.
 
     Attributes:
-        name: its name.
         kind: its type, without the option.
-        default: its default; ``MISSING`` if there is none.
-        flag: its option; None for none.
+        default: ``MISSING`` if there is none.
         request: the class of its value if that is a request of its own; None for others.
     """
 
@@ -158,15 +154,17 @@ class Field:
 
 @cache
 def list_fields(request: type) -> tuple[Field, ...]:
-    """Return the fields of the class of a request."""
+    """Return the fields of the class of a request that can be given."""
     hints = get_type_hints(request, include_extras=True)
-    return tuple(read_field(each.name, hints[each.name], each.default) for each in fields(request))
+    given = (each for each in fields(request) if each.init)
+    return tuple(read_field(each.name, hints[each.name], each.default) for each in given)
 
 
 def read_field(name: str, hint: Any, default: Any) -> Field:
     """Return the field that a type with a flag describes."""
-    flags = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flag)]
-    kind = hint.__origin__ if flags else hint
+    metadata = getattr(hint, "__metadata__", ())
+    flags = [each for each in metadata if isinstance(each, Flag)]
+    kind = hint.__origin__ if metadata else hint
     classes = (each for each in (kind, *get_args(kind)) if isinstance(each, type))
     request = next((each for each in classes if is_dataclass(each)), None)
     return Field(name, kind, default, flags[0] if flags else None, request)
@@ -175,9 +173,7 @@ def read_field(name: str, hint: Any, default: Any) -> Field:
 def list_values(request: Any, left_out: tuple[type, ...] = ()) -> Iterator[tuple[Field, Flag, Any]]:
     """Yield each field with a flag, of a request and of those inside it, with its value.
 
-    Args:
-        request: the request.
-        left_out: classes of requests whose fields are left out.
+    ``left_out`` are classes of requests whose fields are left out.
     """
     kind: Any = type(request)
     for field in list_fields(kind):

@@ -87,13 +87,7 @@ class ForeignCode:
     def __init__(
         self, what: str, surroundings: Surroundings | None = None, hint: str = _BUILT
     ) -> None:
-        """Prepare the block.
-
-        Args:
-            what: the beginning of the error's message.
-            surroundings: the state shared with other blocks around the same code.
-            hint: the error's hint.
-        """
+        """Prepare the block; ``what`` begins the message, other blocks may share surroundings."""
         self._what, self._hint = what, hint
         self._surroundings = surroundings or Surroundings()
         self._limit = 0
@@ -105,11 +99,7 @@ class ForeignCode:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the process, and turn any exception but hookcli's own into a ModelError.
-
-        Raises:
-            ModelError: the block raised an exception.
-        """
+        """Restore the process, and turn any exception but hookcli's own into a ModelError."""
         most = max(self._limit, _DEEPEST)
         if sys.getrecursionlimit() > most:
             sys.setrecursionlimit(most)

@@ -1,4 +1,7 @@
-"""Parsers for texts of the command line that are more than a number or a choice."""
+"""Parsers for texts of the command line that are more than a number or a choice.
+
+Each takes the text and the name of the option, and raises a RequestError if it cannot read it.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,33 @@ import re
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.outside.urls import is_secret
+from hookcli.outside.urls import is_secret, to_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from hookcli.outside.urls import Place
 
 _CHANNELS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _HIGHEST_CHANNEL = 1_000_000
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")  # in a URL
+# What the options that share a parser say to type, and how many numbers they take.
 _ALL = {"--channels": ", or all", "--tensor-channels": "; without the option all are saved"}
+_COLOURS = "write three numbers: 0.485,0.456,0.406; or one for a grey model"
+_PIXELS = {
+    "--focus": (4, "write X,Y,W,H in pixels: 120,80,60,40"),
+    "--patch": (2, "write X,Y in pixels of the image: 120,80"),
+}
+_THRESHOLDS = {
+    "--rule": "write NAME=VALUE, for example dead=0.5",
+    "--layer-tolerance": "write GLOB=RTOL: 'layer4.*=1e-2'",
+}
+_PAIRS = {
+    "--model-arg": "write KEY=VALUE, for example num_classes=50",
+    "--storage-option": "write KEY=VALUE, for example endpoint_url=http://localhost:9000",
+}
 
 
-def read_channels(text: str, option: str = "--channels") -> tuple[int, ...] | None:
-    """Parse ``3,7,10-20`` into channel numbers, and ``all`` of ``--channels`` into None.
-
-    Raises:
-        RequestError: the text cannot be parsed.
-    """
+def read_channels(text: str, option: str) -> tuple[int, ...] | None:
+    """Parse ``3,7,10-20`` into channel numbers, and ``all`` of ``--channels`` into None."""
     if text == "all" and option == "--channels":
         return None
     channels: list[int] = []
@@ -43,149 +56,75 @@ def read_channels(text: str, option: str = "--channels") -> tuple[int, ...] | No
     return tuple(dict.fromkeys(channels))
 
 
-def read_saved_channels(text: str) -> tuple[int, ...] | None:
-    """Parse the channels of ``--tensor-channels``."""
-    return read_channels(text, "--tensor-channels")
-
-
-def read_colours(text: str, option: str = "--mean") -> tuple[float, ...]:
-    """Parse ``0.485,0.456,0.406`` into numbers.
-
-    Raises:
-        RequestError: the text cannot be parsed.
-    """
+def read_colours(text: str, option: str) -> tuple[float, ...]:
+    """Parse ``0.485,0.456,0.406`` into numbers."""
     try:
-        return tuple(float(part) for part in text.split(","))
+        return tuple(map(float, text.split(",")))
     except ValueError as error:
-        raise RequestError(
-            f"{option} cannot read {text!r}",
-            "write three numbers: 0.485,0.456,0.406; or one for a grey model",
-        ) from error
+        raise RequestError(f"{option} cannot read {text!r}", _COLOURS) from error
 
 
-def read_divisors(text: str) -> tuple[float, ...]:
-    """Parse the numbers of ``--std``."""
-    return read_colours(text, "--std")
+def read_pixels(text: str, option: str) -> tuple[int, ...]:
+    """Parse ``120,80`` into whole numbers, as many as the option takes."""
+    many, hint = _PIXELS[option]
+    with contextlib.suppress(ValueError):
+        numbers = tuple(map(int, text.split(",")))
+        if len(numbers) == many:
+            return numbers
+    raise RequestError(f"{option} cannot read {text!r}", hint)
 
 
-def read_box(text: str) -> tuple[int, int, int, int]:
-    """Parse ``X,Y,W,H`` into numbers.
-
-    Raises:
-        RequestError: the text cannot be parsed.
-    """
-    try:
-        left, top, width, height = (int(part) for part in text.split(","))
-    except ValueError as error:
-        raise RequestError(
-            f"--focus cannot read {text!r}", "write X,Y,W,H in pixels: 120,80,60,40"
-        ) from error
-    return left, top, width, height
+def read_place(text: str, _option: str) -> Place:
+    """Parse the name of a folder, or its URL."""
+    return to_place(text)
 
 
-def read_pixel(text: str) -> tuple[int, int]:
-    """Parse ``X,Y`` into numbers.
-
-    Raises:
-        RequestError: the text cannot be parsed.
-    """
-    try:
-        across, down = (int(part) for part in text.split(","))
-    except ValueError as error:
-        raise RequestError(
-            f"--patch cannot read {text!r}", "write X,Y in pixels of the image: 120,80"
-        ) from error
-    return across, down
-
-
-def read_names(text: str) -> tuple[str, ...]:
+def read_names(text: str, _option: str) -> tuple[str, ...]:
     """Parse ``nan,inf`` into names in small letters."""
     return tuple(name.strip().lower() for name in text.split(",") if name.strip())
 
 
-def read_rule(word: str) -> tuple[str, float]:
-    """Parse ``NAME=VALUE`` into the name of a rule and its threshold.
-
-    Raises:
-        RequestError: the word cannot be parsed.
-    """
-    name, _, value = word.partition("=")
+def read_threshold(word: str, option: str) -> tuple[str, float]:
+    """Parse ``NAME=VALUE`` into a rule or a glob of calls, and its threshold or tolerance."""
+    name, _, value = word.rpartition("=")
     with contextlib.suppress(ValueError):
-        if math.isfinite(threshold := float(value)):
+        threshold = float(value)
+        if name and math.isfinite(threshold) and (option == "--rule" or threshold >= 0):
             return name, threshold
-    raise RequestError(f"--rule cannot read {word!r}", "write NAME=VALUE, for example dead=0.5")
+    raise RequestError(f"{option} cannot read {word!r}", _THRESHOLDS[option])
 
 
-def write_rule(rule: tuple[str, float]) -> str:
-    """Return ``NAME=VALUE``."""
-    return f"{rule[0]}={rule[1]:g}"
-
-
-def read_model_argument(word: str) -> tuple[str, str]:
-    """Parse ``KEY=VALUE`` into a pair.
-
-    Raises:
-        RequestError: the word has no ``=`` or no key.
-    """
+def read_pair(word: str, option: str) -> tuple[str, str]:
+    """Parse ``KEY=VALUE`` into a pair."""
     name, sign, value = word.partition("=")
     if not name.isidentifier() or not sign:
-        raise RequestError(
-            f"--model-arg cannot read {word!r}", "write KEY=VALUE, for example num_classes=50"
-        )
+        shown = name if option == "--storage-option" else word  # the value may be a credential
+        raise RequestError(f"{option} cannot read {shown!r}", _PAIRS[option])
     return name, value
 
 
-def read_storage_option(word: str) -> tuple[str, str]:
-    """Parse ``KEY=VALUE`` into a pair.
-
-    Raises:
-        RequestError: the word has no ``=`` or no key, or holds a credential.
-    """
-    name, sign, value = word.partition("=")
-    if not name.isidentifier() or not sign:
-        raise RequestError(
-            f"--storage-option cannot read {name!r}",
-            "write KEY=VALUE, for example endpoint_url=http://localhost:9000",
-        )
+def read_storage_option(word: str, option: str) -> tuple[str, str]:
+    """Parse ``KEY=VALUE`` into a pair that holds no credential."""
+    name, value = read_pair(word, option)
     if any(map(is_secret, (name, *_list_keys(value)))) or _PASSWORD.search(value):
         raise RequestError(
-            f"--storage-option takes no credentials, such as {name!r}",
+            f"{option} takes no credentials, such as {name!r}",
             "set them in the environment, where the package of the storage finds them",
         )
     return name, value
 
 
-def _list_keys(text: str) -> Iterator[str]:
-    """Yield the keys of a JSON object, and of those inside it; none for other text."""
+def _list_keys(text: str) -> list[str]:
+    """Return the keys of a JSON object, and of those inside it; none for other text."""
     found: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=lambda pairs: found.extend(key for key, _ in pairs))
-    yield from found
+    return found
 
 
-def read_saved(text: str) -> frozenset[str]:
-    """Parse ``tensors,attention`` into the words for what is saved.
-
-    Raises:
-        RequestError: a word is neither.
-    """
+def read_saved(text: str, option: str) -> frozenset[str]:
+    """Parse ``tensors,attention`` into the words for what is saved."""
     saved = frozenset(text.split(","))
     for word in sorted(saved - {"tensors", "attention"}):
-        raise RequestError(f"--save cannot be {word!r}", "one of: tensors, attention")
+        raise RequestError(f"{option} cannot be {word!r}", "one of: tensors, attention")
     return saved
-
-
-def read_layer_tolerance(word: str) -> tuple[str, float]:
-    """Parse ``GLOB=RTOL`` into a pair.
-
-    Raises:
-        RequestError: the word cannot be parsed.
-    """
-    glob, _, value = word.rpartition("=")
-    with contextlib.suppress(ValueError):
-        rtol = float(value)
-        if glob and math.isfinite(rtol) and rtol >= 0:
-            return glob, rtol
-    raise RequestError(
-        f"--layer-tolerance cannot read {word!r}", "write GLOB=RTOL: 'layer4.*=1e-2'"
-    )

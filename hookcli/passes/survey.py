@@ -15,14 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import ForwardError, NestedTensorError
+from hookcli.hooks.filter import select_layers
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.layouts import LayoutWatcher
 from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.operation_filter import add_operations
 from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.overwrite import WriteWatcher
 from hookcli.hooks.watch import watch
 from hookcli.models.inputs import PLAIN
+from hookcli.models.load import build_skeleton
 from hookcli.passes.call import call_model
+from hookcli.passes.find_operations import find_named_operations
 from hookcli.passes.flops import FlopCounter
 from hookcli.records.layouts import INFERRED
 from hookcli.records.rows import ModelTotal, SurveyRow
@@ -30,6 +34,7 @@ from hookcli.records.rows import ModelTotal, SurveyRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookcli.config import ModelRequest
     from hookcli.hooks.operations import FoundOperation
     from hookcli.models.inputs import ModelInputs
     from hookcli.records.calls import Call, LayerInfo
@@ -139,6 +144,23 @@ def survey(
     missing = [layer for layer in selected if layer.module_path not in shown]
     bare = (_bare_row(model, layer, watcher.called) for layer in missing)
     return Survey((*rows, *bare), _add_up(model, watcher))
+
+
+def survey_layers(
+    request: ModelRequest, forms: Sequence[str], exclude: Sequence[str], *, operations: bool
+) -> tuple[Survey, tuple[int, ...]]:
+    """Survey chosen layers of a model without weights; return the shape of its input, too.
+
+    With ``operations``, all operations between modules are surveyed as well.
+    """
+    loaded = build_skeleton(request)
+    every = ("re:op:",) if operations else ()
+    found = find_named_operations(loaded, forms, exclude, every)
+    chosen = select_layers(loaded.module, forms, exclude, found)
+    if operations:
+        chosen = add_operations(chosen, found)
+    shape = loaded.info.input_shape
+    return survey(loaded.module, chosen, shape, loaded.feed, found), shape
 
 
 def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:

@@ -88,8 +88,7 @@ def ablate_images(
             continue
         with skip_failing(on_error, image.file, skipped, is_one_of_several=several):
             if ablation is None:
-                count = len(model.sources)
-                plan = plan_ablation(model.loaded, model.layers, style, count, image.pixels)
+                plan = plan_ablation(model, style, image.pixels)
                 planned(plan)
                 ablation = _Ablation(prepared, plan, forward_done)
             ablation.add(image, to_batch(model.loaded, image.pixels))

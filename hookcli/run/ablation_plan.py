@@ -13,6 +13,7 @@ import torch
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.layers import explain_uncalled
 from hookcli.hooks.observe import observe
+from hookcli.images.prepare import prepare_image
 from hookcli.passes.call import has_rows, run_model, to_batch
 from hookcli.records.calls import Uncalled
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import AblationStyle
     from hookcli.models.load import LoadedModel
+    from hookcli.plan.prepared import PreparedModel
     from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import SkippedImage
 
@@ -99,26 +101,23 @@ class AblationPlan:
 
 
 def plan_ablation(
-    loaded: LoadedModel,
-    layers: Sequence[LayerInfo],
-    style: AblationStyle,
-    images: int,
-    pixels: Tensor | None = None,
+    model: PreparedModel, style: AblationStyle, pixels: Tensor | None = None
 ) -> AblationPlan:
     """Return which channels of the layers can be zeroed, and in which forwards.
 
     Args:
-        loaded: the model, with or without its weights.
-        layers: the chosen layers.
+        model: the model, with or without its weights.
         style: which channels are zeroed, and how many at once.
-        images: how many images will go through the model.
-        pixels: the pixels of the first image; None for black pixels of the usual size.
+        pixels: those of an image, if one is ready; otherwise the first image is prepared.
 
     Raises:
         RequestError: a layer has no channels, or not those that were asked for, or no layer runs.
         ForwardError: the model raised an exception.
     """
+    loaded, layers = model.loaded, model.layers
     if pixels is None:
+        pixels = prepare_image(model.fitter, model.sources[0]).pixels
+    if pixels is None:  # it cannot be read: black pixels of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
     pixels = to_batch(loaded, pixels)
     one = _observe_shapes(loaded, layers, pixels)
@@ -150,7 +149,7 @@ def plan_ablation(
         for layer in layers
         if layer.module_path not in one.shapes
     ]
-    return AblationPlan(tuple(ablated), tuple(uncalled), images, style.batch_size)
+    return AblationPlan(tuple(ablated), tuple(uncalled), len(model.sources), style.batch_size)
 
 
 @dataclass(slots=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from hookcli import errors
-from hookcli.cli import memory, options
+from hookcli.cli import options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import AblationDocument
-from hookcli.cli.output.run import print_notes, score_text, weights_text
-from hookcli.cli.output.table import Listing, Look, print_listing
-from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
+from hookcli.cli.output.run import finite_text, print_notes, score_text, weights_text
+from hookcli.cli.output.table import Look, print_listing
+from hookcli.cli.request import warn_before, warn_of_skipped, with_progress
 from hookcli.config import AblationConfig
 from hookcli.outside.flags import Flag
 from hookcli.records.command import ablation_command
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
     from hookcli.run.ablation import AblationResult
     from hookcli.run.ablation_plan import AblationPlan
 
-Top: TypeAlias = Annotated[
-    int,
-    Flag(
-        "--top N",
-        "Rows of the table; the other formats have all channels.",
-        at_least=1,
-        panel="Output",
-    ),
-]
 _LOOK = Look(
-    header=("#", "layer", "channel", "effect", "score", "plain"),
+    kind=ChannelRow,
+    columns={
+        "#": lambda row: str(row.rank),
+        "layer": lambda row: row.layer,
+        "channel": lambda row: str(row.channel),
+        "effect": lambda row: finite_text(row.effect),
+        "score": lambda row: finite_text(row.score),
+        "plain": lambda row: finite_text(row.plain_score),
+    },
     words=("layer",),
     fold=("layer",),
     drop=("plain", "score"),
@@ -51,8 +50,16 @@ _LONG = 10.0  # an ablation of more seconds announces how long it will take
 
 @command
 def ablate(
-    config: Annotated[AblationConfig, Without(frozenset({"pair", "clip", "edit", "prune"}))],
-    top: Top = options.MOST_ROWS,
+    config: Annotated[AblationConfig, Without("pair", "clip", "edit", "prune")],
+    top: Annotated[
+        int,
+        Flag(
+            "--top N",
+            "Rows of the table; the other formats have all channels.",
+            at_least=1,
+            panel="Output",
+        ),
+    ] = options.MOST_ROWS,
     output_format: options.Format = "table",
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
@@ -76,8 +83,7 @@ def ablate(
         uncalled=tuple(layer.row() for layer in result.uncalled),
         channels=result.rows,
     )
-    caption = tuple(_caption(result, len(rows)))
-    print_listing(Listing(ChannelRow, rows, _cells, document, caption), _LOOK, output_format)
+    print_listing(_LOOK, rows, document, output_format, _caption(result, len(rows)))
     chosen = {row.layer for row in result.rows}
     print_notes(result.images, result.uncalled, quiet=quiet, chosen=chosen)
     raise typer.Exit(result.exit_code)
@@ -88,11 +94,9 @@ def _print_dry_run(config: AblationConfig) -> NoReturn:
 
     with console.no_data():
         outline = prepare_ablation(config, has_weights=False).model
-        from hookcli.images.prepare import prepare_image
         from hookcli.run.ablation_plan import plan_ablation
 
-        first, images = prepare_image(outline.fitter, outline.sources[0]), len(outline.sources)
-        plan = plan_ablation(outline.loaded, outline.layers, config.style, images, first.pixels)
+        plan = plan_ablation(outline, config.style)
     console.say(_plan_text(config, plan))
     warn_of_skipped(outline.skipped)
     raise typer.Exit(errors.SKIPPED if outline.skipped else errors.DONE)
@@ -103,9 +107,7 @@ def _run(config: AblationConfig, *, quiet: bool) -> AblationResult:
 
     with console.no_data():
         prepared = prepare_ablation(config)
-    warn_of_skipped(prepared.model.skipped)
-    warn_of_models(prepared.model.loaded.info)
-    memory.collect_as_usual()
+    warn_before(prepared.model.skipped, prepared.model.loaded.info)
     from hookcli.cli.completion import save_model_names
     from hookcli.run.ablation import ablate_images
 
@@ -168,12 +170,3 @@ def _caption(result: AblationResult, shown: int) -> Iterator[str]:
             yield f"{image.file}: {score_text(image.score)}"
     if len(result.images) > _IMAGES:
         yield f"and {len(result.images) - _IMAGES} more images: --format json"
-
-
-def _cells(row: ChannelRow) -> list[str]:
-    figures = (_number(figure) for figure in (row.effect, row.score, row.plain_score))
-    return [str(row.rank), row.layer, str(row.channel), *figures]
-
-
-def _number(figure: float | None) -> str:
-    return "not finite" if figure is None else f"{figure:.5g}"

@@ -5,17 +5,16 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.cli import memory, options
+from hookcli.cli import options
 from hookcli.cli.option_groups import Without, command
 from hookcli.cli.output import console
 from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import print_uncalled
-from hookcli.cli.request import warn_of_models, warn_of_skipped, with_progress
+from hookcli.cli.request import warn_before, warn_of_skipped, with_progress
 from hookcli.config import (
     DEFAULTS,
     DTYPES,
@@ -32,7 +31,7 @@ from hookcli.outside.flags import Flag, list_fields
 from hookcli.records.command import compare_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hookcli.distance.comparison import Comparison
 
@@ -40,21 +39,19 @@ _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
     "image=FILE"
 )
+_NAMES = [form.partition("=")[0] for form in _FORMS.split()]
 _FEW_IMAGES = 8  # so few images need no progress bar
 _MOST_THREADS = 1024
 
 
-Against: TypeAlias = Annotated[
-    tuple[str, ...],
-    Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
-]
-
-
 @command
 def compare(
-    run: Annotated[RunRequest, Without(frozenset({"edit", "prune"}))],
+    run: Annotated[RunRequest, Without("edit", "prune")],
     tolerance: Tolerance,
-    against: Against,
+    against: Annotated[
+        tuple[str, ...],
+        Flag("--against WHAT", f"What is different in B: {_FORMS}", many=True, panel="Against"),
+    ],
     at: ObservedSide = DEFAULTS.at,
     top: options.TopCalls = options.MOST_ROWS,
     output_format: options.Format = "table",
@@ -78,41 +75,26 @@ def compare(
 
 
 def read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
-    """Return the second way to run the model, as ``--against`` describes it.
-
-    Args:
-        words: what is different, in the user's words.
-        request: the first way.
+    """Return the request with what is different in the second way, in the words of ``--against``.
 
     Raises:
-        RequestError: a word cannot be parsed.
+        RequestError: a word cannot be parsed, or something but edits and prunes is given twice.
     """
-    _check_repeated(words)
-    other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
-    for word in words:
-        name, _, value = word.partition("=")
-        read = _READERS.get(name)
-        if read is None or (not value) != (name == "channels-last"):
-            close = difflib.get_close_matches(name, _READERS, n=1)
-            near = _guess_form(word) or (close[0] if close and read is None else "")
-            meant = f"did you mean {near}? " if near else ""
-            raise RequestError(f"--against cannot read {word!r}", f"{meant}one of: {_FORMS}")
-        other = read(other, value)
-    return other
-
-
-def _check_repeated(words: Sequence[str]) -> None:
-    """Check that nothing but edits and prunes is given twice.
-
-    Raises:
-        RequestError: something is.
-    """
-    names = Counter(word.partition("=")[0] for word in words)
-    for name, number in names.items():
+    for name, number in Counter(word.partition("=")[0] for word in words).items():
         if number > 1 and name not in ("edit", "prune"):
             raise RequestError(
                 f"--against {name}=… was given {number} times", "one run B at a time: compare twice"
             )
+    other = VariantRequest(f"{request.model.name} with {', '.join(words)}", request)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in _NAMES or (not value) != (name == "channels-last"):
+            close = difflib.get_close_matches(name, _NAMES, n=1)
+            near = _guess_form(word) or (close[0] if close and name not in _NAMES else "")
+            meant = f"did you mean {near}? " if near else ""
+            raise RequestError(f"--against cannot read {word!r}", f"{meant}one of: {_FORMS}")
+        other = _change(other, name, value)
+    return other
 
 
 def _guess_form(word: str) -> str:
@@ -126,57 +108,42 @@ def _guess_form(word: str) -> str:
     return ""
 
 
-def _with_model(other: VariantRequest, name: str, value: object) -> VariantRequest:
-    changed: dict[str, Any] = {name: value}
-    return replace(other, run=replace(other.run, model=replace(other.run.model, **changed)))
+def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
+    """Return the request with one thing changed."""
+    run = other.run
+    if name == "channels-last":
+        return replace(other, channels_last=True)
+    if name == "threads":
+        if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
+            raise RequestError(
+                f"--against threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
+            )
+        return replace(other, threads=int(value))
+    if name == "edit":
+        run = replace(run, edits=(*run.edits, value))
+    elif name == "prune":
+        run = replace(run, prunes=(*run.prunes, value))
+    elif name == "image":
+        run = replace(run, images=replace(run.images, names=(value,)))
+    else:
+        run = replace(run, model=_change_model(run.model, name, value))
+    return replace(other, run=run)
 
 
-def _with_word(name: str, other: VariantRequest, value: str) -> VariantRequest:
+def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
+    if name == "model":
+        return replace(model, name=value)
+    if name == "seed":
+        if not value.isdecimal():
+            raise RequestError(f"--against seed={value}: not a whole number", "seed=1")
+        return replace(model, seed=int(value))
     (choices,) = (field.choices for field in list_fields(ModelRequest) if field.name == name)
     if choices and value not in choices:
         raise RequestError(
             f"--against {name}={value}: no such {name}", f"one of: {', '.join(choices)}"
         )
-    return _with_model(other, name, value)
-
-
-def _with_image(other: VariantRequest, value: str) -> VariantRequest:
-    images = replace(other.run.images, names=(value,))
-    return replace(other, run=replace(other.run, images=images))
-
-
-def _with_edit(other: VariantRequest, value: str) -> VariantRequest:
-    return replace(other, run=replace(other.run, edits=(*other.run.edits, value)))
-
-
-def _with_prune(other: VariantRequest, value: str) -> VariantRequest:
-    return replace(other, run=replace(other.run, prunes=(*other.run.prunes, value)))
-
-
-def _with_seed(other: VariantRequest, value: str) -> VariantRequest:
-    if not value.isdecimal():
-        raise RequestError(f"--against seed={value}: not a whole number", "seed=1")
-    return _with_model(other, "seed", int(value))
-
-
-def _with_threads(other: VariantRequest, value: str) -> VariantRequest:
-    if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
-        raise RequestError(
-            f"--against threads={value}: not a number from 1 to {_MOST_THREADS}", "threads=1"
-        )
-    return replace(other, threads=int(value))
-
-
-_READERS: dict[str, Callable[[VariantRequest, str], VariantRequest]] = {
-    "model": partial(_with_word, "name"),
-    **{name: partial(_with_word, name) for name in ("weights", "device", "dtype", "mode")},
-    "seed": _with_seed,
-    "threads": _with_threads,
-    "channels-last": lambda other, _: replace(other, channels_last=True),
-    "edit": _with_edit,
-    "prune": _with_prune,
-    "image": _with_image,
-}
+    changed: dict[str, Any] = {name: value}
+    return replace(model, **changed)
 
 
 def _run(
@@ -195,9 +162,7 @@ def _run(
     b = Variant(second, other.name, config.at, other.channels_last, other.threads)
     images = len(pair_sources(prepared, second))
     early = list_skipped(prepared, second)
-    warn_of_skipped(early)
-    warn_of_models(prepared.loaded.info, second.loaded.info)
-    memory.collect_as_usual()
+    warn_before(early, prepared.loaded.info, second.loaded.info)
     bar = Progress(images, is_shown=images > _FEW_IMAGES and not quiet)
     with console.no_data(), bar as progress:
         comparison = compare_variants(

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
-from hookcli.cli.output.comparison import (
-    has_every_image,
-    list_notes,
-    print_comparison,
-    verdict_text,
-)
+from hookcli.cli.output.comparison import has_every_image, print_comparison
 from hookcli.cli.output.run import warn_of_damage
 from hookcli.config import DEFAULTS, StorageOptions, Theme
 from hookcli.distance.tolerance import Match, Tolerance
+from hookcli.distance.verdict import list_notes, verdict_text
 from hookcli.errors import RequestError
 from hookcli.outside.flags import Flag
 
-if TYPE_CHECKING:
-    from hookcli.compare.compared_run import ComparedRun
-    from hookcli.distance.comparison import Comparison
-
-MatchChoice: TypeAlias = Annotated[
-    Match | None,
-    Flag(
-        "--match BY",
-        "Which calls belong together: id (one name) or order.  [default: id]",
-        panel="Tolerance",
-    ),
-]
-Pictures: TypeAlias = Annotated[
-    Path | None,
-    Flag(
-        "--pictures DIR",
-        "Also write a page of the calls that differ most; needs tensors.",
-        panel="Output",
-    ),
-]
-PictureTheme: TypeAlias = Annotated[
-    Theme,
-    Flag("--theme dark|light", "Background of --pictures; light is for papers.", panel="Output"),
-]
 _SIDE = "A run folder, a golden file, or - for standard input"
 
 
@@ -54,10 +26,29 @@ def diff(
     a: Annotated[str, Flag("a A", f"{_SIDE}: the reference.")],
     b: Annotated[str, Flag("b B", f"{_SIDE}.")],
     tolerance: Tolerance,
-    match: MatchChoice = None,
+    match: Annotated[
+        Match | None,
+        Flag(
+            "--match BY",
+            "Which calls belong together: id (one name) or order.  [default: id]",
+            panel="Tolerance",
+        ),
+    ] = None,
     top: options.TopCalls = options.MOST_ROWS,
-    pictures: Pictures = None,
-    theme: PictureTheme = DEFAULTS.grids.theme,
+    pictures: Annotated[
+        Path | None,
+        Flag(
+            "--pictures DIR",
+            "Also write a page of the calls that differ most; needs tensors.",
+            panel="Output",
+        ),
+    ] = None,
+    theme: Annotated[
+        Theme,
+        Flag(
+            "--theme dark|light", "Background of --pictures; light is for papers.", panel="Output"
+        ),
+    ] = DEFAULTS.grids.theme,
     storage_option: StorageOptions = (),
     output_format: options.Format = "table",
 ) -> None:
@@ -88,14 +79,9 @@ def diff(
     comparison = diff_runs(one, two, tolerance, match, keeps_images=keeps_images)
     print_comparison(comparison, ("hookcli", "diff", a, b), output_format, top)
     if pictures is not None:
-        _write_pictures(pictures, comparison, (one, two), theme)
+        from hookcli.compare.pictures import write_pictures
+
+        said = (verdict_text(comparison), *list_notes(comparison))
+        page = write_pictures(pictures, comparison, (one, two), said, theme)
+        console.say(f"open first: {page}")
     raise typer.Exit(comparison.exit_code)
-
-
-def _write_pictures(
-    folder: Path, comparison: Comparison, runs: tuple[ComparedRun, ComparedRun], theme: Theme
-) -> None:
-    from hookcli.compare.pictures import write_pictures
-
-    said = (verdict_text(comparison), *list_notes(comparison))
-    console.say(f"open first: {write_pictures(folder, comparison, runs, said, theme)}")

@@ -6,6 +6,8 @@ import csv
 import io
 import math
 import os
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote
@@ -18,12 +20,14 @@ from hookcli.cli.output.table import print_files
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside import escape
+from hookcli.outside.documents import DamagedError, read_document
+from hookcli.outside.files import open_atomic, safe_name, write_atomic
 from hookcli.outside.flags import Flag
 from hookcli.outside.urls import to_place
 from hookcli.records.rows import FileRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hookcli.store.load import Run
 
@@ -72,45 +76,49 @@ def export(
     if any((folder / name).exists() for name in (REQUEST, MANIFEST)):
         raise OutputError(f"{str(folder)!r} is a run's folder", "choose another folder with -o")
     _check_shapes(opened, chosen, to)
-    names = _name_files(chosen)
-    keys = {folder / name: rows for name, rows in _list_keys(opened, names, to).items()}
-    files = {call_id: folder / f"{name}.{to}" for call_id, name in names.items()}
-    planned = [file.name for file in (*files.values(), *keys)]
-    known = _check_names(folder, planned, overwrite=overwrite)
-    _write_list(folder, {*known, *planned})
-    write = _write_npy if to == "npy" else _write_csv
+    planned = dict(_plan_files(opened, folder, chosen, to))
+    names = [Path(row.file).name for row in planned]
+    known = _check_names(folder, names, overwrite=overwrite)
+    written = {*known, *names}
+    _write_list(folder, written)
     try:
-        rows = _write_files(opened, files, keys, write)
-        print_files(rows, output_format, lambda written: ExportDocument(files=written))
+        rows = _write_files(planned)
+        print_files(rows, output_format, lambda files: ExportDocument(files=files))
     finally:  # a file that was not written must not count as ours if somebody makes it later
-        _write_list(folder, {name for name in {*known, *planned} if os.path.lexists(folder / name)})
+        _write_list(folder, {name for name in written if os.path.lexists(folder / name)})
 
 
-def _write_files(
-    run: Run,
-    files: dict[str, Path],
-    keys: dict[Path, tuple[str, tuple[str, ...]]],
-    write: Callable[[IO[bytes], Run, str], None],
-) -> Iterator[FileRow]:
-    """Write the arrays or tables, then the names of their rows; yields each file when written."""
-    from hookcli.outside.files import open_atomic
+def _write_files(planned: Mapping[FileRow, Callable[[IO[bytes]], None]]) -> Iterator[FileRow]:
+    for row, write in planned.items():
+        with open_atomic(Path(row.file)) as stream:
+            write(stream)
+        yield row
 
-    for call_id, file in files.items():
-        with open_atomic(file) as stream:
-            write(stream, run, call_id)
-        yield FileRow(str(file), call_id, run.shape_of(call_id))
-    for file, (call_id, images) in keys.items():
-        with open_atomic(file) as stream:
-            _write_keys(stream, run, images)
-        yield FileRow(str(file), call_id)
+
+def _plan_files(
+    run: Run, folder: Path, chosen: Sequence[str], to: str
+) -> Iterator[tuple[FileRow, Callable[[IO[bytes]], None]]]:
+    """Yield the arrays or tables, then the files that name their rows, each with what writes it.
+
+    Calls that have all images share one of these, which belongs to no call. A table names its own.
+    """
+    write = _write_npy if to == "npy" else _write_csv
+    names = _name_files(chosen)
+    for call_id, name in names.items():
+        row = FileRow(str(folder / f"{name}.{to}"), call_id, run.shape_of(call_id))
+        yield row, partial(write, run=run, call_id=call_id)
+    of_all = FileRow(str(folder / f"{_IMAGES}.csv"))
+    if to == "csv":
+        yield of_all, partial(_write_keys, run=run, keys=run.images)
+        return
+    for call_id, name in names.items():
+        keys = run.images_of(call_id)
+        own = FileRow(str(folder / f"{name}.{_IMAGES}.csv"), call_id)
+        yield of_all if keys == run.images else own, partial(_write_keys, run=run, keys=keys)
 
 
 def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
-    """Check before anything is written that no table becomes too wide.
-
-    Raises:
-        RequestError: one would.
-    """
+    """Refuse tables that would become too wide, before anything is written."""
     for call_id in chosen:
         values = math.prod(run.shape_of(call_id)[1:])
         if to == "csv" and values > _MOST_COLUMNS:
@@ -123,8 +131,6 @@ def _check_shapes(run: Run, chosen: Sequence[str], to: str) -> None:
 
 def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     """Return a file name without extension for each call id, unique even if case is ignored."""
-    from hookcli.outside.files import safe_name
-
     names: dict[str, str] = {}
     taken = {_IMAGES}
     for call_id in chosen:
@@ -138,36 +144,18 @@ def _name_files(chosen: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _list_keys(run: Run, names: dict[str, str], to: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the files that name the rows of the arrays, each with its call and that call's images.
-
-    Calls that have all images share one file, which belongs to no call. A table names its own rows.
-    """
-    of_all = {f"{_IMAGES}.csv": ("", run.images)}
-    if to == "csv":
-        return of_all
-    files: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for call_id, name in names.items():
-        keys = run.images_of(call_id)
-        files |= of_all if keys == run.images else {f"{name}.{_IMAGES}.csv": (call_id, keys)}
-    return files
-
-
 def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[str]:
     """Return the files that exports are known to have written here; only these are ever replaced.
 
     Raises:
         OutputError: a file exists that no export wrote, or that may not be replaced.
     """
-    from hookcli.outside.documents import DamagedError, read_document
-
     known: set[str] = set()
     try:
-        if not (folder / _LIST).is_symlink():
-            known = set(read_document(folder / _LIST, ExportList).files)
+        if (folder / _LIST).is_symlink():
+            raise DamagedError("a link is not followed")
+        known = set(read_document(folder / _LIST, ExportList).files)
     except (OSError, DamagedError):
-        names = [*names, _LIST]
-    if (folder / _LIST).is_symlink():
         names = [*names, _LIST]
     for name in names:
         file = folder / name
@@ -187,11 +175,9 @@ def _check_names(folder: Path, names: Iterable[str], *, overwrite: bool) -> set[
 
 def _write_list(folder: Path, names: set[str]) -> None:
     """Write the list of the files that exports write, before they are written."""
-    from hookcli import __version__
-    from hookcli.outside.files import write_atomic
     from hookcli.store.tables import render_json
 
-    listed = ExportList(hookcli=__version__, files=tuple(sorted(names)))
+    listed = ExportList(hookcli=metadata.version("hookcli"), files=tuple(sorted(names)))
     write_atomic(folder / _LIST, render_json(listed).encode())
 
 

@@ -7,7 +7,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,36 +40,26 @@ if TYPE_CHECKING:
 
     from hookcli.records.golden import GoldenFile
 
-ModelOrRun: TypeAlias = Annotated[
-    str, Flag("model MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
-]
-MaybeImages: TypeAlias = Annotated[
-    tuple[str, ...], Flag("images IMAGE", "With MODEL: images, as for hookcli inspect.", many=True)
-]
-OutFile: TypeAlias = Annotated[
-    Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
-]
-Overwrite: TypeAlias = Annotated[bool, Flag("--overwrite", "Replace any file, golden or not.")]
 _ROOM = "set TMPDIR to a folder where there is room"
-_ALLOWED_WITH_RUN = (
-    "model",
-    "images",
-    "out",
-    "overwrite",
-    "storage_option",
-    "context",
-    "quiet",
-)  # also for the folder of a run
+# The parameters that make sense for the folder of a run, too.
+_ALLOWED_WITH_RUN = ["model", "images", "out", "overwrite", "storage_option", "context", "quiet"]
 
 
 @command
 def golden(
-    model: ModelOrRun,
+    model: Annotated[
+        str, Flag("model MODEL|RUN", "A model, as for hookcli inspect, or the folder of a run.")
+    ],
     run: RunRequest,
     context: typer.Context,
-    images: MaybeImages = (),
-    out: OutFile = None,
-    overwrite: Overwrite = False,
+    images: Annotated[
+        tuple[str, ...],
+        Flag("images IMAGE", "With MODEL: images, as for hookcli inspect.", many=True),
+    ] = (),
+    out: Annotated[
+        Path | None, Flag("-o --out FILE", "The golden file.  [default: stdout]")
+    ] = None,
+    overwrite: Annotated[bool, Flag("--overwrite", "Replace any file, golden or not.")] = False,
     at: ObservedSide = DEFAULTS.at,
     workers: Workers = DEFAULTS.machine.workers,
     batch_size: BatchSize = DEFAULTS.batch_size,
@@ -109,11 +99,7 @@ def golden(
 
 
 def _read_run(folder: str, context: typer.Context) -> GoldenFile:
-    """Return the golden document of a finished run, for which no option of a model makes sense.
-
-    Raises:
-        RequestError: there is no such run, or an option for a model was given.
-    """
+    """Return the golden document of a finished run, for which no option of a model makes sense."""
     from hookcli.compare.golden import make_golden
     from hookcli.store.load import load_run
 

@@ -9,7 +9,7 @@ from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import LayersDocument
-from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.output.table import Look, print_listing
 from hookcli.config import Exclude, Layers, ModelArguments, ModelName, ModelRequest, Size
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import SurveyRow
@@ -22,27 +22,32 @@ if TYPE_CHECKING:
 Sort: TypeAlias = Literal["calls", "flops", "params", "memory", "name"]
 
 _LOOK = Look(
-    header=(
-        *("#", "call", "type", "output", "layout", "params", "MB", "MFLOPs", "share"),
-        *("calls", "traps"),
-    ),
+    kind=SurveyRow,
+    columns={
+        "#": lambda row: "" if row.order is None else str(row.order),
+        "call": lambda row: row.call_id,
+        "type": lambda row: row.module_type,
+        "output": lambda row: "" if row.shape is None else shape_text(row.shape),
+        "layout": lambda row: row.layout,
+        "params": lambda row: f"{row.params:,}",
+        "MB": lambda row: "" if row.output_mb is None else f"{row.output_mb:.2f}",
+        "MFLOPs": lambda row: "" if row.flops is None else f"{row.flops / 1e6:,.1f}",
+        "share": lambda row: "" if row.share is None else f"{row.share:.1%}",
+        "calls": lambda row: str(row.calls),
+        "traps": lambda row: "; ".join(row.traps),
+    },
     words=("call", "type", "output", "layout", "traps"),
     fold=("call", "traps"),
     drop=("traps", "calls", "layout", "type", "MB", "output", "params"),
     foot=("traps",),
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
-# The number that rows are sorted by, and of which they have a share.
-_SORTED_BY: dict[Sort, str] = {"flops": "flops", "params": "params", "memory": "output_mb"}
-
-
-Operations: TypeAlias = Annotated[
-    bool, Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers")
-]
-SortedBy: TypeAlias = Annotated[
-    Sort,
-    Flag("--sort BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"),
-]
+# The number that rows are sorted by and have a share of, and what it counts.
+_COUNTED: dict[Sort, tuple[str, str]] = {
+    "flops": ("flops", "FLOPs"),
+    "params": ("params", "parameters"),
+    "memory": ("output_mb", "MB"),
+}
 
 
 @command
@@ -50,8 +55,16 @@ def layers(
     model: ModelName,
     layers: Layers = ("all",),
     exclude: Exclude = (),
-    ops: Operations = False,
-    sort: SortedBy = "calls",
+    ops: Annotated[
+        bool,
+        Flag("--ops", "Also list operations between modules, such as additions.", panel="Layers"),
+    ] = False,
+    sort: Annotated[
+        Sort,
+        Flag(
+            "--sort BY", "Order of the rows: calls, flops, params, memory or name.", panel="Layers"
+        ),
+    ] = "calls",
     size: Size = None,
     model_arg: ModelArguments = (),
     output_format: options.Format = "table",
@@ -67,73 +80,39 @@ def layers(
         hookcli layers convnext_tiny --layers leaf --sort flops
     """
     from hookcli.cli.completion import save_model_names
-    from hookcli.hooks.filter import select_layers
-    from hookcli.hooks.operation_filter import add_operations
-    from hookcli.models.load import build_skeleton
-    from hookcli.passes.find_operations import find_named_operations
-    from hookcli.passes.survey import survey
+    from hookcli.passes.survey import survey_layers
 
     request = ModelRequest(model, size=size, arguments=model_arg)
     with console.no_data():
-        loaded = build_skeleton(request)
-        every = ("re:op:",) if ops else ()
-        operations = find_named_operations(loaded, layers, exclude, every)
-        chosen = select_layers(loaded.module, layers, exclude, operations)
-        if ops:
-            chosen = add_operations(chosen, operations)
-        found = survey(loaded.module, chosen, loaded.info.input_shape, loaded.feed, operations)
-    rows = _sorted(_with_shares(found, sort), sort)
+        found, input_shape = survey_layers(request, layers, exclude, operations=ops)
     save_model_names()
-    input_shape = loaded.info.input_shape
-    document = LayersDocument(
-        model=model, input_shape=input_shape, total=found.total, layers=tuple(rows)
-    )
+    rows = _sort(found, sort)
+    document = LayersDocument(model=model, input_shape=input_shape, total=found.total, layers=rows)
     caption = _caption(found.total, shape_text(input_shape), sort)
-    print_listing(Listing(SurveyRow, rows, _cells, document, caption), _LOOK, output_format)
+    print_listing(_LOOK, rows, document, output_format, caption)
 
 
-def _with_shares(found: Survey, sort: Sort) -> list[SurveyRow]:
-    """Return the rows with their shares of the model's total."""
-    number = _SORTED_BY.get(sort, "flops")
+def _sort(found: Survey, sort: Sort) -> tuple[SurveyRow, ...]:
+    """Return the rows with their shares of the model's total, the largest first if asked for."""
+    number, _ = _COUNTED.get(sort, _COUNTED["flops"])
     total = getattr(found.total, number)
-    return [
+    rows = [
         row
         if total == 0 or getattr(row, number) is None
         else replace(row, share=round(getattr(row, number) / total, 6))
         for row in found.rows
     ]
-
-
-def _sorted(rows: list[SurveyRow], sort: Sort) -> list[SurveyRow]:
-    """Return the rows in the order that was asked for, the largest first."""
-    if sort == "calls":
-        return rows
     if sort == "name":
-        return sorted(rows, key=lambda row: row.call_id)
-    return sorted(rows, key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
+        rows.sort(key=lambda row: row.call_id)
+    elif sort in _COUNTED:
+        rows.sort(key=lambda row: -1.0 if row.share is None else row.share, reverse=True)
+    return tuple(rows)
 
 
 def _caption(total: ModelTotal, input_shape: str, sort: Sort) -> tuple[str, ...]:
-    what = {"params": "parameters", "memory": "MB"}.get(sort, "FLOPs")
+    _, what = _COUNTED.get(sort, _COUNTED["flops"])
     whole = (
         f"total: {total.params:,} parameters, {total.flops / 1e6:,.1f} MFLOPs and "
         f"{total.output_mb:,.2f} MB of outputs of leaf layers, for an input of {input_shape}"
     )
     return whole, f"share: of all {what}; that of a block holds those of its parts"
-
-
-def _cells(row: SurveyRow) -> list[str]:
-    shape = "" if row.shape is None else shape_text(row.shape)
-    return [
-        "" if row.order is None else str(row.order),
-        row.call_id,
-        row.module_type,
-        shape,
-        row.layout,
-        f"{row.params:,}",
-        "" if row.output_mb is None else f"{row.output_mb:.2f}",
-        "" if row.flops is None else f"{row.flops / 1e6:,.1f}",
-        "" if row.share is None else f"{row.share:.1%}",
-        str(row.calls),
-        "; ".join(row.traps),
-    ]

@@ -7,12 +7,21 @@ from typing import Annotated
 from hookcli.cli import options
 from hookcli.cli.option_groups import command
 from hookcli.cli.output.documents import ModelsDocument
-from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.output.table import Look, print_listing
 from hookcli.outside.flags import Flag
 from hookcli.records.rows import CatalogEntry
 
 _LOOK = Look(
-    header=("model", "task", "params", "GFLOPs", "MB", "cached", "weights"),
+    kind=CatalogEntry,
+    columns={
+        "model": lambda entry: entry.name,
+        "task": lambda entry: entry.task,
+        "params": lambda entry: "" if entry.params is None else f"{entry.params:,}",
+        "GFLOPs": lambda entry: "" if entry.gflops is None else f"{entry.gflops:.2f}",
+        "MB": lambda entry: "" if entry.file_mb is None else f"{entry.file_mb:.1f}",
+        "cached": lambda entry: ", ".join(entry.cached) or "no",
+        "weights": lambda entry: ", ".join(entry.weights),
+    },
     words=("model", "task", "cached", "weights"),
     fold=("model", "weights"),
     drop=("weights", "task", "cached", "MB", "GFLOPs"),
@@ -39,17 +48,4 @@ def models(
 
     entries = list_catalog(pattern)
     save_model_names()
-    listing = Listing(CatalogEntry, entries, _cells, ModelsDocument(models=entries))
-    print_listing(listing, _LOOK, output_format)
-
-
-def _cells(entry: CatalogEntry) -> list[str]:
-    return [
-        entry.name,
-        entry.task,
-        "" if entry.params is None else f"{entry.params:,}",
-        "" if entry.gflops is None else f"{entry.gflops:.2f}",
-        "" if entry.file_mb is None else f"{entry.file_mb:.1f}",
-        ", ".join(entry.cached) or "no",
-        ", ".join(entry.weights),
-    ]
+    print_listing(_LOOK, entries, ModelsDocument(models=entries), output_format)

@@ -21,16 +21,12 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Progress(ProgressListener):
-    """A ``with`` block in which the progress of a run is shown, or nothing unless ``is_shown``.
-
-    Attributes:
-        done: how many images are done.
-    """
+    """A ``with`` block in which the progress of a run is shown, or nothing unless ``is_shown``."""
 
     def __init__(
         self, total: int, noun: str = "images", *, is_shown: bool, quiet: bool = False
     ) -> None:
-        self.done = 0
+        self.done = 0  # images
         self._total, self._noun, self._is_shown, self._quiet = total, noun, is_shown, quiet
         self._began = self._said = time.monotonic()
         self._first = 0  # images that the interrupted run had done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.cli.output import console
 from hookcli.cli.output.documents import RunDocument
-from hookcli.cli.output.table import Listing, Look, print_listing
+from hookcli.cli.output.table import Look, print_listing
 from hookcli.records.attention import mean_over_heads
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.command import to_command
@@ -20,7 +20,7 @@ from hookcli.records.text import and_more, count, shape_text
 from hookcli.records.uncalled import group_uncalled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from hookcli.config import RunConfig
     from hookcli.records.attention import AttentionRow
@@ -33,7 +33,6 @@ _SAID = ("untrained", "skipped", "uncalled")  # rules that are reported on lines
 _IMAGES = 10  # predictions are shown for at most this many images
 _ATTENTION = 12  # at most this many attention calls are shown
 _FINDINGS = 8  # at most this many findings are shown below the table
-_WORDS = ("call", "type", "shape", "layout")
 _DROPS = {
     "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
     "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
@@ -54,14 +53,16 @@ def print_result(
 
     With ``says_input``, what the model was given is said too: hookcli had to assume it.
     """
-    columns, drops = _columns(config), _DROPS[config.command]
-    others = [name for name in _FIGURES if name not in drops]  # go first
-    drop = tuple(name for name in (*others, *drops) if name in columns)
-    look = Look(columns, _WORDS, fold=("call",), drop=drop)
-    cells = partial(_cells, columns)
-    caption = tuple(_caption(config, result, says_input=says_input))
-    listing = Listing(LayerRow, result.rows, cells, _document(config, result), caption)
-    print_listing(listing, look, output_format)
+    drops = _DROPS[config.command]
+    look = Look(
+        kind=LayerRow,
+        columns=_choose_columns(config),
+        words=("call", "type", "shape", "layout"),
+        fold=("call",),
+        drop=(*(name for name in _FIGURES if name not in drops), *drops),
+    )
+    caption = _caption(config, result, says_input=says_input)
+    print_listing(look, result.rows, _document(config, result), output_format, caption)
 
 
 def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         yield f"input: {shape_text(result.model.input_shape)}, {_prepared(config, result.model)}"
     absent: dict[str, list[str]] = {}
     for row in result.rows:
-        if row.reason and row.norm is None:
+        if _has_no_gradient(row):
             absent.setdefault(row.reason, []).append(row.call_id)
     for reason, calls in absent.items():
         yield f"no gradient: {', '.join(calls[:3])}{and_more(len(calls) - 3)}: {reason}"
@@ -82,7 +83,9 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
         if image.unedited:
             yield f"  without changes: {', '.join(map(_prediction, image.unedited))}"
         if image.score:
-            yield f"  score: {score_text(image.score)}{_plain_score(image)}"
+            plain = image.unedited_score
+            without = f", without changes {finite_text(plain.value)}" if plain else ""
+            yield f"  score: {score_text(image.score)}{without}"
     if len(said) > _IMAGES:
         yield f"and the predictions of {len(said) - _IMAGES} more images, in report.json"
     focused = [grid for grid in result.grids if any(score != 0 for score in grid.score)]
@@ -91,10 +94,7 @@ def _caption(config: RunConfig, result: RunResult, *, says_input: bool) -> Itera
     for grid in focused:
         more = [p for p in zip(grid.channels, grid.score, strict=True) if p[1] is None or p[1] > 0]
         more.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
-        best = (
-            f"channel {c} ({'not finite' if s is None else format(s, '.2f')})"
-            for c, s in more[:_FOCUSED]
-        )
+        best = (f"channel {c} ({finite_text(score, '.2f')})" for c, score in more[:_FOCUSED])
         yield f"  {grid.call_id}: {', '.join(best) or 'none fires more inside'}"
     yield from _attention_lines(result.attention)
     findings = [finding for finding in result.findings if finding.rule not in _SAID]
@@ -169,32 +169,40 @@ def _prepared(config: RunConfig, model: ModelInfo) -> str:
     return "prepared as for ImageNet; other: --size, --mean, --std"
 
 
-def _columns(config: RunConfig) -> tuple[str, ...]:
+def _choose_columns(config: RunConfig) -> dict[str, Callable[[LayerRow], str]]:
     """Return the columns of the table; edits and pruning add columns for what they did."""
-    extra = ["change"] * bool(config.run.edits or config.run.prunes) + ["sparse"] * bool(
-        config.run.prunes
-    )
-    return (*_LOOKS[config.command], *extra)
-
-
-def _cells(columns: Sequence[str], row: LayerRow) -> list[str]:
-    broken = [f"{row.nan_count} NaN"] * (row.nan_count > 0) + [f"{row.inf_count} Inf"] * (
-        row.inf_count > 0
-    )
-    cells = {
-        "#": str(row.order),
-        "call": " ".join([row.call_id, *broken]),
-        "type": row.module_type,
-        "shape": shape_text(row.shape),
-        "layout": row.layout + " (inferred)" * bool(row.layout_note),
-        "norm": "none" if row.reason and row.norm is None else _number(row.norm),
-        "ratio": _number(row.ratio),
-        "dead": "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}",
-        "change": _share(row.change),
-        "sparse": _share(row.sparsity),
-        **{title: SHOWN[name].format(getattr(row, name)) for title, name in _FIGURES.items()},
+    columns: dict[str, Callable[[LayerRow], str]] = {
+        "#": lambda row: str(row.order),
+        "call": _call_text,
+        "type": lambda row: row.module_type,
+        "shape": lambda row: shape_text(row.shape),
+        "layout": lambda row: row.layout + " (inferred)" * bool(row.layout_note),
+        "norm": lambda row: "none" if _has_no_gradient(row) else _number(row.norm),
+        "ratio": lambda row: _number(row.ratio),
+        "dead": lambda row: (
+            "" if row.dead_channels is None else f"{row.dead_channels}/{row.channels}"
+        ),
+        "change": lambda row: _share(row.change),
+        "sparse": lambda row: _share(row.sparsity),
+        **{title: partial(_figure, name) for title, name in _FIGURES.items()},
     }
-    return [cells[name] for name in columns]
+    changes = ["change"] * bool(config.run.edits or config.run.prunes)
+    changes += ["sparse"] * bool(config.run.prunes)
+    return {name: columns[name] for name in (*_LOOKS[config.command], *changes)}
+
+
+def _figure(name: str, row: LayerRow) -> str:
+    return SHOWN[name].format(getattr(row, name))
+
+
+def _call_text(row: LayerRow) -> str:
+    """Return the id of a call, with the numbers of values that are not finite."""
+    broken = {"NaN": row.nan_count, "Inf": row.inf_count}
+    return " ".join([row.call_id, *(f"{n} {name}" for name, n in broken.items() if n > 0)])
+
+
+def _has_no_gradient(row: LayerRow) -> bool:
+    return bool(row.reason) and row.norm is None
 
 
 def _share(value: float | None) -> str:
@@ -218,20 +226,15 @@ def _prediction_text(image: ImageResult, *, trained: bool) -> str:
     return f"{image.file}: {said}{' (meaningless: the weights are random)' * is_claim}"
 
 
-def _plain_score(image: ImageResult) -> str:
-    plain = image.unedited_score
-    if plain is None:
-        return ""
-    return (
-        f", without changes {'not finite' if plain.value is None else format(plain.value, '.5g')}"
-    )
+def finite_text(value: float | None, form: str = ".5g") -> str:
+    """Return a number, of which None says that it is not finite."""
+    return "not finite" if value is None else format(value, form)
 
 
 def score_text(score: Score) -> str:
     """Return a score as text: ``logit of tabby (281) = 8.31``."""
     of = "" if score.target is None else f" of {score.category} ({score.target})"
-    value = "not finite" if score.value is None else f"{score.value:.5g}"
-    return f"{score.kind}{of} = {value}"
+    return f"{score.kind}{of} = {finite_text(score.value)}"
 
 
 def _prediction(prediction: Prediction) -> str:
@@ -309,11 +312,7 @@ def print_notes(
 ) -> None:
     """Print on stderr what the model saw instead of one picture, and which layers did not run.
 
-    Args:
-        images: the images of the run.
-        uncalled: the layers that did not run.
-        quiet: print nothing.
-        chosen: the labels of all chosen layers, if known.
+    ``chosen`` are the labels of all chosen layers, if they are known.
     """
     for note in dict.fromkeys(image.note for image in images if image.note):
         console.say(f"the model saw {note}", quiet=quiet)

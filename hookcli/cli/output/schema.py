@@ -54,11 +54,7 @@ _SIDES = {
 
 
 def make_schema(name: str = "") -> dict[str, Any]:
-    """Return the JSON Schema of a document, or of any document if none is named.
-
-    Raises:
-        RequestError: there is no document of this name.
-    """
+    """Return the JSON Schema of a document, or of any document if none is named."""
     if not name:
         return {
             "$schema": _DIALECT,

@@ -15,7 +15,7 @@ from hookcli.outside import escape
 from hookcli.records.text import and_more
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from _typeshed import DataclassInstance
     from rich.table import Table
@@ -33,12 +33,13 @@ _MOST_NAMED = 4  # rows that have the same text below a table
 _NARROW = 20  # the least width of a table
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How rows look as a table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Generic[Row]):
+    """How rows look, as a table and as CSV.
 
     Attributes:
-        header: the names of the columns.
+        kind: the dataclass of the rows; its fields are the columns of the CSV form.
+        columns: what each column of the table shows of a row, by its heading.
         words: the columns that hold text; the others hold numbers, which are aligned to the right.
         fold: the columns whose text may be wrapped.
         drop: the columns that a narrow terminal leaves out, beginning with the first.
@@ -46,7 +47,8 @@ class Look:
         brief: shortens a text there, so that more rows have the same.
     """
 
-    header: tuple[str, ...]
+    kind: type[Row]
+    columns: Mapping[str, Callable[[Row], str]]
     words: tuple[str, ...]
     fold: tuple[str, ...]
     drop: tuple[str, ...]
@@ -54,48 +56,34 @@ class Look:
     brief: Callable[[str], str] = str
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[Row]):
-    """Rows to print.
+def print_listing(
+    look: Look[Row],
+    rows: Sequence[Row],
+    document: Document,
+    output_format: str,
+    caption: Iterable[str] = (),
+) -> None:
+    """Write rows to stdout as ``table``, ``json`` (the document), ``jsonl``, ``csv`` or ``md``.
 
-    Attributes:
-        kind: the dataclass of the rows; its fields are the columns of the CSV form.
-        rows: the rows.
-        cells: turns a row into the cells of the table.
-        document: the JSON form.
-        caption: the lines below the table, and below its Markdown form.
+    The lines of the caption stand below the table, and below its Markdown form.
     """
-
-    kind: type[Row]
-    rows: Sequence[Row]
-    cells: Callable[[Row], list[str]]
-    document: Document
-    caption: tuple[str, ...] = ()
-
-
-def print_listing(listing: Listing[Row], look: Look, output_format: str) -> None:
-    """Write the rows to stdout as ``table``, ``json``, ``jsonl``, ``csv`` or ``md``."""
     from hookcli.store import tables
 
     if output_format == "jsonl":
-        print_lines(listing.rows)
-        return
-
-    if output_format == "csv":
-        console.print_data(tables.render_csv(listing.kind, listing.rows))
-        return
-    if output_format == "json":
-        for piece in tables.render_pieces(tables.plain(listing.document)):
+        print_lines(rows)
+    elif output_format == "csv":
+        console.print_data(tables.render_csv(look.kind, rows))
+    elif output_format == "json":
+        for piece in tables.render_pieces(tables.plain(document)):
             console.print_data(piece)
-        return
-    rows = [listing.cells(row) for row in listing.rows]
-    if output_format == "md":
-        console.print_data(tables.render_markdown(look.header, rows))
-        lines = [f"\n{escape.for_markdown(line)}\n" for line in listing.caption]
+    elif output_format == "md":
+        cells = [[show(row) for show in look.columns.values()] for row in rows]
+        console.print_data(tables.render_markdown([*look.columns], cells))
+        lines = (f"\n{escape.for_markdown(line)}\n" for line in caption)
+        console.print_data("".join(lines))
     else:
-        print_table(look, rows)
-        lines = [f"{_wrapped(escape.for_terminal(line))}\n" for line in listing.caption]
-    console.print_data("".join(lines))
+        _print_table(look, rows)
+        _print_wrapped(map(escape.for_terminal, caption))
 
 
 def print_lines(rows: Iterable[DataclassInstance]) -> None:
@@ -111,13 +99,7 @@ def print_files(
     output_format: str,
     document: Callable[[tuple[FileRow, ...]], Document],
 ) -> None:
-    """Print which files were written.
-
-    Args:
-        rows: one for each file, as soon as it is written.
-        output_format: ``text`` or ``jsonl``, one line for each file, or ``json``.
-        document: returns the JSON form.
-    """
+    """Print each file as soon as it is written, or all of them as JSON: ``document`` of them."""
     from hookcli.store import tables
 
     if output_format == "json":
@@ -125,24 +107,22 @@ def print_files(
     elif output_format == "jsonl":
         print_lines(rows)
     else:
-        for row in rows:
-            console.print_data(f"{_shown(row.file)}\n")
+        for row in rows:  # a program gets the name as it is
+            name = escape.for_terminal(row.file) if sys.stdout.isatty() else row.file
+            console.print_data(f"{name}\n")
 
 
-def _shown(name: str) -> str:
-    """Return a name as it is for a program, and escaped for a terminal."""
-    return escape.for_terminal(name) if sys.stdout.isatty() else name
+def _print_wrapped(lines: Iterable[str]) -> None:
+    """Print lines so that they fit the terminal."""
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        wrapped = textwrap.fill(
+            line, _text_width(), subsequent_indent=indent, break_long_words=False
+        )
+        console.print_data(f"{wrapped}\n")
 
 
-def _wrapped(line: str) -> str:
-    """Wrap a line so that it fits the terminal."""
-    indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.fill(
-        line, text_width(), subsequent_indent=f"{indent}    ", break_long_words=False
-    )
-
-
-def text_width() -> int:
+def _text_width() -> int:
     """Return the width to fill: ``COLUMNS``, the terminal's, or a large one without a terminal.
 
     A width of 0, as some terminals report, means that it is not known.
@@ -158,13 +138,15 @@ def text_width() -> int:
     return _USUAL
 
 
-def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
-    """Print a table that fits the terminal; the cells are plain text."""
+def _print_table(look: Look[Row], rows: Sequence[Row]) -> None:
+    """Print a table that fits the terminal, and what was left out of it."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    kept = _fitting_columns(look, rows)
+    cells = {name: [show(row) for row in rows] for name, show in look.columns.items()}
+    filled = [name for name in cells if any(cells[name]) or name not in look.drop or not rows]
+    kept = _fitting_columns(look, {name: cells[name] for name in filled})
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in kept:
         table.add_column(
@@ -173,49 +155,39 @@ def print_table(look: Look, rows: Sequence[Sequence[str]]) -> None:
             no_wrap=name not in look.fold,
             overflow="fold",
         )
-    places = [look.header.index(name) for name in kept]
-    for row in rows:
-        table.add_row(*(Text(escape.for_terminal(row[place])) for place in places))
+    for texts in zip(*(cells[name] for name in kept), strict=True):
+        table.add_row(*(Text(escape.for_terminal(text)) for text in texts))
     console.print_data(_render(table))
-    left_out = [name for name in _filled_columns(look, rows) if name not in kept]
-    lines = [line for name in left_out if name in look.foot for line in _foot(look, rows, name)]
+    left_out = [name for name in filled if name not in kept]
+    lines = [line for name in left_out if name in look.foot for line in _foot(look, cells, name)]
     if hidden := ", ".join(name for name in left_out if name not in look.foot):
         lines.append(f"left out for want of room: {hidden}")
-    console.print_data("".join(f"{_wrapped(line)}\n" for line in lines))
+    _print_wrapped(lines)
 
 
-def _foot(look: Look, rows: Sequence[Sequence[str]], column: str) -> Iterator[str]:
+def _foot(look: Look[Row], cells: Mapping[str, Sequence[str]], column: str) -> Iterator[str]:
     """Yield the texts of a column that was left out, each with the rows that have it."""
-    place, name = look.header.index(column), look.header.index(look.fold[0])
     named: dict[str, list[str]] = {}
-    for row in rows:
-        for text in filter(None, row[place].split("; ")):
-            named.setdefault(look.brief(text), []).append(row[name])
+    for texts, name in zip(cells[column], cells[look.fold[0]], strict=True):
+        for text in filter(None, texts.split("; ")):
+            named.setdefault(look.brief(text), []).append(name)
     yield f"{column}:"
     for text, names in named.items():
         more = and_more(len(names) - _MOST_NAMED, ", and {} more")
         yield escape.for_terminal(f"  {text}: {', '.join(names[:_MOST_NAMED])}{more}")
 
 
-def _fitting_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
+def _fitting_columns(look: Look[Row], cells: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the columns for which there is room; one that wraps needs no more than ``_FOLDED``."""
     widths = {}
-    for place, name in enumerate(look.header):
-        longest = max([len(name), *(len(row[place]) for row in rows)])
+    for name, texts in cells.items():
+        longest = max(map(len, [name, *texts]))
         widths[name] = 3 + (min(longest, _FOLDED) if name in look.fold else longest)
-    kept = _filled_columns(look, rows)
     for name in look.drop:
-        if sum(widths[each] for each in kept) <= text_width():
+        if sum(widths.values()) <= _text_width():
             break
-        if name in kept:
-            kept.remove(name)
-    return kept
-
-
-def _filled_columns(look: Look, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the columns without those that may be left out and are empty in every row."""
-    empty = {n for place, n in enumerate(look.header) if not any(row[place] for row in rows)}
-    return [name for name in look.header if name not in empty or name not in look.drop or not rows]
+        widths.pop(name, None)
+    return [*widths]
 
 
 def _render(table: Table) -> str:
@@ -223,7 +195,7 @@ def _render(table: Table) -> str:
 
     terminal_console = Console(
         file=io.StringIO(),
-        width=text_width(),
+        width=_text_width(),
         height=_HEIGHT,
         force_terminal=sys.stdout.isatty() and not console.is_plain(),
         highlight=False,

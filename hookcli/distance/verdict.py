@@ -1,0 +1,125 @@
+"""A comparison in sentences: the verdict, the call that differs first, and what else changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hookcli.records.text import and_more, count, fact_text, figure_text, shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hookcli.distance.comparison import ChangedFact, Comparison, DiffRow
+
+_METRICS = {
+    "rel-l2": "relative L2",
+    "max-abs": "largest difference",
+    "mean-abs": "mean difference",
+    "cosine": "1 - cosine",
+}
+_CHANGED = 60  # at most this many characters of a changed value are shown
+
+
+def verdict_text(comparison: Comparison) -> str:
+    """Return one line that names the call that differs first, or says that none does."""
+    first, rows = comparison.first, comparison.rows
+    if first is not None:
+        which = first.call_id
+        if first.other_call_id not in ("", first.call_id):
+            which += f" (in B {first.other_call_id})"
+        where = f" (worst in {first.image})" if len(comparison.images) > 1 else ""
+        failed = len(comparison.failed)
+        return (
+            f"{which} differs first: {first.reason or _distance(first)}{where}; "
+            f"{failed} of {count(len(rows), 'call')} {_verb('differ', failed)}"
+        )
+    images = count(len(comparison.images), "image")
+    if not comparison.equal:
+        missing = len(comparison.only_in_a) + len(comparison.only_in_b)
+        return f"{count(missing, 'image')} in one run only; in the other {images} nothing differs"
+    measured = [row for row in rows if row.tolerance is not None]
+    farthest = f"; the farthest is {measured[0].call_id}: {_distance(measured[0])}"
+    calls = count(len(rows), "call")
+    figures = sum(row.source == "figures" for row in measured)
+    where = " in the figures" if figures == len(measured) else ""
+    some = f" ({figures} of them in the figures alone)" if figures and not where else ""
+    held = f"{calls} of {images} {_verb('hold', len(rows))}{some}"
+    return f"no difference{where}: {held}{farthest}"
+
+
+def _verb(verb: str, number: int) -> str:
+    return f"{verb}s" if number == 1 else verb
+
+
+def _distance(row: DiffRow) -> str:
+    angle = None if row.cosine is None else 1 - row.cosine
+    values = {
+        "rel-l2": row.rel_l2,
+        "max-abs": row.max_abs,
+        "mean-abs": row.mean_abs,
+        "cosine": angle,
+    }
+    value = figure_text(values[row.metric])
+    least = "at least " if row.source == "figures" else ""
+    return f"{_METRICS[row.metric]} {least}{value}, tolerance {figure_text(row.tolerance)}"
+
+
+def list_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for whatever else must be known about the images and the figures."""
+    for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
+        if keys:
+            yield f"images only in {name}: {', '.join(keys[:3])}{and_more(len(keys) - 3)}"
+    others = [
+        row for row in comparison.rows if row.dtype and row.other_dtype not in ("", row.dtype)
+    ]
+    if others:
+        more = and_more(len(others) - 1, ", and of {} more")
+        row = others[0]
+        yield f"the dtype of {row.call_id} is {row.dtype}, now {row.other_dtype}{more}"
+    sources = {row.source for row in comparison.rows} - {""}
+    if "figures" in sources:
+        yield _figures_text(comparison.rows)
+    for source in sorted(sources - {"tensors", "sketches", "figures"}):
+        yield f"compared is what was kept with {source.removeprefix('tensors ')}, and nothing else"
+    if "sketches" in sources:
+        which = "" if sources == {"sketches"} else " of calls without max abs"
+        yield (
+            f"rel L2 and cosine{which} are estimates from sketches, mostly within 17 %; "
+            "exact ones: --save tensors in both runs"
+        )
+    if not comparison.changed:
+        yield "nothing else changed: model name, weights, device, threads and versions are the same"
+
+
+def _figures_text(rows: Sequence[DiffRow]) -> str:
+    """Return that only figures of the calls, or of some of them, were compared."""
+    measured = [row for row in rows if row.source]
+    of_figures = [row for row in measured if row.source == "figures"]
+    which = f" of {len(of_figures)} of {len(measured)} calls"
+    return (
+        f"only figures{which if len(of_figures) < len(measured) else ''} were compared (mean, std, "
+        "min, max, NaN, Inf): rel L2 and max abs are lower bounds; "
+        "more: --sketch or --save tensors in both runs"
+    )
+
+
+def changed_text(changed: ChangedFact) -> str:
+    """Return a fact that is not the same: ``changed: torch: 2.11.0, now 2.12.0``."""
+    return f"changed: {changed.name}: {_value(changed.a)}, now {_value(changed.b)}"
+
+
+def _value(value: object) -> str:
+    text = fact_text(value)
+    return text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..."
+
+
+def describe_difference(comparison: Comparison) -> str:
+    """Return the verdict, the first call that differs, and what else is not as it was."""
+    lines = [verdict_text(comparison)]
+    first = comparison.first
+    if first is not None:
+        figures = (("rel L2", first.rel_l2), ("max abs", first.max_abs), ("cosine", first.cosine))
+        known = [f"{name} {figure_text(value)}" for name, value in figures if value is not None]
+        where = f"{first.call_id} ({first.module_type}, {shape_text(first.shape)})"
+        lines.append(f"{where}: {', '.join(known) or first.reason}")
+    return "\n".join([*lines, *map(changed_text, comparison.changed)])
