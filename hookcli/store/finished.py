@@ -35,8 +35,7 @@ def replace_page(path: Place, page: bytes) -> Place:
         OutputError: the run is still being written, or the page cannot be written.
     """
     try:
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(open_folder(path))
+        with open_folder(path) as folder, contextlib.ExitStack() as stack:
             if folder.is_file(REQUEST):
                 stack.enter_context(folder.locked())
             held = find_run(folder)

@@ -85,7 +85,8 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as stack:
             try:
-                self._folder = stack.enter_context(open_folder(self.path, make=True))
+                self._folder = open_folder(self.path, make=True)
+                stack.enter_context(self._folder)
                 stack.callback(self._close)
                 # Without a run.json there is nothing to lock yet, and the files are judged first.
                 held = None if self._folder.is_file(REQUEST) else self._admit()

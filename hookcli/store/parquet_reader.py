@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NotRequired, get_origin, get_type_hints
 
 import pyarrow as pa
 from pyarrow import parquet, types
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from hookcli.store.folder import RunFolder
 
-_NEEDED = [name for name in RecordRow.__annotations__ if name in RecordRow.__required_keys__]
+# Not RecordRow.__required_keys__: annotations that are kept as text hide NotRequired from it.
+_HINTS = get_type_hints(RecordRow, include_extras=True)
+_NEEDED = [name for name, hint in _HINTS.items() if get_origin(hint) is not NotRequired]
 _WITHOUT_NULLS = ("image", "call_id", "module_type", "shape", "dtype")
 _MOST_ROWS = 1000  # of a small file; in larger ones each row takes some bytes
 _LEAST_BYTES = 4  # of each row

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import not_ours_error, write_all
-from hookcli.store.places.entry import PARTIAL
-from hookcli.store.places.names import REQUEST
+from hookcli.store.places.names import PARTIAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,11 +28,7 @@ class FileLock:
     """
 
     def __init__(self, path: Path, folder: int) -> None:
-        """Take the lock.
-
-        Args:
-            path: the path of the folder, for messages.
-            folder: the descriptor of the folder.
+        """Take the lock of the folder with a descriptor; messages name its path.
 
         Raises:
             OSError: the file cannot be opened.

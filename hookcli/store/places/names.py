@@ -45,6 +45,8 @@ _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(jpg|png|svg|pdf)
 _THUMBNAILS = re.compile(rf"{THUMBNAILS}/\d{{6,}}\.jpg")
 _NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.(png|svg|pdf)")
 
+PARTIAL = ".partial-"  # prefix of the name of a file that is being written
+
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
 FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, THUMBNAILS}
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.places import storage
-from hookcli.store.places.entry import Entry
+from hookcli.store.places.directory import Entry
 from hookcli.store.places.lease import Lease, refuse_locked
 from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder:
-    """A ``folders.Folder`` in a storage.
+    """A folder in a storage, with the methods of a ``Directory``.
 
     A storage has no folders: they exist as parts of the names of files. What the folder holds is
     listed once, when that is first asked for; after that, only this object's own changes count
