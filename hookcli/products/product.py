@@ -67,19 +67,6 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The files that a product may write, beside those that every run writes.
-
-    Attributes:
-        folders: names of folders in the run folder.
-        files: names of single files.
-    """
-
-    folders: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """About how many files a product will write, if each layer is called once, and their bytes."""
 
@@ -158,9 +145,9 @@ class Product:
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
-    def claim(self) -> Claim:
-        """Return the files that may be written."""
-        return Claim()
+    def claim(self) -> list[str]:
+        """Return the folders and single files that may be written, beside those of every run."""
+        return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
         """Return what will be written, before the run begins.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.records.runs import MOST_FIRING, MOST_IMAGES
 from hookcli.store.places import names
 
@@ -33,8 +33,8 @@ class Seen(Product):
         super().__init__(scope)
         self.shows_all = scope.images <= MOST_IMAGES
 
-    def claim(self) -> Claim:
-        return Claim((names.SEEN,))
+    def claim(self) -> list[str]:
+        return [names.SEEN]
 
     def estimate(self, outlook: Outlook) -> Cost:
         config, shown = self.scope.config, self.scope.images

@@ -8,7 +8,7 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_CHANNELS, MOST_RANKED
 from hookcli.store import tables
@@ -30,8 +30,8 @@ _ROW_BYTES = 30  # a row of the table without names
 class TopImages(Product):
     """The top images of every channel; they are collected in ``summary.top_images``."""
 
-    def claim(self) -> Claim:
-        return Claim(files=(names.TOP_IMAGES,))
+    def claim(self) -> list[str]:
+        return [names.TOP_IMAGES]
 
     def estimate(self, outlook: Outlook) -> Cost:
         if "output" not in self.scope.config.sides:

@@ -105,29 +105,14 @@ def grid_name(call: Call) -> str:
     return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
 
 
-def grid_file(image_key: str, picture: str) -> str:
+def picture_file(folder: str, image_key: str, picture: str) -> str:
     """Return ``grids/cat/001_conv1.png``."""
-    return f"{GRIDS}/{image_key}/{picture}"
-
-
-def maps_file(image_key: str, picture: str) -> str:
-    """Return ``maps/cat/001_conv1.png``, the channels of a grid at the resolution of the layer."""
-    return f"{MAPS}/{image_key}/{picture}"
+    return f"{folder}/{image_key}/{picture}"
 
 
 def sheet_file(image_key: str) -> str:
     """Return ``sheets/cat.png``."""
     return f"{SHEETS}/{image_key}.png"
-
-
-def cam_file(image_key: str, picture: str) -> str:
-    """Return ``cam/cat/001_layer4.png``."""
-    return f"{CAM}/{image_key}/{picture}"
-
-
-def attention_file(image_key: str, picture: str) -> str:
-    """Return ``attention/cat/003_blocks.2.attn.png``."""
-    return f"{ATTENTION}/{image_key}/{picture}"
 
 
 def saliency_file(image_key: str) -> str:
