@@ -92,14 +92,7 @@ def list_rows(totals: Chunk) -> tuple[AttentionRow, ...]:
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
-    """Draw the attention of an image, and note the pictures in the chunk.
-
-    Args:
-        attention: what the attention calls do with the image.
-        seen: the JPEG of what the network saw of the image.
-        chunk: the chunk of the image.
-        writer: writes pictures into the run folder.
-    """
+    """Draw the attention of an image, and note the pictures in the chunk."""
     image, source = attention.image, writer.title_of(attention.image)
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {source}"

@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 
 
 class Chart(Product):
-    """A chart, as PNG and in another format if one is asked for.
+    """A chart, as PNG and in another format if one is asked for."""
 
-    Attributes:
-        file: the name of the PNG.
-    """
-
-    file: str
+    file: str  # the name of the PNG
 
     def claim(self) -> list[str]:
         return names.list_formats(self.file, self.scope.style.format)

@@ -23,11 +23,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 class Seen(Product):
-    """Pictures of what the network saw.
-
-    Attributes:
-        shows_all: whether the page shows every image.
-    """
+    """Pictures of what the network saw."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)

@@ -32,10 +32,6 @@ class ChunkFiles:
         A chunk may be saved again by another process, since the one before may have been killed.
         Files that only the one before has written are deleted.
 
-        Args:
-            place: the run folder; another process holds its lock.
-            chunk: the chunk, whose file makes it complete.
-
         Raises:
             OSError: the run folder is gone.
             OutputError: a file cannot be written.

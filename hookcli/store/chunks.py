@@ -47,12 +47,7 @@ def write_top(folder: RunFolder, top: TopImages) -> None:
 
 
 def read_top(folder: RunFolder, images: int) -> TopImages | None:
-    """Return what ``write_top`` saved, or None if there is nothing or it is damaged.
-
-    Args:
-        folder: the run folder.
-        images: the number of images of the run.
-    """
+    """Return what ``write_top`` saved, or None if there is nothing or it is damaged."""
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
 

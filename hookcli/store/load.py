@@ -342,9 +342,7 @@ def load_run(folder: str | Path) -> Run:
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
     """Return the saved call ids that match any form, in the run's order.
 
-    Args:
-        run: the run.
-        forms: call ids, or globs with ``*`` and ``?``; commas separate several in one text.
+    A form is a call id, or a glob with ``*`` and ``?``; commas separate several in one text.
 
     Raises:
         RequestError: a form matches nothing, or the run saved no tensors.

@@ -73,11 +73,6 @@ def write_records(
 ) -> str:
     """Write the records of one chunk and return the name of the file.
 
-    Args:
-        write: a function that writes a file of the run folder.
-        number: the number of the chunk, from 0.
-        records: the records, in the order of the images.
-
     Raises:
         OutputError: the file cannot be written.
     """

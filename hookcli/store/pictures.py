@@ -30,10 +30,7 @@ class Pictures:
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     """Return what is known about the picture of a call.
 
-    Args:
-        files: the files of the run.
-        call_id: the call.
-        image_key: the image; None for the first image of which the call was drawn.
+    Without a key, it is the first image of which the call was drawn.
 
     Raises:
         RequestError: there is no such picture, or ``report.json`` is missing or damaged.

@@ -40,11 +40,7 @@ _STRIP = 512
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
 ) -> tuple[Canvas, Places]:
-    """Draw tiles (K, h, w) in rows below the heading, each under its label.
-
-    Returns:
-        The canvas, and the places of the tiles in it.
-    """
+    """Draw tiles (K, h, w) in rows below the heading, each under its label; return their places."""
     cells = enlarge(tiles, tile_size)
     count, height, width = cells.shape
     widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
@@ -101,8 +97,7 @@ def draw_sheet(
 ) -> tuple[Canvas, list[Places]]:
     """Draw one row per layer: its name and labelled tiles (K, h, w), in columns if there are many.
 
-    Returns:
-        The canvas, and the places of the tiles of each row in it.
+    Return the places of the tiles of each row too.
     """
     cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
     blocks = [

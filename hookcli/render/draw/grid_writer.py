@@ -41,13 +41,7 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws pictures on threads; ``take`` waits for them and reports what failed.
-
-    Attributes:
-        style: how pictures are drawn.
-        model: the name of the model, which stands in every picture.
-        write: writes a file of the run folder, and returns its name.
-    """
+    """Draws pictures on threads; ``take`` waits for them and reports what failed."""
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         """Start the threads, which call ``write`` to write a file of the run folder."""

@@ -104,11 +104,6 @@ def top_for_script(
     These are lists of a layer's place on the page and its channels; of a channel's number and its
     images; and of an image's place on the page, or its key if the page does not show it, and the
     value.
-
-    Args:
-        document: the content of ``report.json``.
-        places: the position of each call id on the page.
-        images: the images that the page shows.
     """
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
@@ -139,11 +134,6 @@ def pack_ranked(
     It is an object. ``calls`` are lists of a layer's place on the page, the number of images of a
     channel, the places of these images on the page, channel after channel, and the values.
     ``others`` are the keys of images that the page does not show, whose places follow the others.
-
-    Args:
-        document: the content of ``report.json``.
-        places: the position of each call id on the page.
-        images: the images that the page shows.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in places}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -164,12 +154,8 @@ def pack_ranked(
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
     """Return facts about the pictures of images without what most of these have in common.
 
-    Args:
-        facts: what ``for_script`` returns, image by image.
-
-    Returns:
-        the forms, each a list with what is common of every layer; and the facts, with the number of
-        the form under ``form``.
+    What is returned are the forms, each a list with what is common of every layer, and the facts
+    of each image, with the number of its form under ``form``.
     """
     forms: list[object] = []
     shared = []

@@ -16,40 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiffPicture:
-    """A picture of one call: A, B and their difference.
-
-    Attributes:
-        row: the figures of the call.
-        file: the name of the file, in the folder of the page.
-        size: the width and height in pixels.
-        caption: the lines below the picture.
-        alt: a text with the same figures for people who do not see the picture.
-    """
+    """A picture of one call: A, B and their difference."""
 
     row: DiffRow
-    file: str
-    size: tuple[int, int]
-    caption: tuple[str, ...]
-    alt: str
+    file: str  # in the folder of the page
+    size: tuple[int, int]  # width and height
+    caption: tuple[str, ...]  # the lines below the picture
+    alt: str  # the same figures for people who do not see the picture
 
 
 @dataclass(frozen=True, slots=True)
 class DiffPage:
-    """The content of the page.
+    """The content of the page."""
 
-    Attributes:
-        title: the name of the model.
-        verdict: the verdict, in one line.
-        comparison: the figures of all calls.
-        notes: further remarks.
-        pictures: the first call that differs, followed by the worst.
-    """
-
-    title: str
+    title: str  # the name of the model
     verdict: str
     comparison: Comparison
     notes: tuple[str, ...] = ()
-    pictures: tuple[DiffPicture, ...] = ()
+    pictures: tuple[DiffPicture, ...] = ()  # the first call that differs, then the worst
 
 
 def render_difference(page: DiffPage) -> str:

@@ -46,17 +46,11 @@ _FLAT_ELSE = "its maps have no height and width"
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The differences between a run folder and what the run left there.
+    """The differences between a run folder and what the run left there."""
 
-    Attributes:
-        missing: the pictures of the page that are missing.
-        damage: sentences about other files that are missing or have a different size.
-        complete: whether the folder has a readable manifest, which is written last.
-    """
-
-    missing: tuple[str, ...] = ()
-    damage: tuple[str, ...] = ()
-    complete: bool = True
+    missing: tuple[str, ...] = ()  # pictures of the page
+    damage: tuple[str, ...] = ()  # sentences about other files
+    complete: bool = True  # there is a readable manifest, which is written last
 
 
 AS_LEFT = FolderState()
@@ -154,14 +148,8 @@ def for_script(
 ) -> dict[str, object]:
     """Return what the script of the page needs to know about the grids of one image.
 
-    Args:
-        grids: the grids of the image.
-        places: the position of each call id on the page.
-        address: a function that returns the address of a picture.
-        is_first: the image is the first with grids, and the script takes the addresses of its
-            grids from the page.
-        has_figures: whether the figures of each channel are among it; for 1,000 images they would
-            take 12 MB.
+    Of the first image with grids, the script takes the addresses from the page. The figures of each
+    channel of 1,000 images would take 12 MB, so not all pages have them.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [

@@ -84,10 +84,8 @@ def render_report(
 ) -> str:
     """Return the page as text; the same document makes the same page, unless ``run`` is given.
 
-    Args:
-        document: the content of ``report.json``.
-        state: how the run folder differs from what the run left.
-        run: the files of the run, to embed its pictures in the page; None links to them.
+    ``state`` is how the run folder differs from what the run left. With ``run``, the page embeds
+    the pictures of the run instead of linking to them.
     """
     address = _embedded(run) if run else linked
     return _compile_template().render(

@@ -20,12 +20,7 @@ _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class FileLock:
-    """The lock of a folder on this machine, held until it is closed.
-
-    Attributes:
-        descriptor: the open file that is locked; a child process must close it.
-        is_new: ``run.json`` was created for the lock, and is still empty.
-    """
+    """The lock of a folder on this machine, held until it is closed."""
 
     def __init__(self, path: Path, folder: int) -> None:
         """Take the lock of the folder with a descriptor; messages name its path.
@@ -35,6 +30,8 @@ class FileLock:
             OutputError: the name is not that of a regular file, or another run holds the lock.
         """
         self._path, self._folder = path, folder
+        # The open file that is locked, which a child process must close, and whether run.json was
+        # created for the lock, and is still empty.
         self.descriptor, self.is_new = _lock_request(path, folder)
 
     def check(self) -> None:
@@ -44,10 +41,6 @@ class FileLock:
         """Write ``run.json``, replacing an older one as a whole.
 
         At no moment is the folder without a request, so it is always known to be that of a run.
-
-        Args:
-            text: the new content.
-            begun: the content so far.
 
         Raises:
             OSError: the file cannot be written.

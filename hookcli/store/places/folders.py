@@ -25,10 +25,6 @@ Folder: TypeAlias = "Directory | RemoteFolder"
 def open_folder(place: Place, *, make: bool = False) -> Folder:
     """Open a folder; one in a storage may have nothing in it yet.
 
-    Args:
-        place: its path or URL.
-        make: make the folder if there is none.
-
     Raises:
         OSError: there is no such folder on this machine, or it may not be made or read.
     """

@@ -162,19 +162,12 @@ def is_run_file(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNames:
-    """The names that a run may write, as far as they are known before it begins.
+    """The names that a run may write, as far as they are known before it begins."""
 
-    Attributes:
-        keys: the keys of the images.
-        folders: the folders into which only some runs write, and this one does: ``seen``.
-        files: the files that only some runs write, and this one does: ``top_images.csv``.
-        form: the format in which pictures are written besides PNG.
-    """
-
-    keys: frozenset[str] = frozenset()
-    folders: frozenset[str] = frozenset()
-    files: frozenset[str] = frozenset()
-    form: str = "png"
+    keys: frozenset[str] = frozenset()  # of the images
+    folders: frozenset[str] = frozenset()  # that only some runs write, and this one does: ``seen``
+    files: frozenset[str] = frozenset()  # the same: ``top_images.csv``
+    form: str = "png"  # in which pictures are written besides PNG
 
     def includes(self, name: str) -> bool:
         """Return whether a file of this name may be written."""

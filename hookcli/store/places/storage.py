@@ -56,9 +56,7 @@ _options: dict[str, object] = {}
 def use_options(options: Iterable[tuple[str, str]]) -> None:
     """Set the options with which this process opens filesystems, in place of those before.
 
-    Args:
-        options: names and values as ``--storage-option`` takes them; a value that is JSON, such as
-            a number or ``true``, is what that stands for, and any other a text.
+    A value that is JSON, such as a number or ``true``, is what that stands for; any other, a text.
     """
     _options.clear()
     for name, text in options:
