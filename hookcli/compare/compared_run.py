@@ -30,7 +30,7 @@ from hookcli.records.golden import KIND, VERSION, GoldenFile, golden_facts
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
-from hookcli.store.shards import AGAIN, UPGRADE
+from hookcli.store.run_files import AGAIN, UPGRADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.products.product import Cost, Product
-from hookcli.records.runs import MOST_FIRING, MOST_IMAGES
+from hookcli.records.runs import MOST_FIRING, MOST_IMAGES, choose_pictured
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ class Seen(Product):
 
 def _name_shown(end: RunEnd) -> set[str]:
     """Return the keys of the images that the page of a run over many images shows."""
-    from hookcli.render.report.document import choose_pictured
-
     firing = (key for tops in end.best.values() for top in tops[:1] for key in top.images)
     pictured = choose_pictured(end.totals.images, end.findings)
     return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])

@@ -11,7 +11,7 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.png import MOST_BYTES, decode_png
 from hookcli.records.pictures import LABEL_ROW, Grid
 from hookcli.store.places.names import DOCUMENT, is_sheet
-from hookcli.store.shards import cannot_read, name_close
+from hookcli.store.run_files import cannot_read, name_close
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -117,8 +117,7 @@ def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
         RequestError: matplotlib has no such map.
     """
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
-    table = np.concatenate([_list_colours(colormap, LEVELS), ramp])
-    return [int(value) for value in table.round().astype(np.uint8).ravel()]
+    return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
 def load_map_palette(colormap: str) -> list[int]:
@@ -127,8 +126,7 @@ def load_map_palette(colormap: str) -> list[int]:
     Raises:
         RequestError: matplotlib has no such map.
     """
-    table = _list_colours(colormap, MAP_LEVELS)
-    return [int(value) for value in table.round().astype(np.uint8).ravel()]
+    return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 
 def list_stops(colormap: str) -> tuple[str, ...]:
@@ -162,6 +160,10 @@ def to_png(image: Image.Image, *, compress_level: int = 4) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=compress_level)
     return stream.getvalue()
+
+
+def _to_palette(table: NDArray[np.float64]) -> list[int]:
+    return [*table.round().astype(np.uint8).tobytes()]
 
 
 def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:

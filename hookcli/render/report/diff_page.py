@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
-from hookcli.render.charts.distance_svg import draw_distances
+from hookcli.render.report.distance_svg import draw_distances
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 
 if TYPE_CHECKING:

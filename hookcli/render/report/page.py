@@ -17,7 +17,7 @@ from hookcli.outside import escape
 from hookcli.outside.documents import MOST_BYTES, to_fields
 from hookcli.outside.files import read_regular
 from hookcli.records.attention import mean_over_heads
-from hookcli.records.runs import MOST_IMAGES
+from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
@@ -35,7 +35,6 @@ from hookcli.render.report.contact import (
 )
 from hookcli.render.report.document import (
     AS_LEFT,
-    choose_pictured,
     explain_flat,
     for_script,
     list_pictures,

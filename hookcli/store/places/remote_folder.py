@@ -70,7 +70,7 @@ class RemoteFolder:
             raise _error("read", self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        return storage.read_part(self.path / name, start, stop)
+        return storage.read_file(self.path / name, start, stop)
 
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
         try:

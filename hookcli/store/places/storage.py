@@ -80,21 +80,11 @@ def check_url(url: str) -> None:
     _open(url)
 
 
-def read_file(url: str) -> bytes:
-    """Read a file.
+def read_file(url: str, start: int | None = None, stop: int | None = None) -> bytes:
+    """Read a file, or its bytes from ``start`` to ``stop``.
 
     Raises:
         OSError: it cannot be read.
-    """
-    filesystem, path = _open(url)
-    return bytes(_retry(lambda: filesystem.cat_file(path)))
-
-
-def read_part(url: str, start: int, stop: int) -> bytes:
-    """Read the bytes from ``start`` to ``stop`` of a file.
-
-    Raises:
-        OSError: they cannot be read.
     """
     filesystem, path = _open(url)
     return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
