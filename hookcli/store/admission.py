@@ -84,9 +84,8 @@ def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedName
 
 
 def _without_partial(name: str) -> str:
-    top, _, last = name.rpartition("/")
-    last = last.removeprefix(PARTIAL)
-    return f"{top}/{last}" if top else last
+    top, slash, last = name.rpartition("/")
+    return top + slash + last.removeprefix(PARTIAL)
 
 
 def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:

@@ -47,8 +47,9 @@ class FileLock:
         """
         if not begun:
             try:
-                _write_whole(self.descriptor, text)
+                write_all(self.descriptor, text)
             except OSError:
+                os.ftruncate(self.descriptor, 0)  # half a request would be that of no run
                 os.unlink(REQUEST, dir_fd=self._folder)  # an empty one marks a run if it is alone
                 raise
             return
@@ -130,16 +131,3 @@ def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
         raise OutputError(
             f"another run is writing into {str(path)!r}", "wait for it, or choose another -o"
         ) from error
-
-
-def _write_whole(descriptor: int, text: bytes) -> None:
-    """Write a text into an empty file, which is empty again if not all of it can be written.
-
-    Raises:
-        OSError: the text cannot be written.
-    """
-    try:
-        write_all(descriptor, text)
-    except OSError:
-        os.ftruncate(descriptor, 0)
-        raise

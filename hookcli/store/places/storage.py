@@ -126,8 +126,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
         OSError: one cannot be written.
     """
     with ThreadPoolExecutor(_THREADS) as threads:
-        for _ in threads.map(write_file, files, files.values()):
-            pass
+        list(threads.map(write_file, files, files.values()))
 
 
 def create_file(url: str, data: bytes) -> None:
@@ -171,8 +170,7 @@ def remove_files(urls: Iterable[str]) -> None:
         OSError: one cannot be deleted.
     """
     with ThreadPoolExecutor(_THREADS) as threads:
-        for _ in threads.map(remove_file, urls):
-            pass
+        list(threads.map(remove_file, urls))
 
 
 def list_files(url: str) -> dict[str, int]:
