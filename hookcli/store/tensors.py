@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -120,11 +121,8 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
     """Return the call id for the first group, then ``@1``, …, skipping names that are taken."""
     if place == 0 and call_id != _RESERVED:
         return call_id
-    name = f"{call_id}@{max(1, place)}"
-    while name in taken:
-        place += 1
-        name = f"{call_id}@{max(1, place)}"
-    return name
+    numbered = (f"{call_id}@{number}" for number in count(max(1, place)))
+    return next(name for name in numbered if name not in taken)
 
 
 def _read_header(

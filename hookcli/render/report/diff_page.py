@@ -11,6 +11,8 @@ from hookcli.render.report.distance_svg import draw_distances
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hookcli.distance.comparison import Comparison, DiffRow
 
 
@@ -25,31 +27,22 @@ class DiffPicture:
     alt: str  # the same figures for people who do not see the picture
 
 
-@dataclass(frozen=True, slots=True)
-class DiffPage:
-    """The content of the page."""
+def render_difference(
+    title: str, said: Sequence[str], comparison: Comparison, pictures: Sequence[DiffPicture]
+) -> str:
+    """Return the page as text; the same values make the same page.
 
-    title: str  # the name of the model
-    verdict: str
-    comparison: Comparison
-    notes: tuple[str, ...] = ()
-    pictures: tuple[DiffPicture, ...] = ()  # the first call that differs, then the worst
-
-
-def render_difference(page: DiffPage) -> str:
-    """Return the page as text; the same values make the same page."""
-    comparison = page.comparison
-    drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in page.pictures}
+    Its title is the name of the model, and what is ``said`` the verdict, followed by notes.
+    """
+    drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
     environment = make_environment()
-    environment.filters |= {
-        "figure": figure_text,
-        "shape": shape_text,
-        "fact": fact_text,
-    }
+    environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
     return environment.get_template("diff.html.j2").render(
-        page=page,
+        title=title,
+        said=said,
         comparison=comparison,
+        pictures=pictures,
         a=reversible(comparison.a),
         b=reversible(comparison.b),
         drawn=drawn,

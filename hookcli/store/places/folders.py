@@ -23,7 +23,7 @@ Folder: TypeAlias = "Directory | RemoteFolder"
 
 
 def open_folder(place: Place, *, make: bool = False) -> Folder:
-    """Open a folder; one in a storage may have nothing in it yet.
+    """Open a folder, or ``make`` one; one in a storage may have nothing in it yet.
 
     Raises:
         OSError: there is no such folder on this machine, or it may not be made or read.
