@@ -23,7 +23,7 @@ from hookcli.products.catalog import list_products
 from hookcli.render.draw.grid_writer import GridWriter
 from hookcli.run.chunk_runner import ChunkRunner, ChunkSettings
 from hookcli.run.chunk_settings import make_chunk_settings
-from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.chunks import ChunkFiles
 from hookcli.store.places.storage import use_options
 from hookcli.summary.top_images import list_tops
 

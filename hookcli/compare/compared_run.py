@@ -31,7 +31,7 @@ from hookcli.records.statistics import STATISTICS
 from hookcli.records.text import shape_text
 from hookcli.store.load import load_run
 from hookcli.store.places import storage
-from hookcli.store.shards import AGAIN, UPGRADE
+from hookcli.store.run_files import AGAIN, UPGRADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ from hookcli.records.runs import ModelInfo
 from hookcli.records.statistics import STATISTICS
 from hookcli.store.ownership import find_holder
 from hookcli.store.places.names import MANIFEST
-from hookcli.store.shards import cannot_read
+from hookcli.store.run_files import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

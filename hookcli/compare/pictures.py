@@ -16,7 +16,7 @@ from hookcli.records.layouts import recall_layout
 from hookcli.records.text import shape_text
 from hookcli.render.draw.compared_maps import compare_maps
 from hookcli.render.draw.compared_picture import draw_compared_maps, list_labels
-from hookcli.render.report.diff_page import DiffPage, DiffPicture, render_difference
+from hookcli.render.report.diff_page import DiffPicture, render_difference
 from hookcli.store.places.names import MANIFEST, PAGE, REQUEST
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def write_pictures(
     names = [run.facts["model"]["name"] for run in runs]
     title = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
     drawn = list(_draw_pictures(comparison, *runs, title, theme))
-    pictures = tuple(picture for picture, _ in drawn)
-    page = render_difference(DiffPage(title, said[0], comparison, tuple(said[1:]), pictures))
+    pictures = [picture for picture, _ in drawn]
+    page = render_difference(title, said, comparison, pictures)
     known = _list_known(folder)
     for name in (PAGE, *(picture.file for picture, _ in drawn)):
         if name not in known and os.path.lexists(folder / name):

@@ -40,5 +40,5 @@ def draw_kept(
             continue
         heading = [f"{record.call.id}   {shape_text(record.stats.shape)}"]
         labels = [str(channel) for channel in tiles.channels.tolist()]
-        canvas = draw_grid(tiles.levels.numpy(), labels, heading, style.tile)
+        canvas, _ = draw_grid(tiles.levels.numpy(), labels, heading, style.tile)
         yield record.call.id, canvas.to_image(load_palette(colormap_of(style))).convert("RGB")

@@ -14,7 +14,7 @@ from hookcli.records.command import to_command
 from hookcli.records.runs import MOST_IMAGES
 from hookcli.store.admission import check_folder
 from hookcli.store.finished import finish_resume
-from hookcli.store.places.names import PlannedNames
+from hookcli.store.places.names import FOLDERS, PlannedNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +51,11 @@ def plan_names(config: RunConfig, sources: Sequence[ImageSource]) -> PlannedName
     from hookcli.products.product import Scope
 
     scope = Scope(config, choose_style(config, sources), len(sources))
-    claims = [product.claim() for product in list_products(scope)]
+    claimed = {name for product in list_products(scope) for name in product.claim()}
     return PlannedNames(
         frozenset(source.key for source in sources),
-        frozenset(folder for claim in claims for folder in claim.folders),
-        frozenset(file for claim in claims for file in claim.files),
+        FOLDERS & claimed,
+        frozenset(claimed - FOLDERS),
         config.grids.format,
     )
 

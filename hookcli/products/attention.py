@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.config import GridStyle
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.products.tensors import check_disk
 from hookcli.records.attention import AttentionMaps, AttentionRow
 from hookcli.records.pictures import HeatPicture
@@ -58,9 +58,9 @@ def estimate_attention(found: AttentionSettings, scope: Scope) -> Cost:
 class Attention(Product):
     """The figures of attention calls, and where each layer has a picture those of its heads."""
 
-    def claim(self) -> Claim:
+    def claim(self) -> list[str]:
         is_drawn = self.scope.style.mode == "layers"
-        return Claim((names.ATTENTION,) if is_drawn else (), (names.ATTENTION_TABLE,))
+        return [names.ATTENTION_TABLE, *[names.ATTENTION] * is_drawn]
 
     def collect(self, forward: Forward, writer: GridWriter) -> None:
         attention, chunk = forward.result.attention, forward.chunk
@@ -92,25 +92,18 @@ def list_rows(totals: Chunk) -> tuple[AttentionRow, ...]:
 
 
 def _draw(attention: ImageAttention, seen: bytes, chunk: Chunk, writer: GridWriter) -> None:
-    """Draw the attention of an image, and note the pictures in the chunk.
-
-    Args:
-        attention: what the attention calls do with the image.
-        seen: the JPEG of what the network saw of the image.
-        chunk: the chunk of the image.
-        writer: writes pictures into the run folder.
-    """
+    """Draw the attention of an image, and note the pictures in the chunk."""
     image, source = attention.image, writer.title_of(attention.image)
     if attention.rollout is not None:
         what = f"Attention rollout {_name_query(attention.rollout)}   {source}"
-        file = names.attention_file(image, _ROLLOUT)
+        file = names.picture_file(names.ATTENTION, image, _ROLLOUT)
         _write_heads(writer, file, seen, attention.rollout, ["all layers"], what)
         chunk.heats.append(HeatPicture(image, "rollout", "", file))
     for each in attention.calls:
         name, call_id = names.grid_name(replace(each.call, side="output")), each.call.id
         if each.query is not None:
             what = f"Attention of {each.call.layer.label} {_name_query(each.query)}   {source}"
-            file = names.attention_file(image, name)
+            file = names.picture_file(names.ATTENTION, image, name)
             _write_heads(writer, file, seen, each.query, _label_heads(each.row), what)
             chunk.heats.append(HeatPicture(image, "attention", call_id, file))
         if each.maps is not None:
@@ -123,7 +116,7 @@ def _write_maps(image: str, name: str, call: CallAttention, writer: GridWriter) 
 
     assert call.maps is not None  # noqa: S101
     maps = call.maps
-    file = names.attention_file(image, name.removesuffix(".png") + ".maps.png")
+    file = names.picture_file(names.ATTENTION, image, name.removesuffix(".png") + ".maps.png")
     writer.write(file, draw_maps(maps.levels.numpy()))
     grids = (call.row.query_grid, maps.query_grid, maps.map_grid)
     kinds = (maps.is_thinned, maps.has_class_token)

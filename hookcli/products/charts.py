@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.escape import for_page
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.records.text import and_more
 from hookcli.store.places import names
 from hookcli.store.run_files import open_files
@@ -20,26 +20,21 @@ if TYPE_CHECKING:
 
 
 class Chart(Product):
-    """A chart, as PNG and in another format if one is asked for.
+    """A chart, as PNG and in another format if one is asked for."""
 
-    Attributes:
-        file: the name of the PNG.
-    """
+    file: str  # the name of the PNG
 
-    file: str
-
-    def claim(self) -> Claim:
-        return Claim(files=(*names.list_formats(self.file, self.scope.style.format),))
+    def claim(self) -> list[str]:
+        return names.list_formats(self.file, self.scope.style.format)
 
     def estimate(self, _outlook: Outlook) -> Cost:
         return Cost(self.scope.formats)
 
     def illustrate(self, document: ReportDocument, end: RunEnd) -> list[str]:
-        form = self.scope.style.format
-        forms: dict[PictureFormat, None] = dict.fromkeys(("png", form))
+        forms: dict[PictureFormat, None] = dict.fromkeys(("png", self.scope.style.format))
         return [
-            end.folder.write(name, self.draw(document, end.folder, each))
-            for name, each in zip(names.list_formats(self.file, form), forms, strict=True)
+            end.folder.write(name, self.draw(document, end.folder, form))
+            for name, form in zip(self.claim(), forms, strict=True)
         ]
 
     def draw(self, document: ReportDocument, folder: RunFolder, form: PictureFormat) -> bytes:

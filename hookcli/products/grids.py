@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ _TILE_BYTES = 320  # a tile's label, and its figures in the page and its JSON
 class Grids(Product):
     """Grids or sheets, and with grids the channels at the resolution of their layer."""
 
-    def claim(self) -> Claim:
+    def claim(self) -> list[str]:
         is_sheet = self.scope.style.mode == "sheet"
-        return Claim((names.SHEETS,) if is_sheet else (names.GRIDS, names.MAPS))
+        return [names.SHEETS] if is_sheet else [names.GRIDS, names.MAPS]
 
     def estimate(self, outlook: Outlook) -> Cost:
         scope, tiles = self.scope, self._count_tiles(outlook)
@@ -75,7 +75,7 @@ class Grids(Product):
             files = [writer.write_grid(picture) for picture in pictures]
         self.note_pictures(forward.chunk, files)
         forward.chunk.written_files += [
-            names.maps_file(picture.image, names.grid_name(picture.call))
+            names.picture_file(names.MAPS, picture.image, names.grid_name(picture.call))
             for picture in pictures
             if picture.has_maps
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.records.pictures import HeatPicture
 from hookcli.render.draw.heatmap import draw_heat, draw_saliency
 from hookcli.store.places import names
@@ -25,9 +25,9 @@ class Heats(Product):
         super().__init__(scope)
         self._backward = backward
 
-    def claim(self) -> Claim:
-        cams = (names.CAM,) if self._backward.cams else ()
-        return Claim((*cams, names.SALIENCY) if self._backward.saliency else cams)
+    def claim(self) -> list[str]:
+        asked = {names.CAM: self._backward.cams, names.SALIENCY: self._backward.saliency}
+        return [folder for folder, is_asked in asked.items() if is_asked]
 
     def estimate(self, _outlook: Outlook) -> Cost:
         heats = self._backward.saliency + len(self._backward.cams)
@@ -53,7 +53,7 @@ def _write_heat(heat: Heat, seen: bytes, score: Score | None, writer: GridWriter
         file = names.saliency_file(heat.image)
         writer.write_over_photo(file, draw_saliency(seen, values, [f"Saliency   {source}", of]))
         return HeatPicture(heat.image, heat.kind, "", file)
-    file = names.cam_file(heat.image, names.grid_name(heat.call))
+    file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
     title = f"Grad-CAM of {heat.call.id}   {source}"
     writer.write_over_photo(file, draw_heat(seen, values, [title, of]))
     return HeatPicture(heat.image, heat.kind, heat.call.id, file)

@@ -22,13 +22,7 @@ _WIDTHS = ("out_channels", "num_features", "out_features", "embed_dim")  # names
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run will be given, by which its products estimate what they will cost.
-
-    Attributes:
-        loaded: the model, with or without its weights.
-        layers: the layers that are observed.
-        sources: the images in order.
-    """
+    """What a run will be given, by which its products estimate what they will cost."""
 
     loaded: LoadedModel
     layers: Sequence[LayerInfo]

@@ -38,17 +38,11 @@ Job: TypeAlias = "Callable[[], None]"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is asked of a run, as far as its products depend on it.
-
-    Attributes:
-        config: the request.
-        style: how feature maps are drawn; its mode is ``layers``, ``sheet`` or ``none``.
-        images: the number of images.
-    """
+    """What is asked of a run, as far as its products depend on it."""
 
     config: RunConfig
-    style: GridStyle
-    images: int
+    style: GridStyle  # whose mode is not ``auto`` any more
+    images: int  # their number
 
     @property
     def has_several(self) -> bool:
@@ -64,19 +58,6 @@ class Scope:
     def formats(self) -> int:
         """In how many formats each picture is written."""
         return 1 if self.style.format == "png" else 2
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The files that a product may write, beside those that every run writes.
-
-    Attributes:
-        folders: names of folders in the run folder.
-        files: names of single files.
-    """
-
-    folders: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +88,16 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class EndedChunk:
-    """A chunk whose images have gone through the model.
-
-    Attributes:
-        chunk: the results that are saved.
-        keys: the keys of its images, in their order.
-        records: one record per image and observed tensor, image by image in their order.
-    """
+    """A chunk whose images have gone through the model."""
 
     chunk: Chunk
-    keys: Sequence[str]
-    records: Sequence[LayerRecord]
+    keys: Sequence[str]  # of its images, in their order
+    records: Sequence[LayerRecord]  # one per image and observed tensor, image by image
 
 
 @dataclass(slots=True)
 class RunEnd:
-    """A run whose images have all gone through the model.
-
-    Attributes:
-        folder: the run folder.
-        loaded: the model.
-        fitter: makes images ready for the model.
-        sources: the images in order.
-        totals: the results of all images.
-        top: the images that fire each channel most.
-        rows: the rows of ``layers.csv``.
-        findings: the findings.
-        best: the channels that the page shows with the images that fire them most, by call id.
-    """
+    """A run whose images have all gone through the model."""
 
     folder: RunFolder
     loaded: LoadedModel
@@ -144,6 +107,7 @@ class RunEnd:
     top: TopImages = field(default_factory=TopImages)
     rows: tuple[LayerRow, ...] = ()
     findings: Sequence[Finding] = ()
+    # by call id, the channels that the page shows with the images that fire them most
     best: Mapping[str, Sequence[TopChannel]] = field(default_factory=dict)
 
 
@@ -158,9 +122,9 @@ class Product:
         for file in pictures:
             chunk.written_files += names.list_formats(file, self.scope.style.format)
 
-    def claim(self) -> Claim:
-        """Return the files that may be written."""
-        return Claim()
+    def claim(self) -> list[str]:
+        """Return the folders and single files that may be written, beside those of every run."""
+        return []
 
     def estimate(self, _outlook: Outlook) -> Cost:
         """Return what will be written, before the run begins.

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
-from hookcli.records.runs import MOST_FIRING, MOST_IMAGES
+from hookcli.products.product import Cost, Product
+from hookcli.records.runs import MOST_FIRING, MOST_IMAGES, choose_pictured
 from hookcli.store.places import names
 
 if TYPE_CHECKING:
@@ -23,18 +23,14 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 class Seen(Product):
-    """Pictures of what the network saw.
-
-    Attributes:
-        shows_all: whether the page shows every image.
-    """
+    """Pictures of what the network saw."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self.shows_all = scope.images <= MOST_IMAGES
 
-    def claim(self) -> Claim:
-        return Claim((names.SEEN,))
+    def claim(self) -> list[str]:
+        return [names.SEEN]
 
     def estimate(self, outlook: Outlook) -> Cost:
         config, shown = self.scope.config, self.scope.images
@@ -71,8 +67,6 @@ class Seen(Product):
 
 def _name_shown(end: RunEnd) -> set[str]:
     """Return the keys of the images that the page of a run over many images shows."""
-    from hookcli.render.report.document import choose_pictured
-
     firing = (key for tops in end.best.values() for top in tops[:1] for key in top.images)
     pictured = choose_pictured(end.totals.images, end.findings)
     return {image.key for image in pictured} | set([*dict.fromkeys(firing)][:MOST_FIRING])

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.store.places import names
 from hookcli.store.places.folders import open_folder
 
@@ -25,8 +25,8 @@ class Tensors(Product):
         super().__init__(scope)
         self._kept: dict[str, dict[str, Tensor]] = {}
 
-    def claim(self) -> Claim:
-        return Claim((names.TENSORS,))
+    def claim(self) -> list[str]:
+        return [names.TENSORS]
 
     def estimate(self, outlook: Outlook) -> Cost:
         """Return the cost of the tensors, from one forward of the first image.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.records.pictures import Thumbnails as ThumbnailsPicture
 from hookcli.records.runs import MOST_THUMBNAILS
 from hookcli.render.draw.thumbnails import COLUMNS, draw_thumbnails, shrink
@@ -27,8 +27,8 @@ class Thumbnails(Product):
         super().__init__(scope)
         self._small: dict[str, bytes] = {}
 
-    def claim(self) -> Claim:
-        return Claim((names.THUMBNAILS,))
+    def claim(self) -> list[str]:
+        return [names.THUMBNAILS]
 
     def estimate(self, _outlook: Outlook) -> Cost:
         images, size = self.scope.images, self.scope.chunk_size

@@ -8,7 +8,7 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
-from hookcli.products.product import Claim, Cost, Product
+from hookcli.products.product import Cost, Product
 from hookcli.records.report import RankedImages, TopChannel
 from hookcli.records.runs import MOST_CHANNELS, MOST_RANKED
 from hookcli.store import tables
@@ -30,8 +30,8 @@ _ROW_BYTES = 30  # a row of the table without names
 class TopImages(Product):
     """The top images of every channel; they are collected in ``summary.top_images``."""
 
-    def claim(self) -> Claim:
-        return Claim(files=(names.TOP_IMAGES,))
+    def claim(self) -> list[str]:
+        return [names.TOP_IMAGES]
 
     def estimate(self, outlook: Outlook) -> Cost:
         if "output" not in self.scope.config.sides:
@@ -93,13 +93,9 @@ def choose_best(
 ) -> dict[str, tuple[TopChannel, ...]]:
     """Return the channels that the page shows with the images that fire them most, by call id.
 
-    Args:
-        keys: the keys of all images, in their order.
-        top: the images that fire each channel most.
-        calls: the ids of all calls, in their order.
-        most: the largest number of channels of each layer.
-        asked: the channels that were asked for, of which up to four times as many are shown; None
-            for those whose best image stands out most.
+    The keys are of all images, and the calls of all layers, both in their order. At most ``most``
+    channels of a layer are shown: those whose best image stands out most, or of those that were
+    ``asked`` for four times as many.
     """
 
     def choose(call_id: str) -> Sequence[int]:
@@ -130,11 +126,8 @@ def rank_images(
     Each channel has the same number of them, as many as were kept or as fit. If not even one for
     each channel fits, nothing is returned.
 
-    Args:
-        keys: the keys of all images, in their order, also of those that were skipped.
-        top: the images that fire each channel most.
-        totals: the results of the run.
-        most: the largest number of images for all channels together.
+    The keys are those of all images in their order, also of skipped ones. At most ``most`` images
+    are returned for all channels together.
     """
     calls = [call_id for call_id in totals.calls if call_id in top.values]
     channels = sum(len(top.values[call_id]) for call_id in calls)

@@ -22,7 +22,7 @@ from hookcli.records.statistics import figures_of, layer_cells
 from hookcli.records.text import and_more, count, shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hookcli.records.attention import AttentionRow
     from hookcli.records.calls import Uncalled
@@ -189,3 +189,16 @@ def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{finding.rule}: {finding.sentence}"
     if len(findings) > MOST_NOTES:
         yield and_more(len(findings) - MOST_NOTES, "and {} more finding{s}")
+
+
+def choose_pictured(
+    images: Sequence[ImageResult], findings: Iterable[Finding]
+) -> Sequence[ImageResult]:
+    """Return the images with large pictures: all, or of more than 200 those that a finding names.
+
+    These are at most 200.
+    """
+    if len(images) <= MOST_IMAGES:
+        return images
+    named = {key for finding in findings for key in finding.images}
+    return [image for image in images if image.key in named][:MOST_IMAGES]

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
+from hookcli.outside.files import not_ours_error
 from hookcli.store.ownership import find_run
 from hookcli.store.places.folders import find_folder
-from hookcli.store.places.names import MANIFEST, REQUEST
-from hookcli.store.strangers import refuse_strangers
+from hookcli.store.places.names import FOLDERS, FOLDERS_BY_IMAGE, MANIFEST, PARTIAL, REQUEST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hookcli.outside.urls import Place
     from hookcli.store.ownership import HeldRun
+    from hookcli.store.places.directory import Entry
     from hookcli.store.places.folders import Folder
     from hookcli.store.places.names import PlannedNames
 
@@ -41,14 +44,17 @@ def check_folder(
 def find_replaceable_run(
     folder: Folder, planned: PlannedNames, *, replace_run: bool, replace_any: bool
 ) -> HeldRun | None:
-    """Return the run that is in a folder, or None, if a new run may be written there.
-
-    Raises:
-        OutputError: nothing may be written there.
-    """
+    """Return what ``check_folder`` does, of a folder that is open; its lock is not looked at."""
     name, held = repr(str(folder.path)), find_run(folder)
     if held is not None and not (replace_run or replace_any):
-        raise _no_replacing(name, held)
+        if held.complete is not None:
+            raise OutputError(
+                f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
+            )
+        raise OutputError(
+            f"{name} holds a run that did not finish",
+            "go on with --resume, or replace it with --overwrite",
+        )
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:
             raise OutputError(
@@ -59,17 +65,43 @@ def find_replaceable_run(
             f"{name} holds files that no run wrote",
             "choose another folder with -o; --overwrite writes there and deletes none of them",
         )
-    refuse_strangers(folder, held, planned)
+    _refuse_strangers(folder, held, planned)
     return held
 
 
-def _no_replacing(name: str, held: HeldRun) -> OutputError:
-    """Return the error for a run that is in a folder and may not be replaced."""
-    if held.complete is not None:
-        return OutputError(
-            f"{name} holds a run already", "replace it with --overwrite, or choose another -o"
-        )
-    return OutputError(
-        f"{name} holds a run that did not finish",
-        "go on with --resume, or replace it with --overwrite",
-    )
+def _refuse_strangers(folder: Folder, held: HeldRun | None, planned: PlannedNames) -> None:
+    """Raise if a file that no run wrote has a name that the new run may write.
+
+    Raises:
+        OutputError: there is such a file, or a link in the place of a folder; the message names it.
+    """
+    known, begun = (held.known, held.begun) if held else (frozenset(), frozenset())
+    for name, entry in _walk(folder, planned):
+        whole = name if entry.is_folder else _without_partial(name)
+        is_known = name in known if name == whole else whole in begun
+        if not (is_known and entry.is_file) and planned.includes(whole):
+            raise not_ours_error(folder.path / name)
+
+
+def _without_partial(name: str) -> str:
+    top, slash, last = name.rpartition("/")
+    return top + slash + last.removeprefix(PARTIAL)
+
+
+def _walk(folder: Folder, planned: PlannedNames) -> Iterator[tuple[str, Entry]]:
+    """Yield everything in the run folder and in its subfolders that the new run would use.
+
+    Raises:
+        OutputError: a link or a file has the name of such a subfolder.
+    """
+    waiting = [""]
+    while waiting:
+        for name, entry in folder.entries(waiting.pop()):
+            top, slash, key = name.partition("/")
+            may_hold = top in FOLDERS_BY_IMAGE and "/" not in key if slash else name in FOLDERS
+            if may_hold and planned.uses(name):
+                if not entry.is_folder:
+                    raise not_ours_error(folder.path / name)
+                waiting.append(name)
+            else:
+                yield name, entry

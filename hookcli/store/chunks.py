@@ -1,4 +1,7 @@
-"""Chunks of an unfinished run, saved in the run folder and read again by ``--resume``."""
+"""Chunks of an unfinished run, saved in the run folder and read again by ``--resume``.
+
+The files of a chunk that another process writes are complete or absent.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
-from hookcli.store.places.names import TOP, chunk_file
+from hookcli.store.journal import read_journal, write_journal
+from hookcli.store.places.folders import open_folder
+from hookcli.store.places.names import TOP, chunk_file, chunk_journal
 from hookcli.summary.chunks import Chunk
 from hookcli.summary.top_images import TopImages, read_top_images
 
 if TYPE_CHECKING:
+    from hookcli.outside.urls import Place
     from hookcli.store.folder import RunFolder
 
 
@@ -23,8 +29,7 @@ def write_chunk(folder: RunFolder, chunk: Chunk) -> None:
     Raises:
         OutputError: the file cannot be written.
     """
-    text = encode_escaped(chunk)
-    folder.write(chunk_file(chunk.number), hash_line(text) + text)
+    folder.write(chunk_file(chunk.number), _encode(chunk))
 
 
 def read_chunk(folder: RunFolder, number: int) -> Chunk | None:
@@ -47,12 +52,7 @@ def write_top(folder: RunFolder, top: TopImages) -> None:
 
 
 def read_top(folder: RunFolder, images: int) -> TopImages | None:
-    """Return what ``write_top`` saved, or None if there is nothing or it is damaged.
-
-    Args:
-        folder: the run folder.
-        images: the number of images of the run.
-    """
+    """Return what ``write_top`` saved, or None if there is nothing or it is damaged."""
     data = folder.read(TOP)
     return None if data is None else read_top_images(data, images)
 
@@ -73,3 +73,39 @@ def hash_line(text: bytes) -> bytes:
     Without it, a number that was changed on disk would go into every total unnoticed.
     """
     return f"{hashlib.sha256(text).hexdigest()}\n".encode()
+
+
+def _encode(chunk: Chunk) -> bytes:
+    text = encode_escaped(chunk)
+    return hash_line(text) + text
+
+
+class ChunkFiles:
+    """The files of a chunk, kept in memory until the chunk is complete."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def write(self, name: str, data: bytes) -> str:
+        """Keep a file and return its name; safe to call from several threads."""
+        self._files[name] = data
+        return name
+
+    def save(self, place: Place, chunk: Chunk) -> None:
+        """Write all files into the run folder: their names first, the chunk itself last.
+
+        A chunk may be saved again by another process, since the one before may have been killed.
+        Files that only the one before has written are deleted.
+
+        Raises:
+            OSError: the run folder is gone.
+            OutputError: a file cannot be written.
+        """
+        last, journal = chunk_file(chunk.number), chunk_journal(chunk.number)
+        with open_folder(place) as folder:
+            before = {*read_journal(folder.read(journal) or b"")} - {journal, last, *self._files}
+            folder.remove_partial({*before, *self._files, last, journal})
+            write_journal(folder, journal, {*before, *self._files, last})
+            folder.write_all(self._files)
+            folder.write(last, _encode(chunk))
+            folder.remove(before)

@@ -35,8 +35,7 @@ def replace_page(path: Place, page: bytes) -> Place:
         OutputError: the run is still being written, or the page cannot be written.
     """
     try:
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(open_folder(path))
+        with open_folder(path) as folder, contextlib.ExitStack() as stack:
             if folder.is_file(REQUEST):
                 stack.enter_context(folder.locked())
             held = find_run(folder)
@@ -72,13 +71,8 @@ def finish_resume(
 ) -> None:
     """Raise ``CompleteError`` if the run is complete, and delete the chunks that it left behind.
 
-    Args:
-        path: the run folder.
-        command: the words of the command that resumes.
-        weights_sha256: the hash of the weights file, if one is named.
-        images: the images that are given now, each with the hash of its file, or an empty one if
-            it has not been read; none to compare none.
-        cleans_up: whether they are deleted; False only raises.
+    ``images`` are those that are given now, each with the hash of its file, or an empty one if it
+    has not been read; none to compare none. Without ``cleans_up``, nothing is deleted.
 
     Raises:
         CompleteError: the run in ``path`` is complete.

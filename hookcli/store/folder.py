@@ -43,10 +43,6 @@ _MACHINE = ("platform", "processor", "threads", "memory_format")
 class RunFolder:
     """A folder that belongs to one run while the ``with`` block lasts.
 
-    Attributes:
-        path: the path of the folder.
-        request: the content of ``run.json``.
-
     Raises:
         OutputError: on entering, if the folder is protected, in use, or cannot be written, or a
             file that no run wrote has a name that this run may write.
@@ -64,13 +60,9 @@ class RunFolder:
     ) -> None:
         """Prepare the folder; nothing is opened or written before the ``with`` block.
 
-        Args:
-            path: the path of the folder.
-            request: the content of ``run.json``.
-            planned: the names that the run may write.
-            replace_run: delete a run that is in the folder.
-            replace_any: write even if the folder holds files that no run wrote.
-            resume: continue the same run if it is in the folder.
+        The names that the run may write are ``planned``. With ``replace_run``, a run that is in the
+        folder is deleted; with ``replace_any``, the folder may hold files that no run wrote; with
+        ``resume``, the same run is continued.
         """
         self.path, self.request = path, request
         self._planned = planned
@@ -85,7 +77,8 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as stack:
             try:
-                self._folder = stack.enter_context(open_folder(self.path, make=True))
+                self._folder = open_folder(self.path, make=True)
+                stack.enter_context(self._folder)
                 stack.callback(self._close)
                 # Without a run.json there is nothing to lock yet, and the files are judged first.
                 held = None if self._folder.is_file(REQUEST) else self._admit()
@@ -178,9 +171,7 @@ class RunFolder:
     def complete(self, facts: FinishedRun, files: Sequence[str]) -> None:
         """Write the manifest, which makes the run complete, and delete what it does not list.
 
-        Args:
-            facts: the content of the manifest, without ``files`` and ``sizes``.
-            files: the files of the run, without ``run.json`` and the manifest itself.
+        ``files`` are those of the run, without ``run.json`` and the manifest itself.
 
         Raises:
             OutputError: one of the files, or the folder, was deleted meanwhile.

@@ -32,22 +32,19 @@ from hookcli.store.places.names import (
     LAYERS,
     MANIFEST,
     RECORDS,
-    REQUEST,
     holds_data,
     is_grid,
     is_records_file,
 )
-from hookcli.store.run_files import open_files
-from hookcli.store.shards import (
+from hookcli.store.run_files import (
     AGAIN,
-    array_dtype,
     cannot_read,
-    check_shard,
     name_close,
-    read_index,
+    open_files,
     read_json,
-    read_rows,
+    require_file,
 )
+from hookcli.store.shards import array_dtype, check_shard, read_index, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -153,7 +150,7 @@ class Run:
         """
         import pyarrow as pa
 
-        from hookcli.store.parquet_reader import read_records
+        from hookcli.store.parquet import read_records
 
         try:
             names = list(filter(is_records_file, self.manifest["files"]))
@@ -316,17 +313,7 @@ def load_run(folder: str | Path) -> Run:
     """
     folder = to_place(folder)
     files = open_files(folder)
-    if not files.exists():
-        raise RequestError(f"there is no folder {str(folder)!r}", "give the folder of a run")
-    if not files.has(MANIFEST):
-        if not files.has(REQUEST):
-            raise RequestError(
-                f"{str(folder)!r} is not the folder of a run", "give the folder of a run"
-            )
-        raise RequestError(
-            f"{str(folder)!r} is the folder of an unfinished run",
-            "finish it: the same command with --resume",
-        )
+    require_file(files, MANIFEST)
     document, listed = read_json(files, MANIFEST, FileList)
     try:
         golden_facts(document)
@@ -342,9 +329,7 @@ def load_run(folder: str | Path) -> Run:
 def choose_calls(run: Run, forms: Sequence[str]) -> tuple[str, ...]:
     """Return the saved call ids that match any form, in the run's order.
 
-    Args:
-        run: the run.
-        forms: call ids, or globs with ``*`` and ``?``; commas separate several in one text.
+    A form is a call id, or a glob with ``*`` and ``?``; commas separate several in one text.
 
     Raises:
         RequestError: a form matches nothing, or the run saved no tensors.

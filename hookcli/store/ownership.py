@@ -85,9 +85,7 @@ def is_run(place: Place) -> bool:
 def find_holder(file: Path, out: Place | None = None) -> Path | None:
     """Return the run folder in which a file has the name of one of the run's files, or None.
 
-    Args:
-        file: the file, by any name.
-        out: a folder that is going to be that of a run.
+    ``out`` is a folder that is going to be that of a run.
     """
     full = file.resolve()
     for folder in full.parents[:3]:
@@ -100,9 +98,8 @@ def find_holder(file: Path, out: Place | None = None) -> Path | None:
 def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) -> dict[str, str]:
     """Return the files of a complete run that are missing or have a different size, with sentences.
 
-    Args:
-        sizes: the sizes in the manifest; empty for runs of earlier versions.
-        measure: returns the size of a file; None if there is none.
+    The sizes are those in the manifest, empty in earlier versions; ``measure`` returns the size of
+    a file, or None.
     """
     found = {}
     for name, size in sizes.items():

@@ -11,7 +11,7 @@ from hookcli.outside.files import read_regular
 from hookcli.outside.png import MOST_BYTES, decode_png
 from hookcli.records.pictures import LABEL_ROW, Grid
 from hookcli.store.places.names import DOCUMENT, is_sheet
-from hookcli.store.shards import cannot_read, name_close
+from hookcli.store.run_files import cannot_read, name_close
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,10 +30,7 @@ class Pictures:
 def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     """Return what is known about the picture of a call.
 
-    Args:
-        files: the files of the run.
-        call_id: the call.
-        image_key: the image; None for the first image of which the call was drawn.
+    Without a key, it is the first image of which the call was drawn.
 
     Raises:
         RequestError: there is no such picture, or ``report.json`` is missing or damaged.

@@ -1,7 +1,11 @@
-"""The files of a run folder as files on this machine, for code that reads them."""
+"""The files of a run folder as files on this machine, for code that reads them.
+
+What is missing or damaged is said in the same words everywhere.
+"""
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import shutil
@@ -9,18 +13,28 @@ import stat
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from hookcli.outside.files import write_atomic
+from hookcli.errors import HookcliError, OutputError, RequestError
+from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
+from hookcli.outside.files import read_regular, write_atomic
+from hookcli.outside.foreign import first_line
 from hookcli.outside.urls import choose
+from hookcli.records.text import and_more
 from hookcli.store.places import storage
-from hookcli.store.places.names import is_run_file
+from hookcli.store.places.names import REQUEST, is_run_file
 from hookcli.store.places.remote_folder import RemoteFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hookcli.outside.urls import Place, Url
+
+
+T = TypeVar("T")
+
+AGAIN = "run hookcli inspect again"
+UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 
 class OutsideError(OSError):
@@ -116,3 +130,55 @@ def open_files(place: Place) -> RunFiles:
     """Return the files of a run folder; nothing is read yet."""
     kind: Callable[[Place], RunFiles] = choose(place, LocalFiles, RemoteFiles)
     return kind(place)
+
+
+def require_file(run: RunFiles, name: str) -> None:
+    """Raise if a folder lacks a file that every finished run has.
+
+    Raises:
+        RequestError: there is no folder, or it is not that of a run, or the run is unfinished.
+    """
+    folder = repr(str(run.place))
+    if not run.exists():
+        raise RequestError(f"there is no folder {folder}", "give the folder of a run")
+    if not run.has(name) and not run.has(REQUEST):
+        raise RequestError(f"{folder} is not the folder of a run", "give the folder of a run")
+    if not run.has(name):
+        raise RequestError(
+            f"{folder} is the folder of an unfinished run",
+            "finish it: the same command with --resume",
+        )
+
+
+def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
+    """Return the object in a JSON file of a run, as it is and as a typed value.
+
+    Raises:
+        RequestError: the file is missing, damaged, or was written by a later version.
+    """
+    file = run.place / name
+    try:
+        return decode_both(read_regular(run.file(name), MOST_BYTES), kind)
+    except LaterVersionError as error:
+        raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
+    except DamagedError as error:
+        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
+    except OSError as error:
+        raise cannot_read(file, error) from error
+
+
+def cannot_read(file: Place, error: Exception) -> HookcliError:
+    """Return the error for a file of a run that is missing or not what a run writes."""
+    if isinstance(error, storage.StorageError):
+        return OutputError(f"cannot read {str(file)!r}: {error.strerror}", storage.TRY_AGAIN)
+    reason = getattr(error, "strerror", None) or first_line(error)
+    return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
+
+
+def name_close(wanted: str, known: Iterable[str]) -> str:
+    """Return a hint with names similar to ``wanted``, or else with the first known names."""
+    names = list(known)
+    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    return f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from hookcli.errors import HookcliError, OutputError, RequestError
-from hookcli.outside.documents import MOST_BYTES, DamagedError, LaterVersionError, decode_both
-from hookcli.outside.files import open_regular, read_regular
-from hookcli.outside.foreign import first_line
-from hookcli.records.text import and_more, shape_text
+from hookcli.errors import RequestError
+from hookcli.outside.files import open_regular
+from hookcli.records.text import shape_text
 from hookcli.store.places.names import INDEX
-from hookcli.store.places.storage import TRY_AGAIN, StorageError
+from hookcli.store.run_files import cannot_read, read_json
 from hookcli.store.tensor_index import TensorIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from io import BufferedReader
 
     from numpy.typing import NDArray
 
-    from hookcli.outside.urls import Place
     from hookcli.store.run_files import RunFiles
     from hookcli.store.tensor_index import SavedTensor
 
-T = TypeVar("T")
 Array: TypeAlias = "NDArray[Any]"  # the dtype is that of the saved tensor
-
-AGAIN = "run hookcli inspect again"
-UPGRADE = "a later hookcli wrote it: pip install --upgrade hookcli"
 
 _BFLOAT16 = "BF16"
 _DTYPES = {
@@ -108,40 +99,6 @@ def read_rows(run: RunFiles, tensor: SavedTensor, start: int, stop: int) -> Arra
             return _read_bfloat16(stream, tensor, start, stop)
     except (OSError, SafetensorError, ValueError) as error:
         raise cannot_read(run.place / tensor.shard, error) from error
-
-
-def read_json(run: RunFiles, name: str, kind: type[T]) -> tuple[dict[str, object], T]:
-    """Return the object in a JSON file of a run, as it is and as a typed value.
-
-    Raises:
-        RequestError: the file is missing, damaged, or was written by a later version.
-    """
-    file = run.place / name
-    try:
-        return decode_both(read_regular(run.file(name), MOST_BYTES), kind)
-    except LaterVersionError as error:
-        raise RequestError(f"{str(file)!r} {error}", UPGRADE) from error
-    except DamagedError as error:
-        raise RequestError(f"{str(file)!r} is damaged: {error}", AGAIN) from error
-    except OSError as error:
-        raise cannot_read(file, error) from error
-
-
-def cannot_read(file: Place, error: Exception) -> HookcliError:
-    """Return the error for a file of a run that is missing or not what a run writes."""
-    if isinstance(error, StorageError):
-        return OutputError(f"cannot read {str(file)!r}: {error.strerror}", TRY_AGAIN)
-    reason = getattr(error, "strerror", None) or first_line(error)
-    return RequestError(f"cannot read {str(file)!r}: {reason}", AGAIN)
-
-
-def name_close(wanted: str, known: Iterable[str]) -> str:
-    """Return a hint with names similar to ``wanted``, or else with the first known names."""
-    names = list(known)
-    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {', '.join(close)}?"
-    return f"there are: {', '.join(names[:5])}{and_more(len(names) - 5)}"
 
 
 def _read_bfloat16(

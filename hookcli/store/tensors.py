@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,11 +43,6 @@ def write_shard(
     All images of one shape and dtype are rows of one tensor, named by the call id; those of other
     shapes and dtypes are named ``call id@1``, ``@2``, in order of appearance. The metadata hold, as
     JSON under ``rows``, the call id and the images of every tensor, in the order of ``kept``.
-
-    Args:
-        write: a function that writes a file of the run folder.
-        number: the number of the shard, from 0.
-        kept: pairs of image key and tensor (1, …) in the order of the images, by call id.
 
     Raises:
         OutputError: the shard cannot be written; nothing of it is left behind.
@@ -89,11 +85,8 @@ def write_index(
 ) -> str:
     """Write ``tensors/index.json`` and return that name; no tensor is loaded.
 
-    Args:
-        write: a function that writes a file of the run folder.
-        read_part: a function that reads the bytes between two places of a file of the run folder.
-        shards: the names of the shards, as ``write_shard`` returned them.
-        channels: the channels that were kept, by call id; calls of which all were are left out.
+    ``read_part`` reads the bytes between two places of a file of the run folder. ``channels`` are
+    those that were kept, by call id; calls of which all were are left out.
 
     Raises:
         OutputError: a shard cannot be read, or the index cannot be written.
@@ -128,11 +121,8 @@ def _tensor_name(call_id: str, place: int, taken: set[str]) -> str:
     """Return the call id for the first group, then ``@1``, …, skipping names that are taken."""
     if place == 0 and call_id != _RESERVED:
         return call_id
-    name = f"{call_id}@{max(1, place)}"
-    while name in taken:
-        place += 1
-        name = f"{call_id}@{max(1, place)}"
-    return name
+    numbered = (f"{call_id}@{number}" for number in count(max(1, place)))
+    return next(name for name in numbered if name not in taken)
 
 
 def _read_header(

@@ -13,7 +13,7 @@ from torch import nn
 
 from hookcli.models.sources import torchvision
 from hookcli.outside.files import cannot_write
-from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.chunks import ChunkFiles
 from tests.cluster.fake_ray import FakeRay, put_in_place
 from tests.conftest import own_state, run_in
 from tests.run.test_folders import assert_same_folders, draw

@@ -10,7 +10,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hookcli.errors import OutputError
-from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.chunks import ChunkFiles
 from hookcli.store.places import lease, remote_folder, storage
 from hookcli.store.places.lease import Lease
 from hookcli.store.places.remote_folder import RemoteFolder

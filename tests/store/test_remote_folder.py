@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import hookcli
 from hookcli.errors import OutputError, RequestError
 from hookcli.outside.urls import Url
-from hookcli.store.chunk_folder import ChunkFiles
+from hookcli.store.chunks import ChunkFiles
 from hookcli.store.folder import RunFolder
 from hookcli.store.places import storage
 from hookcli.store.run_files import open_files
@@ -235,6 +235,7 @@ def test_a_url_that_cannot_be_read_is_refused(run, words, reason):
 def test_a_storage_that_cannot_be_used_ends_with_5(run, toy, monkeypatch, command):
     words = {"diff": [toy], "export": ["--to", "npy"]}.get(command, [])
     copy(toy)
+    put("report.json", b"{}")
 
     def away(*_args):
         raise storage.StorageError(5, "no route to host")

@@ -20,20 +20,12 @@ _BAND, _BARS, _GAP, _LINE = 180, 60, 26, 18  # heights in pixels: of plots, and 
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The figures of one output with at least one finite value.
-
-    Attributes:
-        call_id: the call that returned the output.
-        mean: the mean of the finite values.
-        std: the standard deviation of the finite values.
-        zeros: the share of exact zeros, 0 to 1.
-        params: the number of parameters of the module itself.
-    """
+    """The figures of one output with a finite value, and the parameters of its module."""
 
     call_id: str
     mean: float
     std: float
-    zeros: float
+    zeros: float  # their share, 0 to 1
     params: int
 
 

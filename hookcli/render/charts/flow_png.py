@@ -32,13 +32,7 @@ _LONGEST = 30
 def draw_flow(
     rows: Sequence[LayerRow], heading: Sequence[str], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of gradient norms over depth and, below, their ratio to the weights.
-
-    Args:
-        rows: the rows of gradients, in any order.
-        heading: the lines above the picture, the title first.
-        form: the format of the file.
-    """
+    """Return a picture of gradient norms over depth and, below, their ratio to the weights."""
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
     layers = list_flow_layers(rows)

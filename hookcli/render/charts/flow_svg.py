@@ -26,11 +26,8 @@ _SHAPES = {"broken": "M-4,-4H4L0,4Z", "none": "M-4,-4L4,4M-4,4L4,-4", "zero": "M
 def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     """Draw the norms of gradients over depth and, below, their ratio to the weights.
 
-    Without rows, the text is empty.
-
-    Args:
-        rows: the rows of gradients, in any order.
-        anchors: the anchors of calls on the page, by call id; other calls are not links.
+    Without rows, the text is empty. ``anchors`` are those of calls on the page, by call id; other
+    calls are not links.
     """
     layers = list_flow_layers(rows)
     if not layers:

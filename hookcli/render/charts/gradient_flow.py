@@ -42,11 +42,7 @@ class FlowLayer:
 
 
 def list_flow_layers(rows: Sequence[LayerRow]) -> list[FlowLayer]:
-    """Return the gradients of each call, in the order of calls, leaving out those of inputs.
-
-    Args:
-        rows: the rows of gradients, in any order.
-    """
+    """Return the gradients of each call, in the order of calls, leaving out those of inputs."""
     rows = sorted((row for row in rows if row.side != "grad_input"), key=lambda row: row.order)
     first: dict[str, str] = {}
     for row in rows:

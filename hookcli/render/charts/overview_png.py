@@ -28,13 +28,7 @@ _BAND = "#f0c9a8"
 def draw_overview(
     document: ReportDocument, find_file: Callable[[str], Path], form: PictureFormat = "png"
 ) -> bytes:
-    """Return a picture of image, predictions, channels of three layers, and figures over depth.
-
-    Args:
-        document: the content of ``report.json``.
-        find_file: a function that returns the path of a picture of the run folder.
-        form: the format of the file.
-    """
+    """Return a picture of image, predictions, channels of three layers, and figures over depth."""
     from matplotlib.figure import Figure  # 0.5 s: only when it is asked for
 
     figure = Figure(figsize=(12, 7.2), dpi=130, facecolor="white")

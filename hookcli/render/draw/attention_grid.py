@@ -46,14 +46,9 @@ def draw_heads(
     The lightest colour of each map is its own largest value, which stands below it. A value fills
     the part of the picture that it stands for.
 
-    Args:
-        seen: the JPEG of what the network saw.
-        maps: the maps (heads, h, w), not negative.
-        labels: the line above each map.
-        heading: the lines above all.
-        mark: the place of the query, which is framed: left, top, width and height as shares of the
-            picture; None for a query that stands for no part of it.
-        tile: the longest side of a tile of feature maps, to which that of a map is proportional.
+    ``maps`` are (heads, h, w), not negative, each with a label. ``mark`` is the place of the query,
+    which is framed: left, top, width and height as shares of the picture; None for a query that
+    stands for no part of it. The size of a map is proportional to ``tile``.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     factor = _LARGER * tile / max(picture.size)

@@ -66,35 +66,22 @@ _STOPS = 33  # an odd number: the middle one is the colour of zero, where levels
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of text in a picture.
-
-    Attributes:
-        words: the line.
-        x: its left edge, in pixels.
-        y: its upper edge, in pixels.
-        size: the size of the font, in pixels.
-        width: the width at which it is cut, in pixels.
-    """
+    """One line of text in a picture; all lengths are in pixels."""
 
     words: str
-    x: int
-    y: int
-    size: int
-    width: int
+    x: int  # of its left edge
+    y: int  # of its upper edge
+    size: int  # of the font
+    width: int  # at which it is cut
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A picture whose text can still be written as text: into an SVG or a PDF file.
+    """A picture whose text can still be written as text: into an SVG or a PDF file."""
 
-    Attributes:
-        pixels: the picture without text, as palette indices.
-        texts: the lines of text.
-        photos: pictures in full colour that lie on it, each with its upper left corner.
-    """
-
-    pixels: Pixels
+    pixels: Pixels  # the picture without text
     texts: list[Text] = field(default_factory=list)
+    # pictures in full colour that lie on it, each with its upper left corner
     photos: list[tuple[Image.Image, tuple[int, int]]] = field(default_factory=list)
 
     @property
@@ -130,8 +117,7 @@ def load_palette(colormap: str, theme: Theme = "dark") -> list[int]:
         RequestError: matplotlib has no such map.
     """
     ramp = np.linspace(*_INK[theme], _TEXT - BACKGROUND + 1)
-    table = np.concatenate([_list_colours(colormap, LEVELS), ramp])
-    return [int(value) for value in table.round().astype(np.uint8).ravel()]
+    return _to_palette(np.concatenate([_list_colours(colormap, LEVELS), ramp]))
 
 
 def load_map_palette(colormap: str) -> list[int]:
@@ -140,8 +126,7 @@ def load_map_palette(colormap: str) -> list[int]:
     Raises:
         RequestError: matplotlib has no such map.
     """
-    table = _list_colours(colormap, MAP_LEVELS)
-    return [int(value) for value in table.round().astype(np.uint8).ravel()]
+    return _to_palette(_list_colours(colormap, MAP_LEVELS))
 
 
 def list_stops(colormap: str) -> tuple[str, ...]:
@@ -175,6 +160,10 @@ def to_png(image: Image.Image, *, compress_level: int = 4) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=compress_level)
     return stream.getvalue()
+
+
+def _to_palette(table: NDArray[np.float64]) -> list[int]:
+    return [*table.round().astype(np.uint8).tobytes()]
 
 
 def _list_colours(colormap: str, levels: int) -> NDArray[np.float64]:
@@ -212,12 +201,7 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
 
 
 def wrap_heading(heading: Sequence[str], width: int) -> list[str]:
-    """Break lines that are wider than the picture below them: the title between its parts.
-
-    Args:
-        heading: the title, whose parts are three spaces apart, and notes.
-        width: the width of the picture, in pixels.
-    """
+    """Break lines that are wider than the picture below: the title where it has three spaces."""
     width = max(width, _NARROWEST)
     title, *notes = heading
     lines = _wrap(title, _PARTS, _TITLE_SIZE, width)

@@ -241,8 +241,6 @@ def _largest(rows: Values) -> Values:
 
 def _shrink(maps: Values, factor: int) -> Values:
     """Return the means over squares of ``factor`` by ``factor`` values."""
-    if factor == 1:
-        return maps
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     sums = np.add.reduceat(np.add.reduceat(maps, rows, 1), columns, 2)
     heights, widths = (np.minimum(factor, n - np.arange(0, n, factor)) for n in maps.shape[1:])
@@ -252,8 +250,6 @@ def _shrink(maps: Values, factor: int) -> Values:
 
 def _shrink_to_largest(maps: Values, factor: int) -> Values:
     """Return, for each square, the value with the largest magnitude, with its sign."""
-    if factor == 1:
-        return maps
     rows, columns = (np.arange(0, length, factor) for length in maps.shape[1:])
     return _extremes(_extremes(maps, rows, 1), columns, 2)
 

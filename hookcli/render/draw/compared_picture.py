@@ -68,11 +68,8 @@ def draw_compared_maps(
 ) -> tuple[bytes, tuple[int, int]]:
     """Return a PNG file, and its width and height; the same input makes the same bytes.
 
-    Args:
-        compared: the values to draw.
-        heading: the lines above the picture; lines on the colours are added.
-        signed: whether A and B are gradients, with colours around zero like their difference.
-        theme: the colours of the background and the text.
+    Lines on the colours are added to the heading. ``signed`` are gradients: A and B have colours
+    around zero, like their difference.
     """
     canvas = (_draw_bars if compared.is_flat else _draw_maps)(compared, heading, signed=signed)
     return to_png(canvas.to_image(list(_palette(theme)))), canvas.size

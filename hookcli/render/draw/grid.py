@@ -39,19 +39,22 @@ _STRIP = 512
 
 def draw_grid(
     tiles: Pixels, labels: Sequence[str], heading: Sequence[str], tile_size: int
-) -> Canvas:
-    """Draw tiles (K, h, w) in rows below the heading, each under its label."""
+) -> tuple[Canvas, Places]:
+    """Draw tiles (K, h, w) in rows below the heading, each under its label; return their places."""
     cells = enlarge(tiles, tile_size)
-    place = place_tiles(tiles.shape, labels, heading, tile_size)
-    rows = -(-len(cells) // place.columns)
-    width = place.columns * place.step_x - _GAP
-    canvas = new_canvas(wrap_heading(heading, width), width, rows * place.step_y)
+    count, height, width = cells.shape
+    widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
+    step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
+    columns = _columns(count, step_y, step_x)
+    whole = columns * step_x - _GAP
+    heading = wrap_heading(heading, whole)
+    top = heading_height(heading) + LABEL_ROW
+    canvas = new_canvas(heading, whole, -(-count // columns) * step_y)
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True)):
-        y = place.top + index // place.columns * place.step_y
-        x = place.left + index % place.columns * place.step_x
-        write_text(canvas, label, (x, y - LABEL_ROW), LABEL_SIZE, place.step_x)
-        canvas.pixels[y : y + place.height, x : x + place.width] = cell
-    return canvas
+        y, x = top + index // columns * step_y, MARGIN + index % columns * step_x
+        write_text(canvas, label, (x, y - LABEL_ROW), LABEL_SIZE, step_x)
+        canvas.pixels[y : y + height, x : x + width] = cell
+    return canvas, Places(MARGIN, top, width, height, step_x, step_y, columns)
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
@@ -62,20 +65,6 @@ def draw_maps(levels: Pixels, columns: int) -> Pixels:
     places[:count] = levels
     tiled = places.reshape(rows, columns, height, width).swapaxes(1, 2)
     return tiled.reshape(rows * height, columns * width)
-
-
-def place_tiles(
-    shape: tuple[int, ...], labels: Sequence[str], heading: Sequence[str], tile_size: int
-) -> Places:
-    """Return where ``draw_grid`` puts tiles of (K, h, w)."""
-    count, height, width = shape
-    factor = _enlargement(shape, tile_size)
-    height, width = height * factor, width * factor
-    widest = max([width, *(measure_text(label, LABEL_SIZE) for label in labels)])
-    step_x, step_y = widest + _GAP, height + LABEL_ROW + _GAP
-    columns = _columns(count, step_y, step_x)
-    top = heading_height(wrap_heading(heading, columns * step_x - _GAP)) + LABEL_ROW
-    return Places(MARGIN, top, width, height, step_x, step_y, columns)
 
 
 def draw_bars(
@@ -108,10 +97,12 @@ def draw_sheet(
 ) -> tuple[Canvas, list[Places]]:
     """Draw one row per layer: its name and labelled tiles (K, h, w), in columns if there are many.
 
-    Returns:
-        The canvas, and the places of the tiles of each row in it.
+    Return the places of the tiles of each row too.
     """
-    blocks = [_sheet_row(name, enlarge(tiles, tile_size), labels) for name, tiles, labels in rows]
+    cells = [enlarge(tiles, tile_size) for _, tiles, _ in rows]
+    blocks = [
+        _sheet_row(name, each, labels) for (name, _, labels), each in zip(rows, cells, strict=True)
+    ]
     columns = _stack(blocks, _column_height(blocks))
     widths = [max(block.size[0] for block in column) + _GAP * 4 for column in columns]
     tallest = max((sum(block.size[1] for block in column) for column in columns), default=0)
@@ -125,10 +116,8 @@ def draw_sheet(
             corners.append((x, y + 2 * LABEL_ROW))
             y += block.size[1]
         x += width
-    return canvas, [
-        _in_a_row(corner, enlarge(tiles, tile_size).shape)
-        for corner, (_, tiles, _) in zip(corners, rows, strict=True)
-    ]
+    shapes = [each.shape for each in cells]
+    return canvas, [_in_a_row(*both) for both in zip(corners, shapes, strict=True)]
 
 
 def _in_a_row(corner: tuple[int, int], shape: tuple[int, ...]) -> Places:
@@ -167,11 +156,8 @@ def _stack(blocks: Sequence[Canvas], height: int) -> list[list[Canvas]]:
 def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
     """Draw one layer of a sheet: its name, and its tiles under their labels."""
     count, height, width = cells.shape
-    texts = [
-        measure_text(name, NOTE_SIZE),
-        *(measure_text(label, LABEL_SIZE) for label in labels[:1]),
-    ]
-    whole = max(count * (width + _GAP), *texts)
+    texts = [(name, NOTE_SIZE), *((label, LABEL_SIZE) for label in labels[:1])]
+    whole = max(count * (width + _GAP), *(measure_text(*text) for text in texts))
     row = Canvas(np.full((height + 2 * LABEL_ROW + _GAP, whole), BACKGROUND, np.uint8))
     write_text(row, name, (0, 0), NOTE_SIZE, whole)
     room = width + _GAP if count > 1 else whole
@@ -207,12 +193,8 @@ def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False
 
 def enlarge(tiles: Pixels, tile_size: int) -> Pixels:
     """Enlarge tiles (K, h, w) by the largest whole factor that fits ``tile_size``."""
-    factor = _enlargement(tiles.shape, tile_size)
+    factor = max(1, tile_size // max(1, *tiles.shape[1:]))
     return tiles.repeat(factor, 1).repeat(factor, 2)
-
-
-def _enlargement(shape: tuple[int, ...], tile_size: int) -> int:
-    return max(1, tile_size // max(1, *shape[1:]))
 
 
 def _columns(count: int, row_height: int, column_width: int) -> int:

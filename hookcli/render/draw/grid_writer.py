@@ -23,7 +23,7 @@ from hookcli.render.draw.canvas import (
     to_png,
 )
 from hookcli.render.draw.picture_files import write_picture
-from hookcli.store.places.names import grid_file, grid_name, is_sheet, maps_file, sheet_file
+from hookcli.store.places.names import GRIDS, MAPS, grid_name, is_sheet, picture_file, sheet_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,13 +41,7 @@ _FOCUS_ORDER = "by how much more they fire in the box"
 
 
 class GridWriter:
-    """Draws pictures on threads; ``take`` waits for them and reports what failed.
-
-    Attributes:
-        style: how pictures are drawn.
-        model: the name of the model, which stands in every picture.
-        write: writes a file of the run folder, and returns its name.
-    """
+    """Draws pictures on threads; ``take`` waits for them and reports what failed."""
 
     def __init__(self, write: Callable[[str, bytes], str], style: GridStyle, model: str) -> None:
         """Start the threads, which call ``write`` to write a file of the run folder."""
@@ -66,7 +60,7 @@ class GridWriter:
         """Return the file that a picture is in, relative to the run folder."""
         if self.style.mode == "sheet":
             return sheet_file(picture.image)
-        return grid_file(picture.image, grid_name(picture.call))
+        return picture_file(GRIDS, picture.image, grid_name(picture.call))
 
     def write_grid(self, picture: Picture) -> str:
         """Queue the grid of one layer and return its file, relative to the run folder.
@@ -101,9 +95,8 @@ class GridWriter:
         self._threads.shutdown(cancel_futures=True)
 
     def _write_grid(self, file: str, picture: Picture) -> list[Grid]:
-        canvas = render_grid(picture, self.style, self.model)
+        canvas, places = render_grid(picture, self.style, self.model)
         write_picture(self.write, file, canvas, self._palette, self.style)
-        places = _place_tiles(picture, self.style, self.model)
         grid = describe_grid(picture, file, canvas, places)
         return [replace(grid, maps=self._write_maps(picture, places))]
 
@@ -114,7 +107,7 @@ class GridWriter:
             return None
         levels = content.maps.numpy()
         image = to_image(drawing.draw_maps(levels, places.columns), self._map_palette)
-        file = maps_file(picture.image, grid_name(picture.call))
+        file = picture_file(MAPS, picture.image, grid_name(picture.call))
         self.write(file, to_png(image, compress_level=_FAST))
         size, shared = (levels.shape[1], levels.shape[2]), None
         if content.range is not None:
@@ -133,14 +126,16 @@ class GridWriter:
         ]
 
 
-def render_grid(picture: Picture, style: GridStyle, model: str) -> Canvas:
-    """Draw the picture of one layer as palette indices; the same input makes the same picture."""
+def render_grid(picture: Picture, style: GridStyle, model: str) -> tuple[Canvas, Places | None]:
+    """Draw the picture of one layer, and return where its tiles are; bars have no places."""
     content = picture.content
     if isinstance(content, Bars):
         heading = [_title(picture, model), _bars_note(content)]
-        return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed)
-    levels = content.levels.numpy()
-    return drawing.draw_grid(levels, *_words(picture, content, style, model), style.tile)
+        return drawing.draw_bars(content.values.numpy(), heading, signed=style.signed), None
+    labels = [str(channel) for channel in content.channels.tolist()]
+    title = _title(picture, model) + _frame_note(picture)
+    heading = [title, _channels_note(content, style), _scale_note(content, style)]
+    return drawing.draw_grid(content.levels.numpy(), labels, heading, style.tile)
 
 
 def describe_grid(picture: Picture, file: str, canvas: Canvas, places: Places | None) -> Grid:
@@ -183,15 +178,6 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
     )
 
 
-def _place_tiles(picture: Picture, style: GridStyle, model: str) -> Places | None:
-    """Return where ``render_grid`` puts the tiles; None for bars."""
-    content = picture.content
-    if isinstance(content, Bars):
-        return None
-    shape = tuple(content.levels.shape)
-    return drawing.place_tiles(shape, *_words(picture, content, style, model), style.tile)
-
-
 def render_sheet(
     title: str, rows: Sequence[Picture], style: GridStyle
 ) -> tuple[Canvas, list[Places]]:
@@ -212,15 +198,6 @@ def render_sheet(
     order = _FOCUS_ORDER if focused else _order_note(style)
     note = f"up to {count} channels of each layer, {order}; {_scale_text(style)}"
     return drawing.draw_sheet(parts, [title, note], style.tile)
-
-
-def _words(
-    picture: Picture, tiles: Tiles, style: GridStyle, model: str
-) -> tuple[list[str], list[str]]:
-    """Return the labels of the tiles, and the lines above them."""
-    labels = [str(channel) for channel in tiles.channels.tolist()]
-    title = _title(picture, model) + _frame_note(picture)
-    return labels, [title, _channels_note(tiles, style), _scale_note(tiles, style)]
 
 
 def _title(picture: Picture, model: str) -> str:

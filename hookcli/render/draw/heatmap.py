@@ -38,28 +38,19 @@ _CLIP = 99
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """A panel beside the picture.
+    """A panel beside the picture."""
 
-    Attributes:
-        pixels: the pixels, (H, W, 3).
-        caption: the text above the panel.
-        bar: a bar of the colours, from 0 on.
-        end: the value at the end of the bar.
-    """
-
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[np.uint8]  # (H, W, 3)
     caption: str
-    bar: NDArray[np.uint8]
-    end: str
+    bar: NDArray[np.uint8]  # of the colours, from 0 on
+    end: str  # the value at the end of the bar
 
 
 def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw left what the network saw, and right the same in grey with a Grad-CAM over it.
 
-    Args:
-        seen: the JPEG of what the network saw.
-        values: the map, (h, w), not negative; it is enlarged to the picture, bilinear.
-        heading: the lines above; one is added with the size and the largest value of the map.
+    The map (h, w) is not negative; it is enlarged to the picture, bilinear. The heading gets a line
+    with its size and its largest value.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = _find_trouble(values)
@@ -77,10 +68,8 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
     """Draw left what the network saw, and right the saliency of each pixel.
 
-    Args:
-        seen: the JPEG of what the network saw.
-        values: the largest magnitude of the gradient over the colours of each pixel, (h, w).
-        heading: the lines above; two are added, on the largest value and the colours.
+    That is the largest magnitude of the gradient over its colours, (h, w). The heading gets two
+    lines, on the largest value and the colours.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"

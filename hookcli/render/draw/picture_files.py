@@ -23,15 +23,7 @@ def write_picture(
     palette: list[int],
     style: GridStyle,
 ) -> list[str]:
-    """Write a picture in the formats of ``style``, and return the names of its files.
-
-    Args:
-        write: writes a file of the run folder.
-        file: the name of the PNG.
-        canvas: the picture.
-        palette: its colours.
-        style: which formats are written.
-    """
+    """Write a picture in the formats of ``style``, and return the names of its files."""
     write(file, to_png(canvas.to_image(palette)))
     files = list_formats(file, style.format)
     for other in files[1:]:

@@ -17,11 +17,7 @@ _ALL_COLORS = 0  # colours at full resolution: otherwise those of neighbours wou
 
 
 def shrink(seen: bytes) -> bytes:
-    """Return the thumbnail of an image: the colours of its middle, as a square of ``SIDE`` pixels.
-
-    Args:
-        seen: the JPEG of what the network saw.
-    """
+    """Return the thumbnail of an image: the colours of its middle, a square of ``SIDE`` pixels."""
     with Image.open(io.BytesIO(seen)) as picture:
         return ImageOps.fit(picture.convert("RGB"), (SIDE, SIDE)).tobytes()
 

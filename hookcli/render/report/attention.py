@@ -22,12 +22,6 @@ def attention_for_script(
     """Return what the script of the page needs to know about the attention calls of one image.
 
     Only calls with a picture are among them, in their order.
-
-    Args:
-        rows: the figures of the calls.
-        maps: the maps of the image.
-        heats: the maps that were drawn over the image.
-        address: a function that returns the address of a picture.
     """
     maps_of = {each.call_id: each for each in maps}
     drawn_of = {each.call_id: each.file for each in heats if each.kind == "attention"}

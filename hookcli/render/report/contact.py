@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.outside import escape
@@ -15,66 +14,13 @@ from hookcli.render.report.templates import ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from markupsafe import Markup
-
     from hookcli.records.images import ImageResult
     from hookcli.records.pictures import Thumbnails
     from hookcli.records.report import ReportDocument
     from hookcli.records.runs import Finding
 
-FIRST = 60  # images that are seen before all of them are asked for
+_FIRST = 60  # images that are seen before all of them are asked for
 _SHARED = ("call", "picture", "size", "places")  # most often the same for all images
-
-
-@dataclass(frozen=True, slots=True)
-class Thumbnail:
-    """The place of a thumbnail in a picture that holds several.
-
-    Attributes:
-        sheet: the number of the picture.
-        column: the column, from 0.
-        row: the row, from 0.
-    """
-
-    sheet: int
-    column: int
-    row: int
-
-
-@dataclass(frozen=True, slots=True)
-class ContactTile:
-    """An image on the contact sheet.
-
-    Attributes:
-        image: the image.
-        name: the name of its file, without the folders that all images have in common.
-        thumbnail: the place of its thumbnail; None without one.
-        findings: the positions of the findings that name it, the gravest first.
-        is_marked: whether a finding names it that does not name more than half of all images.
-    """
-
-    image: ImageResult
-    name: str
-    thumbnail: Thumbnail | None
-    findings: tuple[int, ...]
-    is_marked: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ContactSheet:
-    """The images of a page, as they are looked through.
-
-    Attributes:
-        tiles: the images, in the order of the run.
-        findings: the findings that name images: their positions, and their words in the choice.
-        style: the style rules that hold the thumbnails.
-        first: how many images are seen before all of them are asked for.
-    """
-
-    tiles: Sequence[ContactTile]
-    findings: Mapping[int, str]
-    style: Markup
-    first: int = FIRST
 
 
 def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
@@ -96,13 +42,12 @@ def choose_images(document: ReportDocument) -> Sequence[ImageResult]:
 
 def make_contact_sheet(
     document: ReportDocument, images: Sequence[ImageResult], address: Callable[[str], str]
-) -> ContactSheet:
-    """Return the contact sheet.
+) -> dict[str, object]:
+    """Return the contact sheet of ``images``, as its template shows it.
 
-    Args:
-        document: the content of ``report.json``.
-        images: the images that the page shows.
-        address: a function that returns the address of a picture.
+    Of a thumbnail, it is told the number of the picture that holds it, its column and its row.
+    ``is_marked`` are images that a finding names which does not name more than half of them all.
+    ``findings`` are the words for the choice of a finding, by its position.
     """
     shown = {image.key for image in images}
     found: dict[str, list[int]] = {}
@@ -116,29 +61,32 @@ def make_contact_sheet(
     }
     sheets = [each for each in document.thumbnails if shown.intersection(each.images)]
     thumbnails = {
-        key: Thumbnail(number, place % sheet.columns, place // sheet.columns)
+        key: (number, place % sheet.columns, place // sheet.columns)
         for number, sheet in enumerate(sheets)
         for place, key in enumerate(sheet.images)
     }
     folder = _common_folder([image.file for image in images])
-    return ContactSheet(
-        [
-            ContactTile(
-                image,
-                image.file[len(folder) :],
-                thumbnails.get(image.key),
-                tuple(found.get(image.key, ())),
-                not common.issuperset(found.get(image.key, ())),
-            )
+    return {
+        "tiles": [
+            {
+                "image": image,
+                "name": image.file[len(folder) :],
+                "thumbnail": thumbnails.get(image.key),
+                "findings": found.get(image.key, ()),
+                "is_marked": not common.issuperset(found.get(image.key, ())),
+            }
             for image in images
         ],
-        {
+        "findings": {
             number: _choice(finding)
             for number, finding in enumerate(document.findings)
             if shown.intersection(finding.images)
         },
-        ours("\n".join(_rule(number, sheet, address) for number, sheet in enumerate(sheets))),
-    )
+        "style": ours(
+            "\n".join(_rule(number, each, address) for number, each in enumerate(sheets))
+        ),
+        "first": _FIRST,
+    }
 
 
 def count_named(finding: Finding, images: int) -> str:
@@ -156,11 +104,6 @@ def top_for_script(
     These are lists of a layer's place on the page and its channels; of a channel's number and its
     images; and of an image's place on the page, or its key if the page does not show it, and the
     value.
-
-    Args:
-        document: the content of ``report.json``.
-        places: the position of each call id on the page.
-        images: the images that the page shows.
     """
     top_images = document.top_images
     at = {image.key: place for place, image in enumerate(images)}
@@ -191,11 +134,6 @@ def pack_ranked(
     It is an object. ``calls`` are lists of a layer's place on the page, the number of images of a
     channel, the places of these images on the page, channel after channel, and the values.
     ``others`` are the keys of images that the page does not show, whose places follow the others.
-
-    Args:
-        document: the content of ``report.json``.
-        places: the position of each call id on the page.
-        images: the images that the page shows.
     """
     ranked = {call: each for call, each in document.ranked_images.items() if call in places}
     named = dict.fromkeys(image for each in ranked.values() for image in each.images)
@@ -216,12 +154,8 @@ def pack_ranked(
 def share_forms(facts: Iterable[dict[str, object]]) -> tuple[list[object], list[dict[str, object]]]:
     """Return facts about the pictures of images without what most of these have in common.
 
-    Args:
-        facts: what ``for_script`` returns, image by image.
-
-    Returns:
-        the forms, each a list with what is common of every layer; and the facts, with the number of
-        the form under ``form``.
+    What is returned are the forms, each a list with what is common of every layer, and the facts
+    of each image, with the number of its form under ``form``.
     """
     forms: list[object] = []
     shared = []

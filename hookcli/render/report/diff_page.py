@@ -7,65 +7,42 @@ from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import reversible
 from hookcli.records.text import fact_text, figure_text, shape_text
-from hookcli.render.charts.distance_svg import draw_distances
+from hookcli.render.report.distance_svg import draw_distances
 from hookcli.render.report.templates import asset, linked, make_environment, ours
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hookcli.distance.comparison import Comparison, DiffRow
 
 
 @dataclass(frozen=True, slots=True)
 class DiffPicture:
-    """A picture of one call: A, B and their difference.
-
-    Attributes:
-        row: the figures of the call.
-        file: the name of the file, in the folder of the page.
-        size: the width and height in pixels.
-        caption: the lines below the picture.
-        alt: a text with the same figures for people who do not see the picture.
-    """
+    """A picture of one call: A, B and their difference."""
 
     row: DiffRow
-    file: str
-    size: tuple[int, int]
-    caption: tuple[str, ...]
-    alt: str
+    file: str  # in the folder of the page
+    size: tuple[int, int]  # width and height
+    caption: tuple[str, ...]  # the lines below the picture
+    alt: str  # the same figures for people who do not see the picture
 
 
-@dataclass(frozen=True, slots=True)
-class DiffPage:
-    """The content of the page.
+def render_difference(
+    title: str, said: Sequence[str], comparison: Comparison, pictures: Sequence[DiffPicture]
+) -> str:
+    """Return the page as text; the same values make the same page.
 
-    Attributes:
-        title: the name of the model.
-        verdict: the verdict, in one line.
-        comparison: the figures of all calls.
-        notes: further remarks.
-        pictures: the first call that differs, followed by the worst.
+    Its title is the name of the model, and what is ``said`` the verdict, followed by notes.
     """
-
-    title: str
-    verdict: str
-    comparison: Comparison
-    notes: tuple[str, ...] = ()
-    pictures: tuple[DiffPicture, ...] = ()
-
-
-def render_difference(page: DiffPage) -> str:
-    """Return the page as text; the same values make the same page."""
-    comparison = page.comparison
-    drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in page.pictures}
+    drawn = {picture.row.rank: f"call-{picture.row.rank}" for picture in pictures}
     anchors = {row.rank: drawn.get(row.rank, f"row-{row.rank}") for row in comparison.rows}
     environment = make_environment()
-    environment.filters |= {
-        "figure": figure_text,
-        "shape": shape_text,
-        "fact": fact_text,
-    }
+    environment.filters |= {"figure": figure_text, "shape": shape_text, "fact": fact_text}
     return environment.get_template("diff.html.j2").render(
-        page=page,
+        title=title,
+        said=said,
         comparison=comparison,
+        pictures=pictures,
         a=reversible(comparison.a),
         b=reversible(comparison.b),
         drawn=drawn,

@@ -5,29 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hookcli.errors import OutputError, RequestError
-from hookcli.outside.documents import (
-    MOST_BYTES,
-    DamagedError,
-    FileList,
-    LaterVersionError,
-    decode_both,
-    read_document,
-    to_fields,
-)
-from hookcli.outside.files import read_regular
+from hookcli.outside.documents import DamagedError, FileList, read_document, to_fields
 from hookcli.records.attention import AttentionMaps
 from hookcli.records.pictures import Grid, HeatPicture
 from hookcli.records.report import ReportDocument
-from hookcli.records.runs import MOST_IMAGES, MOST_THUMBNAILS, Finding
+from hookcli.records.runs import MOST_THUMBNAILS
 from hookcli.store.ownership import list_damage
-from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE, REQUEST, is_sheet
-from hookcli.store.places.storage import TRY_AGAIN, StorageError
+from hookcli.store.places.names import DOCUMENT, MANIFEST, PAGE, is_sheet
+from hookcli.store.run_files import read_json, require_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hookcli.records.images import ImageResult
     from hookcli.records.pictures import ChannelMaps
     from hookcli.records.rows import LayerRow
     from hookcli.store.run_files import RunFiles
@@ -35,7 +24,6 @@ if TYPE_CHECKING:
 PictureT = TypeVar("PictureT", Grid, HeatPicture, AttentionMaps)
 
 _FIGURES = ("low", "high", "mean", "spread")
-_AGAIN = "run hookcli inspect again"
 _FLAT = {
     "NC": "one value per channel, without height and width",
     "NLC": "tokens that form no rectangle",
@@ -46,17 +34,11 @@ _FLAT_ELSE = "its maps have no height and width"
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The differences between a run folder and what the run left there.
+    """The differences between a run folder and what the run left there."""
 
-    Attributes:
-        missing: the pictures of the page that are missing.
-        damage: sentences about other files that are missing or have a different size.
-        complete: whether the folder has a readable manifest, which is written last.
-    """
-
-    missing: tuple[str, ...] = ()
-    damage: tuple[str, ...] = ()
-    complete: bool = True
+    missing: tuple[str, ...] = ()  # pictures of the page
+    damage: tuple[str, ...] = ()  # sentences about other files
+    complete: bool = True  # there is a readable manifest, which is written last
 
 
 AS_LEFT = FolderState()
@@ -67,26 +49,10 @@ def read_report(run: RunFiles) -> tuple[ReportDocument, FolderState]:
 
     Raises:
         RequestError: the folder is not that of a run, or the run is unfinished or damaged.
-        OutputError: the file cannot be read.
+        OutputError: its storage cannot be used.
     """
-    folder, file = str(run.place), str(run.place / DOCUMENT)
-    if not run.exists():
-        raise RequestError(f"there is no folder {folder!r}", "give the folder of a run")
-    try:
-        _, report = decode_both(read_regular(run.file(DOCUMENT), MOST_BYTES), ReportDocument)
-    except FileNotFoundError as error:
-        known = run.has(REQUEST)
-        reason = "is the folder of an unfinished run" if known else "is not the folder of a run"
-        hint = "finish it: the same command again, with --resume" if known else _AGAIN
-        raise RequestError(f"{folder!r} {reason}", hint) from error
-    except OSError as error:
-        hint = TRY_AGAIN if isinstance(error, StorageError) else ""
-        raise OutputError(f"cannot read {file!r}: {error.strerror}", hint) from error
-    except LaterVersionError as error:
-        hint = "a later hookcli wrote it: pip install --upgrade hookcli"
-        raise RequestError(f"{file!r} {error}", hint) from error
-    except DamagedError as error:
-        raise RequestError(f"{file!r} is damaged: {error}", _AGAIN) from error
+    require_file(run, DOCUMENT)
+    _, report = read_json(run, DOCUMENT, ReportDocument)
     return report, _look_at(run, report)
 
 
@@ -109,19 +75,6 @@ def _read_list(run: RunFiles) -> FileList | None:
         return read_document(run.file(MANIFEST), FileList)
     except (OSError, DamagedError):
         return None
-
-
-def choose_pictured(
-    images: Sequence[ImageResult], findings: Iterable[Finding]
-) -> Sequence[ImageResult]:
-    """Return the images with large pictures: all, or of more than 200 those that a finding names.
-
-    These are at most 200.
-    """
-    if len(images) <= MOST_IMAGES:
-        return images
-    named = {key for finding in findings for key in finding.images}
-    return [image for image in images if image.key in named][:MOST_IMAGES]
 
 
 def pictures_by_image(pictures: Iterable[PictureT]) -> dict[str, list[PictureT]]:
@@ -154,14 +107,8 @@ def for_script(
 ) -> dict[str, object]:
     """Return what the script of the page needs to know about the grids of one image.
 
-    Args:
-        grids: the grids of the image.
-        places: the position of each call id on the page.
-        address: a function that returns the address of a picture.
-        is_first: the image is the first with grids, and the script takes the addresses of its
-            grids from the page.
-        has_figures: whether the figures of each channel are among it; for 1,000 images they would
-            take 12 MB.
+    Of the first image with grids, the script takes the addresses from the page. The figures of each
+    channel of 1,000 images would take 12 MB, so not all pages have them.
     """
     files = list(dict.fromkeys(grid.file for grid in grids))
     facts = [

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ from hookcli.outside import escape
 from hookcli.outside.documents import MOST_BYTES, to_fields
 from hookcli.outside.files import read_regular
 from hookcli.records.attention import mean_over_heads
-from hookcli.records.runs import MOST_IMAGES
+from hookcli.records.runs import MOST_IMAGES, choose_pictured
 from hookcli.records.statistics import SHOWN
 from hookcli.records.text import shape_text
 from hookcli.records.uncalled import group_uncalled
@@ -36,7 +35,6 @@ from hookcli.render.report.contact import (
 )
 from hookcli.render.report.document import (
     AS_LEFT,
-    choose_pictured,
     explain_flat,
     for_script,
     list_pictures,
@@ -54,11 +52,9 @@ if TYPE_CHECKING:
 
     from hookcli.outside.urls import Place
     from hookcli.records.images import ImageResult
-    from hookcli.records.pictures import Grid, HeatPicture
+    from hookcli.records.pictures import Grid
     from hookcli.records.report import ReportDocument
     from hookcli.records.rows import LayerRow
-    from hookcli.records.uncalled import UncalledGroup
-    from hookcli.render.report.contact import ContactSheet
     from hookcli.render.report.document import FolderState
     from hookcli.store.run_files import RunFiles
 
@@ -68,77 +64,6 @@ _COLUMNS = {**_FIGURES, "dead_channels": "dead", "params": "parameters"}
 _TOLD_ABOVE = "untrained"  # the finding that the head of the page tells
 _TOUCHED = 26  # pixels of a tile
 _GRADIENT_COLUMNS = {"norm": "norm", "ratio": "ratio", **_FIGURES}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
-    """The content of the page that is derived from the document.
-
-    Attributes:
-        command: the words that repeat the run, quoted for a shell.
-        backwards: whether gradients were recorded instead of activations.
-        columns: the fields of the rows of the table, with their titles.
-        images: the images that the page shows.
-        contact: their contact sheet; None for a run of one image.
-        drawn_images: the positions of the images with pictures of layers.
-        has_findings: whether there is a finding that the head of the page does not tell.
-        has_gallery: whether the images that fire channels most are shown.
-        top_data: the JSON about the images that fire each channel most for the script.
-        ranked_data: the same of every channel, packed.
-        heats_of: the Grad-CAMs and saliency maps of an image, by the key of the image.
-        rollouts_of: the attention rolled out over depth of an image, by the key of the image.
-        links: the texts and addresses of links to pictures, if only some images have a section.
-        anchors: the anchors of calls on the page, by call id.
-        place_of: the positions of calls in the table, by call id.
-        pictured: the call ids that have a place for pictures.
-        first_grids: the grids of the first image, by call id.
-        sheets: whether each picture shows all layers of an image.
-        flat: the reasons why layers are drawn as bars, by call id.
-        uncalled: the selected layers that did not run, in groups.
-        histograms: the drawings of histograms, by call id.
-        depth: the drawing over depth, or a sentence why it has nothing to draw; empty for one
-            layer.
-        data: the JSON about the page for the script.
-        grid_data: the JSON about the grids of each image for the script.
-        attention_data: the JSON about the attention of an image for the script, by the position of
-            the image; only of images with pictures of attention.
-        script: the text of the script.
-        contact_script: the text of the script that shows several images.
-        attention_script: the text of the script that shows the attention of an image.
-        hashes: the hashes of the scripts that may run, for the Content-Security-Policy.
-        style: the style sheet.
-    """
-
-    command: Markup
-    backwards: bool
-    columns: dict[str, str]
-    images: Sequence[ImageResult]
-    contact: ContactSheet | None
-    drawn_images: Sequence[int]
-    has_findings: bool
-    has_gallery: bool
-    top_data: Markup
-    ranked_data: Markup
-    heats_of: dict[str, list[HeatPicture]]
-    rollouts_of: dict[str, list[HeatPicture]]
-    links: list[tuple[str, str]]
-    anchors: dict[str, str]
-    place_of: dict[str, int]
-    pictured: set[str]
-    first_grids: dict[str, Grid]
-    sheets: bool
-    flat: dict[str, str]
-    uncalled: Sequence[UncalledGroup]
-    histograms: dict[str, Markup]
-    depth: Markup
-    data: Markup
-    grid_data: list[Markup]
-    attention_data: dict[int, Markup]
-    script: Markup
-    contact_script: Markup
-    attention_script: Markup
-    hashes: Markup
-    style: Markup
 
 
 def remake_report(run: Place, *, single_file: bool = False) -> tuple[str, FolderState]:
@@ -158,10 +83,8 @@ def render_report(
 ) -> str:
     """Return the page as text; the same document makes the same page, unless ``run`` is given.
 
-    Args:
-        document: the content of ``report.json``.
-        state: how the run folder differs from what the run left.
-        run: the files of the run, to embed its pictures in the page; None links to them.
+    ``state`` is how the run folder differs from what the run left. With ``run``, the page embeds
+    the pictures of the run instead of linking to them.
     """
     address = _embedded(run) if run else linked
     return _compile_template().render(
@@ -191,7 +114,8 @@ def _compile_template() -> Template:
     return environment.get_template("page.html.j2")
 
 
-def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPage:
+def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[str, object]:
+    """Return what the templates know as ``page``: what is derived from the document."""
     layers, images = document.layers, choose_images(document)
     several = len(document.images) > 1
     backwards = document.command[1] == "gradients"
@@ -219,46 +143,46 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> RunPa
     pictures = _describe_pictures(document, images, places, address, start)
     if several:
         facts["forms"], pictures = share_forms(pictures)
-    return RunPage(
-        command=markup_escape(escape.for_shell(document.command)),
-        backwards=backwards,
-        columns=_choose_columns(layers, backwards=backwards),
-        images=images,
-        contact=make_contact_sheet(document, images, address) if several else None,
-        drawn_images=drawn,
-        has_findings=any(finding.rule != _TOLD_ABOVE for finding in document.findings),
-        has_gallery=bool(document.top_images or document.ranked_images),
-        top_data=ours(_script_data(top_for_script(document, places, images))),
-        ranked_data=ours(pack_ranked(document, places, images) if several else ""),
-        heats_of=pictures_by_image(
+    return {
+        "command": markup_escape(escape.for_shell(document.command)),
+        "backwards": backwards,
+        "columns": _choose_columns(layers, backwards=backwards),
+        "images": images,
+        "contact": make_contact_sheet(document, images, address) if several else None,
+        "drawn_images": drawn,
+        "has_findings": any(finding.rule != _TOLD_ABOVE for finding in document.findings),
+        "top_data": ours(_script_data(top_for_script(document, places, images))),
+        "ranked_data": ours(pack_ranked(document, places, images) if several else ""),
+        "heats_of": pictures_by_image(
             heat for heat in document.heats if heat.kind in ("cam", "saliency")
         ),
-        rollouts_of=pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
-        links=[(name, linked(place)) for name, place in list_pictures(document)],
-        anchors=anchors,
-        place_of=places,
-        pictured={row.call_id for row in layers if not backwards or row.side == "grad_output"},
-        first_grids={grid.call_id: grid for grid in reversed(first)},
-        sheets=any(is_sheet(grid.file) for grid in first),
-        flat=explain_flat(layers, first),
-        uncalled=group_uncalled(
+        "rollouts_of": pictures_by_image(heat for heat in document.heats if heat.kind == "rollout"),
+        "links": [(name, linked(place)) for name, place in list_pictures(document)],
+        "anchors": anchors,
+        "place_of": places,
+        # the calls that have a place for pictures
+        "pictured": {row.call_id for row in layers if not backwards or row.side == "grad_output"},
+        "first_grids": {grid.call_id: grid for grid in reversed(first)},
+        "sheets": any(is_sheet(grid.file) for grid in first),
+        "flat": explain_flat(layers, first),
+        "uncalled": group_uncalled(
             [(each.layer, each.reason) for each in document.uncalled],
             {row.module_path for row in layers},
         ),
-        histograms={
+        "histograms": {
             row.call_id: ours(draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers
         },
-        depth=ours(_draw_over_depth(layers, anchors, backwards=backwards)),
-        data=ours(_script_data(facts)),
-        grid_data=[ours(_script_data(each)) for each in pictures],
-        attention_data=attention,
-        script=ours(script),
-        contact_script=ours(contact_script),
-        attention_script=ours(attention_script),
-        hashes=ours(" ".join(_hashes(scripts))),
-        style=ours("".join(map(asset, styles))),
-    )
+        "depth": ours(_draw_over_depth(layers, anchors, backwards=backwards)),
+        "data": ours(_script_data(facts)),
+        "grid_data": [ours(_script_data(each)) for each in pictures],
+        "attention_data": attention,
+        "script": ours(script),
+        "contact_script": ours(contact_script),
+        "attention_script": ours(attention_script),
+        "hashes": ours(" ".join(_hashes(scripts))),
+        "style": ours("".join(map(asset, styles))),
+    }
 
 
 def _draw_over_depth(

@@ -10,13 +10,13 @@ import errno
 import fcntl
 import os
 import stat
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import cannot_read, cannot_write, full_name, write_all
-from hookcli.store.places.entry import PARTIAL, Entry
 from hookcli.store.places.file_lock import FileLock, locked
-from hookcli.store.places.names import JOURNAL, REQUEST
+from hookcli.store.places.names import JOURNAL, PARTIAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,24 +25,35 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30  # the largest file that is read
 
+_CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a folder holds under one name; a link, a pipe or a device is no file and no folder."""
+
+    size: int  # in bytes
+    is_file: bool = False
+    is_folder: bool = False
+
+
 class Directory:
-    """A ``folders.Folder`` on this machine, held by its descriptor while the ``with`` block lasts.
+    """A folder on this machine, held by its descriptor while the ``with`` block lasts.
 
     Names are relative to the folder, with ``/`` between their parts. No part of a name may be a
     link, so what is written or deleted is always inside this very folder. A folder that is deleted
     or moved while it is held is not created again under its old name. The folder itself may be
-    reached through links.
+    reached through links. What goes wrong is an ``OutputError``, and of locks and the methods that
+    open a file or read a part of it, an ``OSError``.
 
     Example:
         >>> with Directory(Path("out")) as out:
         ...     out.write("grids/cat/001_conv1.png", data)
     """
 
-    journals = (JOURNAL,)
+    journals = (JOURNAL,)  # in which a run keeps the names of its files; they are added to the last
 
     def __init__(self, path: Path) -> None:
         """Open an existing folder.
@@ -61,15 +72,18 @@ class Directory:
         os.close(self._held)
 
     def is_in_place(self) -> bool:
+        """Return whether the path still leads to this folder."""
         try:
             return os.path.samestat(self._full.stat(), os.fstat(self._held))
         except OSError:
             return False
 
     def lock(self) -> FileLock:
+        """Take the lock of the run in the folder; what others have changed until then is seen."""
         return FileLock(self.path, self._held)
 
     def locked(self) -> AbstractContextManager[None]:
+        """Return a context that holds the lock of the finished run in the folder."""
         return locked(self.path, self._held)
 
     def refuse_locked(self) -> None:
@@ -88,33 +102,33 @@ class Directory:
         Raises:
             OSError: the file cannot be opened.
         """
-        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-        with self._parent(name) as parent:
-            return os.open(name.rpartition("/")[2], flags, dir_fd=parent)
+        with self._parent(name) as (parent, last):
+            return os.open(last, flags | _CAREFULLY, dir_fd=parent)
 
     def read(self, name: str) -> bytes | None:
         """Read a regular file; None if there is none, or it is larger than any that is read."""
         try:
-            with self._parent(name) as parent:
-                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-                last = name.rpartition("/")[2]
+            with self._parent(name) as (parent, last):
                 if not stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
                     return None
-                with open(os.open(last, flags, dir_fd=parent), "rb") as stream:  # noqa: PTH123
-                    facts = os.fstat(stream.fileno())
-                    is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES
-                    return stream.read(MOST_BYTES) if is_small else None
+                opened = os.open(last, os.O_RDONLY | _CAREFULLY, dir_fd=parent)
+            with open(opened, "rb") as stream:  # noqa: PTH123
+                facts = os.fstat(stream.fileno())
+                is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES
+                return stream.read(MOST_BYTES) if is_small else None
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
             raise cannot_read(self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
+        """Read the bytes from ``start`` to ``stop`` of a regular file."""
         with open(self._open(name, os.O_RDONLY), "rb") as stream:  # noqa: PTH123
             stream.seek(start)
             return stream.read(stop - start)
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
+        """Yield the content of files, in their order; empty for those that do not exist."""
         return (self.read(name) or b"" for name in names)
 
     def write(self, name: str, data: bytes) -> str:
@@ -123,9 +137,8 @@ class Directory:
         Missing folders are created. The file is called ``.partial-NAME`` while it is written; what
         a killed writer left under that name must be removed first.
         """
-        _, _, last = name.rpartition("/")
         try:
-            with self._parent(name, make=True) as parent:
+            with self._parent(name, make=True) as (parent, last):
                 descriptor = os.open(PARTIAL + last, _NEW_FILE, 0o666, dir_fd=parent)
                 try:
                     with os.fdopen(descriptor, "wb") as stream:
@@ -140,6 +153,7 @@ class Directory:
         return name
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write files."""
         for name, data in files.items():
             self.write(name, data)
 
@@ -158,8 +172,7 @@ class Directory:
             OutputError: a folder in the name is a link or a file, or may not be searched.
         """
         try:
-            with self._parent(name) as parent:
-                last = name.rpartition("/")[2]
+            with self._parent(name) as (parent, last):
                 return _to_entry(os.stat(last, dir_fd=parent, follow_symlinks=False))
         except FileNotFoundError:
             return None
@@ -167,6 +180,7 @@ class Directory:
             raise self._cannot_write(name, error) from error
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the sizes of regular files as they are now; None for a file that is not there."""
         found = {name: self.find(name) for name in names}
         return {name: each.size if each and each.is_file else None for name, each in found.items()}
 
@@ -181,10 +195,11 @@ class Directory:
             if self._remove_file(name) and top:
                 emptied |= {top, top.partition("/")[0]}
         for folder in sorted(emptied, key=len, reverse=True):
-            with contextlib.suppress(OSError), self._parent(folder) as parent:
-                os.rmdir(folder.rpartition("/")[2], dir_fd=parent)
+            with contextlib.suppress(OSError), self._parent(folder) as (parent, last):
+                os.rmdir(last, dir_fd=parent)
 
     def remove_partial(self, names: Iterable[str]) -> None:
+        """Delete the half-written versions of files, which a killed writer left behind."""
         parts = (name.rpartition("/") for name in names)
         self.remove({f"{top}{slash}{PARTIAL}{last}" for top, slash, last in parts})
 
@@ -197,8 +212,8 @@ class Directory:
         if not self.is_file(name):
             return False
         try:
-            with self._parent(name) as parent:
-                os.unlink(name.rpartition("/")[2], dir_fd=parent)
+            with self._parent(name) as (parent, last):
+                os.unlink(last, dir_fd=parent)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -211,7 +226,8 @@ class Directory:
         Nothing is yielded if there is no such folder, or a part of its name is a link.
         """
         try:
-            with self._parent(f"{name}/." if name else ".") as folder, os.scandir(folder) as inside:
+            whole = self._parent(f"{name}/." if name else ".")
+            with whole as (folder, _), os.scandir(folder) as inside:
                 found = {each.name: each.stat(follow_symlinks=False) for each in inside}
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -223,8 +239,8 @@ class Directory:
         yield from ((f"{prefix}{last}", _to_entry(found[last])) for last in sorted(found))
 
     @contextlib.contextmanager
-    def _parent(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open the folder that holds ``name`` and yield its descriptor.
+    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the folder that holds ``name``; yield its descriptor and the last part of the name.
 
         Raises:
             OSError: a folder in the name does not exist, or is a link or a file.
@@ -241,7 +257,7 @@ class Directory:
                 inner = os.open(part, _FOLDER, dir_fd=current)
                 os.close(current)
                 current = inner
-            yield current
+            yield current, last
         finally:
             os.close(current)
 

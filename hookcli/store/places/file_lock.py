@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.outside.files import not_ours_error, write_all
-from hookcli.store.places.entry import PARTIAL
-from hookcli.store.places.names import REQUEST
+from hookcli.store.places.names import PARTIAL, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,25 +20,18 @@ _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class FileLock:
-    """The lock of a folder on this machine, held until it is closed.
-
-    Attributes:
-        descriptor: the open file that is locked; a child process must close it.
-        is_new: ``run.json`` was created for the lock, and is still empty.
-    """
+    """The lock of a folder on this machine, held until it is closed."""
 
     def __init__(self, path: Path, folder: int) -> None:
-        """Take the lock.
-
-        Args:
-            path: the path of the folder, for messages.
-            folder: the descriptor of the folder.
+        """Take the lock of the folder with a descriptor; messages name its path.
 
         Raises:
             OSError: the file cannot be opened.
             OutputError: the name is not that of a regular file, or another run holds the lock.
         """
         self._path, self._folder = path, folder
+        # The open file that is locked, which a child process must close, and whether run.json was
+        # created for the lock, and is still empty.
         self.descriptor, self.is_new = _lock_request(path, folder)
 
     def check(self) -> None:
@@ -50,17 +42,14 @@ class FileLock:
 
         At no moment is the folder without a request, so it is always known to be that of a run.
 
-        Args:
-            text: the new content.
-            begun: the content so far.
-
         Raises:
             OSError: the file cannot be written.
         """
         if not begun:
             try:
-                _write_whole(self.descriptor, text)
+                write_all(self.descriptor, text)
             except OSError:
+                os.ftruncate(self.descriptor, 0)  # half a request would be that of no run
                 os.unlink(REQUEST, dir_fd=self._folder)  # an empty one marks a run if it is alone
                 raise
             return
@@ -142,16 +131,3 @@ def _take_lock(lock: int, path: Path, kind: int = fcntl.LOCK_EX) -> None:
         raise OutputError(
             f"another run is writing into {str(path)!r}", "wait for it, or choose another -o"
         ) from error
-
-
-def _write_whole(descriptor: int, text: bytes) -> None:
-    """Write a text into an empty file, which is empty again if not all of it can be written.
-
-    Raises:
-        OSError: the text cannot be written.
-    """
-    try:
-        write_all(descriptor, text)
-    except OSError:
-        os.ftruncate(descriptor, 0)
-        raise

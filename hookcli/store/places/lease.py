@@ -14,7 +14,7 @@ import platform
 import secrets
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
@@ -34,38 +34,28 @@ _RENEWED = 20.0  # seconds between renewals
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The content of the file of a lock.
+    """The content of the file of a lock."""
 
-    Attributes:
-        owner: the machine and the process that hold it, for people.
-        id: what no other owner has.
-        expires: when the lock expires, in seconds since 1970.
-    """
-
-    owner: str
-    id: str
-    expires: float
+    owner: str  # the machine and the process that hold it, for people
+    id: str  # what no other owner has
+    expires: float  # in seconds since 1970
 
 
 class Lease:
     """The lock of a folder in a storage, held until it is closed."""
 
     descriptor = None  # such a lock is no open file
+    is_new = False  # it does not tell whether a run is in the folder
 
     def __init__(self, path: Url, write: Callable[[str, bytes], object]) -> None:
-        """Take the lock.
-
-        Args:
-            path: the folder.
-            write: writes a file of the folder.
+        """Take the lock; ``write`` writes a file of the folder.
 
         Raises:
             OutputError: another run holds it, or the storage cannot keep locks.
         """
         self._path, self._write = path, write
-        self._holder = Holder(
-            f"process {os.getpid()} on {platform.node()}", secrets.token_hex(16), 0.0
-        )
+        owner = f"process {os.getpid()} on {platform.node()}"
+        self._holder = Holder(owner, secrets.token_hex(16), 0.0)
         self._loss = ""
         self._mutex = threading.Lock()
         try:
@@ -74,11 +64,6 @@ class Lease:
             raise cannot_write(self._path / LOCKS, error) from error
         self._closed = threading.Event()
         threading.Thread(target=self._keep, daemon=True).start()
-
-    @property
-    def is_new(self) -> bool:
-        """Return False: whether a run is in the folder is not known from the lock."""
-        return False
 
     def write_request(self, text: bytes, _begun: bytes | None) -> None:
         """Write ``run.json``.
@@ -218,4 +203,4 @@ def _read(path: Url, number: int) -> Holder | None:
 
 
 def _renewed(holder: Holder) -> Holder:
-    return Holder(**asdict(holder) | {"expires": time.time() + LASTS})
+    return replace(holder, expires=time.time() + LASTS)

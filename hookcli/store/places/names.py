@@ -45,6 +45,8 @@ _PICTURE = re.compile(rf"({SEEN}|{SHEETS}|{SALIENCY})/([^/]+)\.(jpg|png|svg|pdf)
 _THUMBNAILS = re.compile(rf"{THUMBNAILS}/\d{{6,}}\.jpg")
 _NUMBERED = re.compile(rf"({GRIDS}|{MAPS}|{CAM}|{ATTENTION})/([^/]+)/\d{{3,}}_[^/]+\.(png|svg|pdf)")
 
+PARTIAL = ".partial-"  # prefix of the name of a file that is being written
+
 FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, CAM, ATTENTION})  # these hold one folder per image
 FOLDERS = FOLDERS_BY_IMAGE | {PARTS, RECORDS, TENSORS, SEEN, SHEETS, SALIENCY, THUMBNAILS}
 UNJOURNALED = JOURNALS | {MANIFEST, PAGE}  # may be written while there is no journal
@@ -103,29 +105,14 @@ def grid_name(call: Call) -> str:
     return f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}.png"
 
 
-def grid_file(image_key: str, picture: str) -> str:
+def picture_file(folder: str, image_key: str, picture: str) -> str:
     """Return ``grids/cat/001_conv1.png``."""
-    return f"{GRIDS}/{image_key}/{picture}"
-
-
-def maps_file(image_key: str, picture: str) -> str:
-    """Return ``maps/cat/001_conv1.png``, the channels of a grid at the resolution of the layer."""
-    return f"{MAPS}/{image_key}/{picture}"
+    return f"{folder}/{image_key}/{picture}"
 
 
 def sheet_file(image_key: str) -> str:
     """Return ``sheets/cat.png``."""
     return f"{SHEETS}/{image_key}.png"
-
-
-def cam_file(image_key: str, picture: str) -> str:
-    """Return ``cam/cat/001_layer4.png``."""
-    return f"{CAM}/{image_key}/{picture}"
-
-
-def attention_file(image_key: str, picture: str) -> str:
-    """Return ``attention/cat/003_blocks.2.attn.png``."""
-    return f"{ATTENTION}/{image_key}/{picture}"
 
 
 def saliency_file(image_key: str) -> str:
@@ -175,19 +162,12 @@ def is_run_file(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNames:
-    """The names that a run may write, as far as they are known before it begins.
+    """The names that a run may write, as far as they are known before it begins."""
 
-    Attributes:
-        keys: the keys of the images.
-        folders: the folders into which only some runs write, and this one does: ``seen``.
-        files: the files that only some runs write, and this one does: ``top_images.csv``.
-        form: the format in which pictures are written besides PNG.
-    """
-
-    keys: frozenset[str] = frozenset()
-    folders: frozenset[str] = frozenset()
-    files: frozenset[str] = frozenset()
-    form: str = "png"
+    keys: frozenset[str] = frozenset()  # of the images
+    folders: frozenset[str] = frozenset()  # that only some runs write, and this one does: ``seen``
+    files: frozenset[str] = frozenset()  # the same: ``top_images.csv``
+    form: str = "png"  # in which pictures are written besides PNG
 
     def includes(self, name: str) -> bool:
         """Return whether a file of this name may be written."""

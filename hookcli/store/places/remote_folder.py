@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.errors import OutputError
 from hookcli.store.places import storage
-from hookcli.store.places.entry import Entry
+from hookcli.store.places.directory import Entry
 from hookcli.store.places.lease import Lease, refuse_locked
 from hookcli.store.places.names import JOURNAL, LATER_JOURNAL, is_lock
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder:
-    """A ``folders.Folder`` in a storage.
+    """A folder in a storage, with the methods of a ``Directory``.
 
     A storage has no folders: they exist as parts of the names of files. What the folder holds is
     listed once, when that is first asked for; after that, only this object's own changes count
@@ -70,7 +70,7 @@ class RemoteFolder:
             raise _error("read", self.path / name, error) from error
 
     def read_part(self, name: str, start: int, stop: int) -> bytes:
-        return storage.read_part(self.path / name, start, stop)
+        return storage.read_file(self.path / name, start, stop)
 
     def read_all(self, names: Sequence[str]) -> Iterator[bytes]:
         try:

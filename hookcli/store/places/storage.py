@@ -56,9 +56,7 @@ _options: dict[str, object] = {}
 def use_options(options: Iterable[tuple[str, str]]) -> None:
     """Set the options with which this process opens filesystems, in place of those before.
 
-    Args:
-        options: names and values as ``--storage-option`` takes them; a value that is JSON, such as
-            a number or ``true``, is what that stands for, and any other a text.
+    A value that is JSON, such as a number or ``true``, is what that stands for; any other, a text.
     """
     _options.clear()
     for name, text in options:
@@ -82,21 +80,11 @@ def check_url(url: str) -> None:
     _open(url)
 
 
-def read_file(url: str) -> bytes:
-    """Read a file.
+def read_file(url: str, start: int | None = None, stop: int | None = None) -> bytes:
+    """Read a file, or its bytes from ``start`` to ``stop``.
 
     Raises:
         OSError: it cannot be read.
-    """
-    filesystem, path = _open(url)
-    return bytes(_retry(lambda: filesystem.cat_file(path)))
-
-
-def read_part(url: str, start: int, stop: int) -> bytes:
-    """Read the bytes from ``start`` to ``stop`` of a file.
-
-    Raises:
-        OSError: they cannot be read.
     """
     filesystem, path = _open(url)
     return bytes(_retry(lambda: filesystem.cat_file(path, start=start, end=stop)))
@@ -138,8 +126,7 @@ def write_files(files: Mapping[str, bytes]) -> None:
         OSError: one cannot be written.
     """
     with ThreadPoolExecutor(_THREADS) as threads:
-        for _ in threads.map(write_file, files, files.values()):
-            pass
+        list(threads.map(write_file, files, files.values()))
 
 
 def create_file(url: str, data: bytes) -> None:
@@ -183,8 +170,7 @@ def remove_files(urls: Iterable[str]) -> None:
         OSError: one cannot be deleted.
     """
     with ThreadPoolExecutor(_THREADS) as threads:
-        for _ in threads.map(remove_file, urls):
-            pass
+        list(threads.map(remove_file, urls))
 
 
 def list_files(url: str) -> dict[str, int]:

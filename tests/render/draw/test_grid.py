@@ -472,7 +472,7 @@ def test_a_heading_is_broken_to_the_width_of_its_grid_and_the_title_between_its_
     broken = ["layer1.0.conv1   1x64x56x56   NCHW", "resnet18   cat", "all 64 channels by spread"]
     assert wrap_heading(heading, 100) == broken
     cells = np.zeros((4, 8, 8), np.uint8)
-    canvas = draw_grid(cells, ["0", "1", "2", "3"], heading, 8)
+    canvas, _ = draw_grid(cells, ["0", "1", "2", "3"], heading, 8)
     assert [text.words for text in canvas.texts[:3]] == broken
     top = min(text.y for text in canvas.texts if text.words in "0123")
     assert top > max(text.y + text.size for text in canvas.texts[:3])

@@ -9,8 +9,7 @@ import pytest
 
 from hookcli.errors import OutputError
 from hookcli.outside.documents import DamagedError, decode_escaped, encode_escaped
-from hookcli.store.chunk_folder import ChunkFiles
-from hookcli.store.chunks import read_chunk
+from hookcli.store.chunks import ChunkFiles, read_chunk
 from hookcli.store.ownership import find_run
 from hookcli.store.places.directory import Directory
 from hookcli.summary.call_tally import RuleHit

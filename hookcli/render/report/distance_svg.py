@@ -23,10 +23,7 @@ def draw_distances(rows: Sequence[DiffRow], anchors: Mapping[int, str]) -> str:
     """Draw the relative L2 and the tolerance of every call, in the order in which calls complete.
 
     If there is one call, or no call has a relative L2 other than zero, the text is empty.
-
-    Args:
-        rows: one row per call, in any order.
-        anchors: the anchors of calls on the page, by rank.
+    ``anchors`` are those of calls on the page, by rank.
     """
     rows = sorted(rows, key=lambda row: row.order)
     if len(rows) == 1 or not any(row.rel_l2 for row in rows):
